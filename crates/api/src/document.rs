@@ -1,0 +1,388 @@
+//! The one document type: a JSON-like tree with sorted object keys.
+//!
+//! Everything that reads or changes a Kubernetes object in the API server goes through this small
+//! interface, so that its inside can become flatter and faster without touching its users.
+//! It is for objects in passing: caches hold bytes.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
+
+/// A JSON value.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub enum Value {
+    #[default]
+    Null,
+    Bool(bool),
+    Integer(i64),
+    Float(f64),
+    String(String),
+    Array(Vec<Value>),
+    Object(Object),
+}
+
+/// An object's fields, kept sorted by name.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Object {
+    fields: Vec<(String, Value)>,
+}
+
+impl Value {
+    /// Reads JSON. Of a repeated key the last one counts.
+    pub fn from_json(bytes: &[u8]) -> Result<Value, serde_json::Error> {
+        serde_json::from_slice(bytes)
+    }
+
+    /// Canonical JSON: sorted keys, no white space.
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a document always serialises")
+    }
+
+    pub fn object() -> Value {
+        Value::Object(Object::default())
+    }
+
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Value::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn as_i64(&self) -> Option<i64> {
+        match self {
+            Value::Integer(number) => Some(*number),
+            Value::Float(number) if number.fract() == 0.0 => Some(*number as i64),
+            _ => None,
+        }
+    }
+
+    pub fn as_bool(&self) -> Option<bool> {
+        match self {
+            Value::Bool(flag) => Some(*flag),
+            _ => None,
+        }
+    }
+
+    pub fn as_array(&self) -> Option<&Vec<Value>> {
+        match self {
+            Value::Array(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    pub fn as_array_mut(&mut self) -> Option<&mut Vec<Value>> {
+        match self {
+            Value::Array(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    pub fn as_object(&self) -> Option<&Object> {
+        match self {
+            Value::Object(object) => Some(object),
+            _ => None,
+        }
+    }
+
+    pub fn as_object_mut(&mut self) -> Option<&mut Object> {
+        match self {
+            Value::Object(object) => Some(object),
+            _ => None,
+        }
+    }
+
+    pub fn is_null(&self) -> bool {
+        matches!(self, Value::Null)
+    }
+
+    /// The field `name` of an object.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.as_object()?.get(name)
+    }
+
+    pub fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
+        self.as_object_mut()?.get_mut(name)
+    }
+
+    /// Follows field names down, e.g. `["metadata", "name"]`.
+    pub fn at(&self, path: &[&str]) -> Option<&Value> {
+        path.iter().try_fold(self, |value, name| value.get(name))
+    }
+
+    pub fn at_mut(&mut self, path: &[&str]) -> Option<&mut Value> {
+        path.iter().try_fold(self, |value, name| value.get_mut(name))
+    }
+
+    /// The string at `path`, or "" where there is none.
+    pub fn str_at(&self, path: &[&str]) -> &str {
+        self.at(path).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Sets the field at `path`, making objects on the way; whatever is not an object there is
+    /// replaced.
+    pub fn set(&mut self, path: &[&str], value: impl Into<Value>) {
+        let mut target = self;
+        for name in path {
+            if !matches!(target, Value::Object(_)) {
+                *target = Value::object();
+            }
+            let Value::Object(object) = target else {
+                unreachable!("made an object above")
+            };
+            target = object.entry(name);
+        }
+        *target = value.into();
+    }
+
+    /// Removes and returns the field at `path`.
+    pub fn remove(&mut self, path: &[&str]) -> Option<Value> {
+        let (last, parents) = path.split_last()?;
+        self.at_mut(parents)?.as_object_mut()?.remove(last)
+    }
+}
+
+impl Object {
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        let index = self.position(name).ok()?;
+        Some(&self.fields[index].1)
+    }
+
+    pub fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
+        let index = self.position(name).ok()?;
+        Some(&mut self.fields[index].1)
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        self.position(name).is_ok()
+    }
+
+    /// Puts a field and returns what it replaced.
+    pub fn insert(&mut self, name: impl Into<String>, value: impl Into<Value>) -> Option<Value> {
+        let (name, value) = (name.into(), value.into());
+        match self.position(&name) {
+            Ok(index) => Some(std::mem::replace(&mut self.fields[index].1, value)),
+            Err(index) => {
+                self.fields.insert(index, (name, value));
+                None
+            }
+        }
+    }
+
+    /// The field, made `Null` first when missing.
+    pub fn entry(&mut self, name: &str) -> &mut Value {
+        let index = match self.position(name) {
+            Ok(index) => index,
+            Err(index) => {
+                self.fields.insert(index, (name.to_string(), Value::Null));
+                index
+            }
+        };
+        &mut self.fields[index].1
+    }
+
+    pub fn remove(&mut self, name: &str) -> Option<Value> {
+        let index = self.position(name).ok()?;
+        Some(self.fields.remove(index).1)
+    }
+
+    pub fn retain(&mut self, mut keep: impl FnMut(&str, &mut Value) -> bool) {
+        self.fields.retain_mut(|(name, value)| keep(name, value));
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
+        self.fields
+            .iter()
+            .map(|(name, value)| (name.as_str(), value))
+    }
+
+    pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = (&str, &mut Value)> {
+        self.fields
+            .iter_mut()
+            .map(|(name, value)| (name.as_str(), value))
+    }
+
+    pub fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    fn position(&self, name: &str) -> Result<usize, usize> {
+        // Parsed canonical documents arrive in order: appending must not search.
+        match self.fields.last() {
+            Some((last, _)) if last.as_str() < name => Err(self.fields.len()),
+            _ => self
+                .fields
+                .binary_search_by(|(field, _)| field.as_str().cmp(name)),
+        }
+    }
+}
+
+impl FromIterator<(String, Value)> for Object {
+    fn from_iter<I: IntoIterator<Item = (String, Value)>>(fields: I) -> Object {
+        let mut object = Object::default();
+        for (name, value) in fields {
+            object.insert(name, value);
+        }
+        object
+    }
+}
+
+impl IntoIterator for Object {
+    type Item = (String, Value);
+    type IntoIter = std::vec::IntoIter<(String, Value)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.fields.into_iter()
+    }
+}
+
+macro_rules! value_from {
+    ($($source:ty => |$name:ident| $made:expr;)*) => {
+        $(impl From<$source> for Value {
+            fn from($name: $source) -> Value {
+                $made
+            }
+        })*
+    };
+}
+
+value_from! {
+    bool => |flag| Value::Bool(flag);
+    i64 => |number| Value::Integer(number);
+    i32 => |number| Value::Integer(number.into());
+    u32 => |number| Value::Integer(number.into());
+    f64 => |number| Value::Float(number);
+    &str => |text| Value::String(text.to_string());
+    String => |text| Value::String(text);
+    Vec<Value> => |items| Value::Array(items);
+    Object => |object| Value::Object(object);
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&String::from_utf8_lossy(&self.to_json()))
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Value::Null => serializer.serialize_unit(),
+            Value::Bool(flag) => serializer.serialize_bool(*flag),
+            Value::Integer(number) => serializer.serialize_i64(*number),
+            Value::Float(number) => serializer.serialize_f64(*number),
+            Value::String(text) => serializer.serialize_str(text),
+            Value::Array(items) => serializer.collect_seq(items),
+            Value::Object(object) => serializer.collect_map(object.iter()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        Value::deserialize(deserializer)
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
+        Ok(Value::Bool(flag))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::Integer(number))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(i64::try_from(number).map_or(Value::Float(number as f64), Value::Integer))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
+        Ok(Value::Float(number))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::String(text.to_string()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+        Ok(Value::String(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = access.next_element()? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut object = Object::default();
+        while let Some((name, value)) = access.next_entry::<String, Value>()? {
+            object.insert(name, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+/// Writes a [`Value`] in JSON's own notation: `document!({"a": [1, true, null], "b": expression})`.
+#[macro_export]
+macro_rules! document {
+    ($($json:tt)+) => {
+        $crate::document::from_serde(serde_json::json!($($json)+))
+    };
+}
+
+/// Used by [`document!`]; object literals in code are small.
+pub fn from_serde(value: serde_json::Value) -> Value {
+    serde_json::from_value(value).expect("a JSON value is a document")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_sorted_and_the_last_of_a_repeated_key_counts() {
+        let value = Value::from_json(br#"{"b":1,"a":{"y":[1,2.5,"x"],"x":null},"b":2}"#).unwrap();
+        assert_eq!(
+            String::from_utf8(value.to_json()).unwrap(),
+            r#"{"a":{"x":null,"y":[1,2.5,"x"]},"b":2}"#
+        );
+    }
+
+    #[test]
+    fn paths_make_what_is_missing() {
+        let mut value = Value::Null;
+        value.set(&["metadata", "name"], "web");
+        assert_eq!(value.str_at(&["metadata", "name"]), "web");
+        assert_eq!(value.remove(&["metadata", "name"]), Some("web".into()));
+        assert_eq!(value.at(&["metadata", "name"]), None);
+    }
+}

@@ -1,0 +1,8 @@
+//! The Kubernetes object model, pure and without I/O: documents, the catalogue of kinds, schemas,
+//! defaulting, validation, selectors, quantities, patches, table columns, `Status` errors.
+
+pub mod document;
+pub mod status;
+
+pub use document::{Object, Value};
+pub use status::{Cause, Details, Reason, Status};

@@ -1,0 +1,228 @@
+//! The `Status` errors of Kubernetes: a closed set of reasons, each with its HTTP code.
+
+use std::fmt;
+
+use crate::document::{Object, Value};
+
+/// Why a request failed, as `Status.reason` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    BadRequest,
+    Unauthorized,
+    Forbidden,
+    NotFound,
+    MethodNotAllowed,
+    NotAcceptable,
+    AlreadyExists,
+    Conflict,
+    Gone,
+    Expired,
+    RequestEntityTooLarge,
+    UnsupportedMediaType,
+    Invalid,
+    TooManyRequests,
+    InternalError,
+    ServiceUnavailable,
+    Timeout,
+}
+
+impl Reason {
+    pub fn code(self) -> u16 {
+        match self {
+            Reason::BadRequest => 400,
+            Reason::Unauthorized => 401,
+            Reason::Forbidden => 403,
+            Reason::NotFound => 404,
+            Reason::MethodNotAllowed => 405,
+            Reason::NotAcceptable => 406,
+            Reason::AlreadyExists | Reason::Conflict => 409,
+            Reason::Gone | Reason::Expired => 410,
+            Reason::RequestEntityTooLarge => 413,
+            Reason::UnsupportedMediaType => 415,
+            Reason::Invalid => 422,
+            Reason::TooManyRequests => 429,
+            Reason::InternalError => 500,
+            Reason::ServiceUnavailable => 503,
+            Reason::Timeout => 504,
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, formatter)
+    }
+}
+
+/// One cause in `Status.details.causes`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// e.g. `FieldValueRequired`.
+    pub reason: &'static str,
+    pub message: String,
+    pub field: String,
+}
+
+/// A failed request. Its message is worded as Kubernetes words it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Status {
+    pub reason: Reason,
+    pub message: String,
+    pub details: Option<Box<Details>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    pub name: String,
+    pub group: String,
+    /// The resource (plural) for most errors, the kind for `Invalid`.
+    pub kind: String,
+    pub uid: String,
+    pub causes: Vec<Cause>,
+    pub retry_after_seconds: u32,
+}
+
+impl Status {
+    pub fn new(reason: Reason, message: impl Into<String>) -> Status {
+        Status {
+            reason,
+            message: message.into(),
+            details: None,
+        }
+    }
+
+    pub fn with_details(mut self, details: Details) -> Status {
+        self.details = Some(Box::new(details));
+        self
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> Status {
+        Status::new(Reason::BadRequest, message)
+    }
+
+    pub fn internal(message: impl fmt::Display) -> Status {
+        Status::new(
+            Reason::InternalError,
+            format!("Internal error occurred: {message}"),
+        )
+    }
+
+    pub fn unauthorized() -> Status {
+        Status::new(Reason::Unauthorized, "Unauthorized")
+    }
+
+    pub fn not_found(group: &str, resource: &str, name: &str) -> Status {
+        let message = format!("{} \"{name}\" not found", qualified(resource, group));
+        Status::new(Reason::NotFound, message).with_details(Details::of(group, resource, name))
+    }
+
+    pub fn already_exists(group: &str, resource: &str, name: &str) -> Status {
+        let message = format!("{} \"{name}\" already exists", qualified(resource, group));
+        Status::new(Reason::AlreadyExists, message).with_details(Details::of(group, resource, name))
+    }
+
+    pub fn conflict(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Status {
+        let message = format!(
+            "Operation cannot be fulfilled on {} \"{name}\": {why}",
+            qualified(resource, group)
+        );
+        Status::new(Reason::Conflict, message).with_details(Details::of(group, resource, name))
+    }
+
+    pub fn forbidden(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Status {
+        let subject = match (resource, name) {
+            ("", _) => "forbidden".to_string(),
+            (_, "") => format!("{} is forbidden", qualified(resource, group)),
+            _ => format!("{} \"{name}\" is forbidden", qualified(resource, group)),
+        };
+        Status::new(Reason::Forbidden, format!("{subject}: {why}"))
+            .with_details(Details::of(group, resource, name))
+    }
+
+    /// A validation failure; `causes` come from the field errors, in order.
+    pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Status {
+        let subject = match group {
+            "" => kind.to_string(),
+            _ => format!("{kind}.{group}"),
+        };
+        let texts: Vec<String> = causes
+            .iter()
+            .map(|cause| format!("{}: {}", cause.field, cause.message))
+            .collect();
+        let list = match texts.as_slice() {
+            [] => String::new(),
+            [only] => only.clone(),
+            several => format!("[{}]", several.join(", ")),
+        };
+        Status::new(
+            Reason::Invalid,
+            format!("{subject} \"{name}\" is invalid: {list}"),
+        )
+        .with_details(Details {
+            causes,
+            ..Details::of(group, kind, name)
+        })
+    }
+
+    pub fn code(&self) -> u16 {
+        self.reason.code()
+    }
+
+    /// The `v1.Status` object a client receives.
+    pub fn to_document(&self) -> Value {
+        let mut status = crate::document!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason.to_string(), "code": self.code(),
+        });
+        if let Some(details) = &self.details {
+            let mut fields = Object::default();
+            for (name, text) in [
+                ("name", &details.name),
+                ("group", &details.group),
+                ("kind", &details.kind),
+                ("uid", &details.uid),
+            ] {
+                if !text.is_empty() {
+                    fields.insert(name, text.as_str());
+                }
+            }
+            if !details.causes.is_empty() {
+                let causes: Vec<Value> = details
+                    .causes
+                    .iter()
+                    .map(|cause| {
+                        crate::document!({
+                            "reason": cause.reason, "message": cause.message, "field": cause.field,
+                        })
+                    })
+                    .collect();
+                fields.insert("causes", causes);
+            }
+            if details.retry_after_seconds > 0 {
+                fields.insert("retryAfterSeconds", details.retry_after_seconds);
+            }
+            status.set(&["details"], fields);
+        }
+        status
+    }
+}
+
+impl Details {
+    pub fn of(group: &str, kind: &str, name: &str) -> Details {
+        Details {
+            name: name.to_string(),
+            group: group.to_string(),
+            kind: kind.to_string(),
+            ..Details::default()
+        }
+    }
+}
+
+/// `deployments.apps`, or just `pods` for the core group.
+fn qualified(resource: &str, group: &str) -> String {
+    match group {
+        "" => resource.to_string(),
+        _ => format!("{resource}.{group}"),
+    }
+}

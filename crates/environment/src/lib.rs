@@ -1,0 +1,128 @@
+//! What lies outside the program and must be replaceable: the wall clock and randomness.
+//!
+//! Timers are tokio's (a simulation pauses them); wall-clock readings and random bytes come from
+//! the [`Environment`] handed to every component, never from the standard library directly.
+
+use std::sync::{Arc, Mutex};
+
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+/// The injected clock and randomness. Cheap to clone.
+#[derive(Clone)]
+pub struct Environment {
+    clock: Clock,
+    entropy: Arc<Mutex<StdRng>>,
+}
+
+#[derive(Clone)]
+enum Clock {
+    System,
+    /// Wall time that moves with tokio's (paused) timer clock.
+    Simulated {
+        origin_micros: i64,
+        origin: tokio::time::Instant,
+    },
+}
+
+impl Environment {
+    /// The machine's clock and a generator seeded by the kernel.
+    pub fn system() -> Environment {
+        Environment {
+            clock: Clock::System,
+            entropy: Arc::new(Mutex::new(rand::make_rng())),
+        }
+    }
+
+    /// A clock that follows tokio's timers from `origin_micros` on, and a generator with `seed`.
+    /// Must be called inside a tokio runtime.
+    pub fn simulated(seed: u64, origin_micros: i64) -> Environment {
+        Environment {
+            clock: Clock::Simulated {
+                origin_micros,
+                origin: tokio::time::Instant::now(),
+            },
+            entropy: Arc::new(Mutex::new(StdRng::seed_from_u64(seed))),
+        }
+    }
+
+    /// Microseconds since the Unix epoch.
+    pub fn now_micros(&self) -> i64 {
+        match &self.clock {
+            Clock::System => jiff::Timestamp::now().as_microsecond(),
+            Clock::Simulated {
+                origin_micros,
+                origin,
+            } => origin_micros + origin.elapsed().as_micros() as i64,
+        }
+    }
+
+    /// The wall-clock time.
+    pub fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::from_microsecond(self.now_micros()).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+    }
+
+    /// Fills `buffer` with random bytes.
+    pub fn fill(&self, buffer: &mut [u8]) {
+        self.entropy
+            .lock()
+            .expect("entropy lock poisoned")
+            .fill_bytes(buffer);
+    }
+
+    pub fn random_u64(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// A random (version 4) UUID in its text form.
+    pub fn uuid(&self) -> String {
+        let mut bytes = [0; 16];
+        self.fill(&mut bytes);
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!(
+            "{}-{}-{}-{}-{}",
+            &hex[..8],
+            &hex[8..12],
+            &hex[12..16],
+            &hex[16..20],
+            &hex[20..]
+        )
+    }
+
+    /// `length` characters of the alphabet Kubernetes uses for generated names (no vowels, so that
+    /// no word appears by chance).
+    pub fn name_suffix(&self, length: usize) -> String {
+        const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        (0..length)
+            .map(|_| ALPHABET[(self.random_u64() % ALPHABET.len() as u64) as usize] as char)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_seed_fixes_time_and_randomness() {
+        let (a, b) = (
+            Environment::simulated(7, 1_000),
+            Environment::simulated(7, 1_000),
+        );
+        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+        assert_eq!(a.now_micros(), 3_001_000);
+        assert_eq!(a.uuid(), b.uuid());
+        assert_ne!(a.uuid(), a.uuid());
+    }
+
+    #[test]
+    fn uuids_are_version_four() {
+        let uuid = Environment::system().uuid();
+        assert_eq!(uuid.len(), 36);
+        assert_eq!(uuid.as_bytes()[14], b'4');
+        assert!(b"89ab".contains(&uuid.as_bytes()[19]));
+    }
+}

@@ -1,0 +1,114 @@
+//! The pod-birth timeline: hops and spans keyed by object UID, bounded, kept in the data directory.
+//!
+//! Components hold a [`Recorder`]; the server owns the [`Sink`] behind it. Never record bytes of
+//! Secrets or tokens: a span carries sizes and short names only.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// The eleven hops of the design, and what comes after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "u8", try_from = "u8")]
+#[repr(u8)]
+pub enum Hop {
+    /// The client turns YAML into a request.
+    Client = 1,
+    /// Authentication, authorization, admission, validation.
+    Admission = 2,
+    /// The object is put into the store under a condition.
+    Put = 3,
+    /// The store answers with a revision.
+    Revision = 4,
+    /// 201 Created.
+    Created = 5,
+    /// The watch delivers the unscheduled pod to the scheduler.
+    WatchScheduler = 6,
+    /// Filter, score, reserve, permit.
+    Schedule = 7,
+    /// The binding is posted.
+    Bind = 8,
+    /// The watch delivers the pod to its node.
+    WatchNode = 9,
+    /// CRI: sandbox, network, volumes, image, containers.
+    Node = 10,
+    /// Status Running is written back.
+    Status = 11,
+    /// Probes, Ready, endpoints, service rule, DNS; and termination.
+    After = 12,
+}
+
+impl From<Hop> for u8 {
+    fn from(hop: Hop) -> u8 {
+        hop as u8
+    }
+}
+
+impl TryFrom<u8> for Hop {
+    type Error = String;
+
+    fn try_from(number: u8) -> Result<Hop, String> {
+        use Hop::*;
+        [
+            Client,
+            Admission,
+            Put,
+            Revision,
+            Created,
+            WatchScheduler,
+            Schedule,
+            Bind,
+            WatchNode,
+            Node,
+            Status,
+            After,
+        ]
+        .into_iter()
+        .find(|hop| *hop as u8 == number)
+        .ok_or_else(|| format!("no hop {number}"))
+    }
+}
+
+/// One thing that happened on a pod's way. Several spans may share a hop (the steps of hop 10).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    pub hop: Hop,
+    /// What was done, e.g. `RunPodSandbox`.
+    pub name: String,
+    /// Who did it, e.g. `kubelet`.
+    pub component: String,
+    /// When work began, in microseconds since the Unix epoch.
+    pub start: i64,
+    /// How long the work waited before it began.
+    pub queue_us: u64,
+    pub work_us: u64,
+    /// Bytes on the wire or disk, where they mean something.
+    pub bytes: u64,
+}
+
+/// Takes spans in; must not block.
+pub trait Sink: Send + Sync {
+    fn record(&self, uid: &str, span: Span);
+}
+
+/// The handle components hold. Cheap to clone; records nowhere when built with [`Recorder::off`].
+#[derive(Clone)]
+pub struct Recorder {
+    sink: Option<Arc<dyn Sink>>,
+}
+
+impl Recorder {
+    pub fn new(sink: Arc<dyn Sink>) -> Recorder {
+        Recorder { sink: Some(sink) }
+    }
+
+    pub fn off() -> Recorder {
+        Recorder { sink: None }
+    }
+
+    pub fn record(&self, uid: &str, span: Span) {
+        if let Some(sink) = &self.sink {
+            sink.record(uid, span);
+        }
+    }
+}
