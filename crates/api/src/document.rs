@@ -112,7 +112,8 @@ impl Value {
     }
 
     pub fn at_mut(&mut self, path: &[&str]) -> Option<&mut Value> {
-        path.iter().try_fold(self, |value, name| value.get_mut(name))
+        path.iter()
+            .try_fold(self, |value, name| value.get_mut(name))
     }
 
     /// The string at `path`, or "" where there is none.
