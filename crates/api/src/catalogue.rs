@@ -369,20 +369,20 @@ static RESOURCES: &[Resource] = &[
         namespaced: false,
         ..plain(
             RBAC,
-            "ClusterRole",
-            "clusterroles",
-            "clusterrole",
-            "io.k8s.api.rbac.v1.ClusterRole",
+            "ClusterRoleBinding",
+            "clusterrolebindings",
+            "clusterrolebinding",
+            "io.k8s.api.rbac.v1.ClusterRoleBinding",
         )
     },
     Resource {
         namespaced: false,
         ..plain(
             RBAC,
-            "ClusterRoleBinding",
-            "clusterrolebindings",
-            "clusterrolebinding",
-            "io.k8s.api.rbac.v1.ClusterRoleBinding",
+            "ClusterRole",
+            "clusterroles",
+            "clusterrole",
+            "io.k8s.api.rbac.v1.ClusterRole",
         )
     },
     plain(
