@@ -3,6 +3,7 @@
 
 pub mod catalogue;
 pub mod document;
+pub mod schema;
 pub mod status;
 
 pub use document::{Object, Value};
