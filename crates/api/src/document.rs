@@ -4,6 +4,8 @@
 //! interface, so that its inside can become flatter and faster without touching its users.
 //! It is for objects in passing: caches hold bytes.
 
+pub mod yaml;
+
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
