@@ -16,8 +16,11 @@ use sha2::{Digest, Sha256};
 use crate::catalogue::{Resource, api_version, resources};
 use crate::document::{Object, Value};
 
-/// The protobuf media type of `/openapi/v2`.
-pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// The protobuf media type of `/openapi/v2`, as the answer's `Content-Type` has it.
+pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+/// The same in the `Accept` header of every released kubectl. It must not be sent back: its `@` makes
+/// it unreadable for Go's media type parser.
+pub const V2_PROTOBUF_ACCEPTED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
 /// A document as it is sent.
 #[derive(Clone, Debug)]

@@ -36,7 +36,7 @@ pub(super) fn reachable(served: &[&Resource], version: Version) -> Object {
         .into_iter()
         .map(|name| {
             let schema = match table().definition(name) {
-                Some(definition) => object_schema(definition, version),
+                Some(definition) => object_schema(definition, served, version),
                 None => special_schema(name, version),
             };
             (name.to_string(), schema)
@@ -122,17 +122,15 @@ fn special_schema(name: &str, version: Version) -> Value {
     }
 }
 
-fn object_schema(definition: &Definition, version: Version) -> Value {
+fn object_schema(definition: &Definition, served: &[&Resource], version: Version) -> Value {
     let mut schema = crate::document!({"type": "object"});
     let mut properties = Object::default();
-    let mut required = Vec::new();
     for property in &definition.properties {
         let field = table().field(property);
         properties.insert(field.name, field_schema(field, version));
-        if field.required {
-            required.push(field.name.into());
-        }
     }
+    let mut required = Vec::new();
+    collect_required(definition, &mut required);
     if !properties.is_empty() {
         schema.set(&["properties"], properties);
     }
@@ -145,15 +143,26 @@ fn object_schema(definition: &Definition, version: Version) -> Value {
     if let Ok(unions) = Value::from_json(definition.unions.as_bytes()) {
         schema.set(&["x-kubernetes-unions"], unions);
     }
-    let kinds = kinds_of(definition);
+    let kinds = kinds_of(definition, served);
     if !kinds.is_empty() {
         schema.set(&["x-kubernetes-group-version-kind"], kinds);
     }
     schema
 }
 
+/// In declaration order, which properties are not in.
+fn collect_required(definition: &Definition, names: &mut Vec<Value>) {
+    for field in &definition.fields {
+        match field.kind.definition() {
+            Some(inlined) if field.inline => collect_required(inlined, names),
+            _ if field.required => names.push(field.name.into()),
+            _ => {}
+        }
+    }
+}
+
 /// Two meta kinds are registered in every group version.
-fn kinds_of(definition: &Definition) -> Vec<Value> {
+fn kinds_of(definition: &Definition, served: &[&Resource]) -> Vec<Value> {
     let everywhere = matches!(definition.name, DELETE_OPTIONS | WATCH_EVENT);
     let mut kinds: Vec<_> = definition
         .kinds
@@ -162,8 +171,8 @@ fn kinds_of(definition: &Definition) -> Vec<Value> {
         .collect();
     if let ([(_, _, kind)], true) = (kinds.as_slice(), everywhere) {
         let kind = *kind;
-        let versions = super::group_versions().into_iter();
-        kinds.extend(versions.map(|(group, version)| (group, version, kind)));
+        let served = served.iter();
+        kinds.extend(served.map(|resource| (resource.group, resource.version, kind)));
         kinds.sort_unstable();
         kinds.dedup();
     }

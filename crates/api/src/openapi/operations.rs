@@ -210,6 +210,11 @@ fn operation(
             )
         }
         _ => {
+            let answer = if resource.returns_deleted() {
+                own
+            } else {
+                STATUS
+            };
             let codes = &[OK, ACCEPTED];
             (
                 "delete",
@@ -217,7 +222,7 @@ fn operation(
                 "delete",
                 vec![DELETE],
                 options(),
-                STATUS,
+                answer,
                 codes,
             )
         }
