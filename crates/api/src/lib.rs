@@ -7,6 +7,7 @@ pub mod field;
 pub mod metadata;
 pub mod patch;
 pub mod quantity;
+pub mod schema;
 pub mod selector;
 pub mod status;
 pub mod strategy;
