@@ -187,7 +187,10 @@ impl Table {
                 Some("T") => table.definitions.push(Definition::parse(&mut columns)),
                 Some("F") => {
                     let field = Field::parse(&mut columns, &names);
-                    let definition = table.definitions.last_mut().expect("a type before its fields");
+                    let definition = table
+                        .definitions
+                        .last_mut()
+                        .expect("a type before its fields");
                     definition.fields.push(field);
                 }
                 other => unreachable!("the generated table has no line {other:?}"),
@@ -411,9 +414,15 @@ mod tests {
     fn the_table_is_whole() {
         let table = table();
         assert_eq!(table.version, "v1.36.4");
-        assert!(table.definitions.is_sorted_by_key(|definition| definition.name));
+        assert!(
+            table
+                .definitions
+                .is_sorted_by_key(|definition| definition.name)
+        );
         for resource in crate::catalogue::resources() {
-            let definition = table.definition(resource.definition).expect(resource.definition);
+            let definition = table
+                .definition(resource.definition)
+                .expect(resource.definition);
             assert!(definition.kinds.contains(&Kind {
                 group: resource.group,
                 version: resource.version,
@@ -422,7 +431,11 @@ mod tests {
         }
         for definition in table.definitions() {
             let names: Vec<_> = definition.properties.iter().map(|p| p.name).collect();
-            assert!(names.is_sorted_by(|left, right| left < right), "{}", definition.name);
+            assert!(
+                names.is_sorted_by(|left, right| left < right),
+                "{}",
+                definition.name
+            );
         }
     }
 
