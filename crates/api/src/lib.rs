@@ -2,6 +2,7 @@
 //! defaulting, validation, selectors, quantities, patches, table columns, `Status` errors.
 
 pub mod catalogue;
+pub mod discovery;
 pub mod document;
 pub mod field;
 pub mod metadata;
