@@ -144,6 +144,11 @@ impl ResourceCache {
         })
     }
 
+    /// The revision of the newest change of this kind.
+    pub fn changed(&self) -> u64 {
+        self.state.lock().changed
+    }
+
     pub fn unsubscribe(&self, id: u64) {
         self.state.lock().watchers.remove(id);
     }
