@@ -123,14 +123,10 @@ impl<K: Object> Reflector<K> {
                 match self.watch(&mut version).await {
                     Ended::Resume => {}
                     Ended::ResumeLater => self.pause().await,
-                    Ended::Expired => {
+                    // Also an expired watch waits a little: a server that expires every list it
+                    // gives must not be asked in a tight loop.
+                    Ended::Expired | Ended::Refused => {
                         tracing::info!(path = self.source.path, version, "relisting");
-                        // The first relist is immediate; a server that expires every list it
-                        // gives is asked ever more slowly.
-                        self.pause().await;
-                        break;
-                    }
-                    Ended::Refused => {
                         self.pause().await;
                         break;
                     }
