@@ -4,6 +4,8 @@
 //! interface, so that its inside can become flatter and faster without touching its users.
 //! It is for objects in passing: caches hold bytes.
 
+pub mod yaml;
+
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -112,7 +114,8 @@ impl Value {
     }
 
     pub fn at_mut(&mut self, path: &[&str]) -> Option<&mut Value> {
-        path.iter().try_fold(self, |value, name| value.get_mut(name))
+        path.iter()
+            .try_fold(self, |value, name| value.get_mut(name))
     }
 
     /// The string at `path`, or "" where there is none.
