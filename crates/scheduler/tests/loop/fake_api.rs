@@ -5,6 +5,7 @@ use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures::{StreamExt, future::BoxFuture, stream};
@@ -31,6 +32,7 @@ struct State {
     events: Vec<Value>,
     bindings: Vec<String>,
     failing_bindings: usize,
+    binding_delay: Duration,
 }
 
 impl FakeApi {
@@ -102,6 +104,11 @@ impl FakeApi {
 
     pub fn fail_bindings(&self, count: usize) {
         self.lock().failing_bindings = count;
+    }
+
+    /// Makes each binding take this long, so that decisions come before any is seen.
+    pub fn delay_bindings(&self, delay: Duration) {
+        self.lock().binding_delay = delay;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -222,6 +229,10 @@ impl tower::Service<Request<Body>> for FakeApi {
             let body = body.collect().await;
             let body = body.map(|body| body.to_bytes()).unwrap_or_default();
             let body = serde_json::from_slice(&body).unwrap_or_default();
+            if parts.uri.path().ends_with("/binding") {
+                let delay = api.lock().binding_delay;
+                tokio::time::sleep(delay).await;
+            }
             Ok(api.lock().answer(&parts.method, &parts.uri, &body))
         })
     }

@@ -136,6 +136,7 @@ async fn a_waiting_pod_says_why_and_goes_when_it_can() {
 async fn a_node_is_not_given_away_twice() {
     let api = FakeApi::default();
     api.put_node("only", "1");
+    api.delay_bindings(SOON / 2);
     let _running = start(&api, 1);
     for name in ["a", "b", "c"] {
         api.create_pod(name, asking("400m"));
