@@ -16,7 +16,6 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Change, Informers, ObjectKey};
@@ -33,6 +32,7 @@ pub use ruleset::Ranges;
 use crate::names;
 use crate::netlink::{self, Connection};
 use crate::nft::{self, Batch, Family};
+use crate::service_index::ServiceIndex;
 use crate::subnet::Subnet;
 use ledger::Ledger;
 
@@ -69,7 +69,6 @@ pub enum Error {
     Writer,
 }
 
-const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 /// How often we look whether our table is still there. Only others could have removed it.
 const CHECK_PERIOD: Duration = Duration::from_secs(30);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -127,9 +126,7 @@ struct Proxy {
     node_name: String,
     environment: Environment,
     recorder: Recorder,
-    services: BTreeMap<ObjectKey, Arc<Service>>,
-    /// By Service, then by slice name.
-    slices: BTreeMap<ObjectKey, BTreeMap<String, Arc<EndpointSlice>>>,
+    index: ServiceIndex,
     ledger: Ledger,
     /// Services to plan again, with the time of the first change since the last plan.
     dirty: BTreeMap<ObjectKey, i64>,
@@ -159,8 +156,7 @@ impl Proxy {
             node_name: config.node_name.clone(),
             environment: config.environment.clone(),
             recorder: config.recorder.clone(),
-            services: BTreeMap::new(),
-            slices: BTreeMap::new(),
+            index: ServiceIndex::default(),
             ledger,
             dirty: BTreeMap::new(),
             touched: BTreeSet::new(),
@@ -177,45 +173,13 @@ impl Proxy {
     }
 
     fn note_service(&mut self, change: Change<Service>) {
-        let key = match change {
-            Change::Added(new) | Change::Modified { new, .. } => {
-                let key = ObjectKey::of(&*new);
-                self.services.insert(key.clone(), new);
-                key
-            }
-            Change::Deleted(old) => {
-                let key = ObjectKey::of(&*old);
-                self.services.remove(&key);
-                key
-            }
-            Change::Resynced => return,
-        };
-        self.mark(key);
+        if let Some(service) = self.index.note_service(change) {
+            self.mark(service);
+        }
     }
 
     fn note_slice(&mut self, change: Change<EndpointSlice>) {
-        let (old, new) = match change {
-            Change::Added(new) => (None, Some(new)),
-            Change::Modified { old, new } => (Some(old), Some(new)),
-            Change::Deleted(old) => (Some(old), None),
-            Change::Resynced => return,
-        };
-        if let Some(old) = old
-            && let Some(service) = service_of(&old)
-        {
-            if let Some(slices) = self.slices.get_mut(&service) {
-                slices.remove(old.metadata.name.as_deref().unwrap_or_default());
-                if slices.is_empty() {
-                    self.slices.remove(&service);
-                }
-            }
-            self.mark(service);
-        }
-        if let Some(new) = new
-            && let Some(service) = service_of(&new)
-        {
-            let name = new.metadata.name.clone().unwrap_or_default();
-            self.slices.entry(service.clone()).or_default().insert(name, new);
+        for service in self.index.note_slice(change) {
             self.mark(service);
         }
     }
@@ -223,9 +187,8 @@ impl Proxy {
     /// Plans what was marked, and writes the difference (or everything) to the kernel.
     async fn reconcile(&mut self) -> Result<(), Error> {
         for (service, noted) in std::mem::take(&mut self.dirty) {
-            let slices = self.slices.get(&service);
-            let slices = slices.into_iter().flat_map(|slices| slices.values().map(|slice| &**slice));
-            let planned = self.services.get(&service).and_then(|object| plan(object, slices, &self.node_name));
+            let object = self.index.service(&service);
+            let planned = object.and_then(|object| plan(object, self.index.slices(&service), &self.node_name));
             if let Some(planned) = &planned {
                 let known = self.ledger.plan(&service);
                 for pod in planned.pods.iter().filter(|pod| known.is_none_or(|known| !known.pods.contains(*pod))) {
@@ -302,11 +265,6 @@ impl Proxy {
         }
         Ok(())
     }
-}
-
-fn service_of(slice: &EndpointSlice) -> Option<ObjectKey> {
-    let name = slice.metadata.labels.as_ref()?.get(SERVICE_NAME_LABEL)?;
-    Some(ObjectKey::new(slice.metadata.namespace.as_deref().unwrap_or_default(), name))
 }
 
 fn dns_plan(dns: &DnsRedirect) -> Result<ServicePlan, Error> {
