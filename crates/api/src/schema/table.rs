@@ -32,6 +32,8 @@ pub struct Definition {
     pub fields: Vec<Field>,
     /// What JSON sees: inlined fields spread out, sorted by name.
     pub properties: Vec<Property>,
+    /// Indices of the fields that protobuf has, by their number.
+    numbers: Vec<usize>,
     /// What it is registered as.
     pub kinds: Vec<Kind>,
     /// `atomic` or `granular`, or "".
@@ -128,6 +130,10 @@ pub enum Wire {
     Bytes,
 }
 
+/// The definition behind the three positions that allow a JSON schema or something else.
+pub(crate) const JSON_SCHEMA: &str =
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+
 /// The table of all built-in types.
 pub fn table() -> &'static Table {
     static TABLE: OnceLock<Table> = OnceLock::new();
@@ -200,7 +206,15 @@ impl Table {
             let mut properties = Vec::new();
             table.spread(index, &[], &mut properties);
             properties.sort_by_key(|property| property.name);
-            table.definitions[index].properties = properties;
+            let definition = &mut table.definitions[index];
+            definition.properties = properties;
+            let fields = &definition.fields;
+            definition.numbers = (0..fields.len())
+                .filter(|index| fields[*index].protobuf.is_some())
+                .collect();
+            definition
+                .numbers
+                .sort_by_key(|index| fields[*index].number());
             for kind in table.definitions[index].kinds.clone() {
                 table.kinds.push((kind, index));
             }
@@ -240,6 +254,20 @@ impl Definition {
             .map(|index| &self.properties[index])
     }
 
+    /// The fields that protobuf has, by their number.
+    pub fn by_number(&self) -> impl Iterator<Item = &Field> {
+        self.numbers.iter().map(|index| &self.fields[*index])
+    }
+
+    /// The field with a protobuf number.
+    pub fn numbered(&self, number: u32) -> Option<&Field> {
+        let position = self
+            .numbers
+            .binary_search_by_key(&Some(number), |index| self.fields[*index].number())
+            .ok()?;
+        Some(&self.fields[self.numbers[position]])
+    }
+
     /// The declared field that JSON calls `name`.
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.property(name).map(|property| table().field(property))
@@ -251,6 +279,7 @@ impl Definition {
             go_name: columns.next().unwrap_or_default(),
             fields: Vec::new(),
             properties: Vec::new(),
+            numbers: Vec::new(),
             kinds: Vec::new(),
             map_type: "",
             unions: "",
@@ -276,6 +305,10 @@ impl Definition {
 }
 
 impl Field {
+    fn number(&self) -> Option<u32> {
+        self.protobuf.map(|(number, _)| number)
+    }
+
     /// Whether an object without it equals one with its zero value.
     pub fn omits_zero(&self) -> bool {
         self.omit_empty || self.omit_zero
