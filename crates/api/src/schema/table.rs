@@ -154,7 +154,15 @@ impl Table {
         &self.definitions
     }
 
+    /// What an object's `apiVersion` and `kind` name. Options and `Status` are in every group version.
     pub fn of_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Definition> {
+        self.registered(group, version, kind).or_else(|| {
+            self.registered("", "v1", kind)
+                .filter(|known| known.is_meta())
+        })
+    }
+
+    fn registered(&self, group: &str, version: &str, kind: &str) -> Option<&Definition> {
         let position = self
             .kinds
             .binary_search_by(|(known, _)| {
@@ -245,6 +253,12 @@ impl Definition {
     /// `PodSpec` of `v1.PodSpec`.
     pub fn short_go_name(&self) -> &'static str {
         self.go_name.rsplit('.').next().unwrap_or_default()
+    }
+
+    /// Whether it belongs to no group version, e.g. `DeleteOptions`.
+    pub fn is_meta(&self) -> bool {
+        self.name
+            .starts_with("io.k8s.apimachinery.pkg.apis.meta.v1.")
     }
 
     pub fn property(&self, name: &str) -> Option<&Property> {
