@@ -1,0 +1,176 @@
+//! The objects an informer knows, and the fan-out of their changes to subscribers.
+//!
+//! Written by one reflector, read by anyone; a read takes the lock for a lookup or a list of
+//! reference counts, never for a decode.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Weak},
+};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::{Object, ObjectKey, subscription::Mailbox};
+
+pub(crate) struct Cache<K> {
+    /// Taken before a mailbox's lock.
+    state: Mutex<State<K>>,
+    synced: watch::Sender<bool>,
+}
+
+struct State<K> {
+    /// Namespace, then name.
+    objects: BTreeMap<String, BTreeMap<String, Arc<K>>>,
+    subscribers: Vec<Weak<Mailbox<K>>>,
+}
+
+impl<K: Object> Cache<K> {
+    pub(crate) fn new() -> Cache<K> {
+        Cache {
+            state: Mutex::new(State {
+                objects: BTreeMap::new(),
+                subscribers: Vec::new(),
+            }),
+            synced: watch::Sender::new(false),
+        }
+    }
+
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.state.lock().objects.get(namespace)?.get(name).cloned()
+    }
+
+    pub(crate) fn list(&self) -> Vec<Arc<K>> {
+        let state = self.state.lock();
+        state
+            .objects
+            .values()
+            .flat_map(|objects| objects.values().cloned())
+            .collect()
+    }
+
+    pub(crate) fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
+        let state = self.state.lock();
+        state
+            .objects
+            .get(namespace)
+            .map(|objects| objects.values().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    pub(crate) async fn synced(&self) {
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
+    }
+
+    pub(crate) fn subscribe(&self, now_micros: i64) -> Arc<Mailbox<K>> {
+        let mailbox = Arc::new(Mailbox::new());
+        let mut state = self.state.lock();
+        for (namespace, objects) in &state.objects {
+            for (name, object) in objects {
+                let key = ObjectKey::new(namespace, name);
+                mailbox.set(&key, None, object.clone(), now_micros, 0);
+            }
+        }
+        if self.is_synced() {
+            mailbox.resynced(now_micros);
+        }
+        state
+            .subscribers
+            .retain(|subscriber| subscriber.strong_count() > 0);
+        state.subscribers.push(Arc::downgrade(&mailbox));
+        mailbox
+    }
+
+    pub(crate) fn set(&self, object: K, received_micros: i64, bytes: u64) {
+        self.state.lock().set(object, received_micros, bytes);
+    }
+
+    pub(crate) fn remove(&self, last: K, received_micros: i64, bytes: u64) {
+        let key = ObjectKey::of(&last);
+        let last = Arc::new(last);
+        self.state
+            .lock()
+            .remove(&key, Some(last), received_micros, bytes);
+    }
+
+    /// Makes `objects` the whole content: what is missing among them is deleted.
+    pub(crate) fn replace(&self, objects: Vec<K>, received_micros: i64) {
+        let mut state = self.state.lock();
+        let listed: BTreeSet<ObjectKey> = objects.iter().map(ObjectKey::of).collect();
+        let gone: Vec<ObjectKey> = state
+            .keys()
+            .into_iter()
+            .filter(|key| !listed.contains(key))
+            .collect();
+        for key in gone {
+            state.remove(&key, None, received_micros, 0);
+        }
+        for object in objects {
+            state.set(object, received_micros, 0);
+        }
+        state.each_subscriber(|mailbox| mailbox.resynced(received_micros));
+        // Under the lock, so that a subscriber arriving meanwhile gets exactly one `Resynced`.
+        self.synced.send_replace(true);
+    }
+}
+
+impl<K: Object> State<K> {
+    fn keys(&self) -> Vec<ObjectKey> {
+        self.objects
+            .iter()
+            .flat_map(|(namespace, objects)| {
+                objects
+                    .keys()
+                    .map(move |name| ObjectKey::new(namespace, name))
+            })
+            .collect()
+    }
+
+    fn set(&mut self, object: K, received_micros: i64, bytes: u64) {
+        let key = ObjectKey::of(&object);
+        let new = Arc::new(object);
+        let objects = self.objects.entry(key.namespace.clone()).or_default();
+        if let Some(old) = objects.get(&key.name)
+            && old.meta().resource_version.is_some()
+            && old.meta().resource_version == new.meta().resource_version
+        {
+            return;
+        }
+        let old = objects.insert(key.name.clone(), new.clone());
+        self.each_subscriber(|mailbox| {
+            mailbox.set(&key, old.clone(), new.clone(), received_micros, bytes);
+        });
+    }
+
+    fn remove(&mut self, key: &ObjectKey, last: Option<Arc<K>>, received_micros: i64, bytes: u64) {
+        let Some(objects) = self.objects.get_mut(&key.namespace) else {
+            return;
+        };
+        let Some(old) = objects.remove(&key.name) else {
+            return;
+        };
+        if objects.is_empty() {
+            self.objects.remove(&key.namespace);
+        }
+        let last = last.unwrap_or_else(|| old.clone());
+        self.each_subscriber(|mailbox| {
+            mailbox.remove(key, old.clone(), last.clone(), received_micros, bytes);
+        });
+    }
+
+    fn each_subscriber(&mut self, deliver: impl Fn(&Mailbox<K>)) {
+        self.subscribers
+            .retain(|subscriber| match subscriber.upgrade() {
+                Some(mailbox) => {
+                    deliver(&mailbox);
+                    true
+                }
+                None => false,
+            });
+    }
+}

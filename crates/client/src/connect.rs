@@ -1,0 +1,73 @@
+//! Makes a `kube::Client`: over the network from a kubeconfig, or over an in-process service.
+
+use std::{path::Path, time::Duration};
+
+use http::{Request, Response};
+use hyper_util::{
+    client::legacy::{Client as HttpClient, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use kube::{
+    Config,
+    client::{Body, ConfigExt},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use tower::{BoxError, Layer, Service, ServiceExt, util::option_layer};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the kubeconfig could not be used")]
+    Kubeconfig(#[from] kube::config::KubeconfigError),
+    #[error("the client could not be set up")]
+    Client(#[from] kube::Error),
+}
+
+/// A client for the current context of the kubeconfig at `path`. Must run inside tokio.
+pub async fn from_kubeconfig(path: impl AsRef<Path>) -> Result<kube::Client, Error> {
+    let kubeconfig = Kubeconfig::read_from(path)?;
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    from_config(config)
+}
+
+/// A client over HTTPS. Unlike kube's own stack it sends small packets at once (TCP_NODELAY): a
+/// request must not wait for the acknowledgement of the one before. Proxies are not used.
+pub fn from_config(config: Config) -> Result<kube::Client, Error> {
+    install_crypto_provider();
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    connector.set_keepalive(Some(KEEPALIVE));
+    let connector = config.rustls_https_connector_with_connector(connector)?;
+    let service = HttpClient::builder(TokioExecutor::new())
+        .build::<_, Body>(connector)
+        .map_err(BoxError::from);
+    let service = option_layer(config.auth_layer()?)
+        .layer(service)
+        .map_err(BoxError::from);
+    let service = config.extra_headers_layer()?.layer(service);
+    let service = config.base_uri_layer().layer(service);
+    Ok(kube::Client::new(service, config.default_namespace.clone()))
+}
+
+/// A client whose requests go to `service`, e.g. an API server in this process.
+pub fn from_service<S, B>(service: S) -> kube::Client
+where
+    S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: hyper::body::Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    kube::Client::new(service, "default")
+}
+
+/// Makes ring the process's TLS provider unless one is chosen already.
+pub fn install_crypto_provider() {
+    // An error only says that there is one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}

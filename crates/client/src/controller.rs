@@ -1,0 +1,121 @@
+//! Runs a reconciler over a work queue: N workers, retries with growing delays, clean shutdown.
+
+use std::{fmt::Display, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::WorkQueue;
+
+/// What a reconciler asks for after a success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing until the key is added again.
+    Done,
+    /// Look again after this time, also if nothing happens.
+    After(Duration),
+}
+
+/// Takes keys and reconciles them until `shutdown`; then every worker finishes what it holds. A
+/// reconciler that fails (or panics) gets its key again, rate-limited.
+pub async fn run<Key, Error, Reconcile, Work>(
+    name: &'static str,
+    queue: WorkQueue<Key>,
+    workers: usize,
+    reconcile: Reconcile,
+    shutdown: CancellationToken,
+) where
+    Key: Ord + Clone + Display + Send + Sync + 'static,
+    Error: Display + Send + 'static,
+    Reconcile: Fn(Key) -> Work + Send + Sync + 'static,
+    Work: Future<Output = Result<Outcome, Error>> + Send + 'static,
+{
+    let reconcile = Arc::new(reconcile);
+    let mut running = JoinSet::new();
+    for _ in 0..workers.max(1) {
+        let worker = work(name, queue.clone(), reconcile.clone(), shutdown.clone());
+        running.spawn(worker);
+    }
+    while let Some(ended) = running.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(controller = name, %error, "a worker ended");
+        }
+    }
+}
+
+async fn work<Key, Error, Reconcile, Work>(
+    name: &'static str,
+    queue: WorkQueue<Key>,
+    reconcile: Arc<Reconcile>,
+    shutdown: CancellationToken,
+) where
+    Key: Ord + Clone + Display,
+    Error: Display,
+    Reconcile: Fn(Key) -> Work,
+    Work: Future<Output = Result<Outcome, Error>>,
+{
+    loop {
+        let key = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            key = queue.take() => key,
+        };
+        let work = async { reconcile(key.clone()).await };
+        match AssertUnwindSafe(work).catch_unwind().await {
+            Ok(Ok(outcome)) => {
+                queue.forget(&key);
+                if let Outcome::After(delay) = outcome {
+                    queue.add_after(key.clone(), delay);
+                }
+            }
+            Ok(Err(error)) => {
+                let failures = queue.failures(&key) + 1;
+                tracing::warn!(controller = name, %key, %error, failures, "reconciling failed");
+                queue.add_rate_limited(key.clone());
+            }
+            Err(_) => {
+                tracing::error!(controller = name, %key, "reconciling panicked");
+                queue.add_rate_limited(key.clone());
+            }
+        }
+        queue.done(&key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_and_panics_are_retried_and_shutdown_is_clean() {
+        let queue = WorkQueue::new();
+        queue.add("key".to_owned());
+        let attempts = Arc::new(AtomicUsize::new(0));
+        let shutdown = CancellationToken::new();
+        let reconcile = {
+            let (attempts, shutdown) = (attempts.clone(), shutdown.clone());
+            move |_key: String| {
+                let (attempts, shutdown) = (attempts.clone(), shutdown.clone());
+                async move {
+                    match attempts.fetch_add(1, Ordering::SeqCst) {
+                        0 => Err("not yet"),
+                        1 => panic!("a bug"),
+                        2 => Ok(Outcome::After(Duration::from_secs(7))),
+                        _ => {
+                            shutdown.cancel();
+                            Ok(Outcome::Done)
+                        }
+                    }
+                }
+            }
+        };
+        let began = tokio::time::Instant::now();
+        run("test", queue.clone(), 2, reconcile, shutdown).await;
+        assert_eq!(attempts.load(Ordering::SeqCst), 4);
+        assert_eq!(began.elapsed().as_millis(), 5 + 10 + 7000);
+        assert!(queue.is_empty());
+    }
+}

@@ -1,0 +1,212 @@
+//! Posts core/v1 Events about objects, from the background, repeats folded into counts.
+//!
+//! Best effort like upstream's recorder: the caller never waits and never fails; a full channel or
+//! a server that stays away costs Events, nothing else.
+
+use std::time::Duration;
+
+use environment::Environment;
+use k8s_openapi::{
+    api::core::v1::{Event, EventSource, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    jiff::Timestamp,
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
+use tokio::sync::mpsc;
+
+use crate::{Object, backoff::Backoff, retry};
+
+mod correlator;
+
+use correlator::{Correlator, Write};
+
+const CHANNEL: usize = 1000;
+const ATTEMPTS: usize = 12;
+const FIRST_DELAY: Duration = Duration::from_millis(500);
+const LONGEST_DELAY: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    Normal,
+    Warning,
+}
+
+/// Cheap to clone; the background task ends when the last clone is dropped.
+#[derive(Clone)]
+pub struct Recorder {
+    sender: mpsc::Sender<Observation>,
+    environment: Environment,
+}
+
+struct Observation {
+    about: ObjectReference,
+    severity: Severity,
+    reason: String,
+    message: String,
+    at: Timestamp,
+}
+
+impl Recorder {
+    /// `component` is who reports, e.g. `default-scheduler`; `host` the node it runs on, if any.
+    pub fn new(
+        client: kube::Client,
+        environment: Environment,
+        component: &str,
+        host: Option<&str>,
+    ) -> Recorder {
+        let (sender, receiver) = mpsc::channel(CHANNEL);
+        let reporter = Reporter {
+            client,
+            environment: environment.clone(),
+            component: component.to_owned(),
+            host: host.map(str::to_owned),
+            correlator: Correlator::new(),
+            last_name_nanos: 0,
+        };
+        tokio::spawn(reporter.run(receiver));
+        Recorder {
+            sender,
+            environment,
+        }
+    }
+
+    pub fn normal<K: Object>(&self, about: &K, reason: &str, message: impl Into<String>) {
+        self.record(reference(about), Severity::Normal, reason, message);
+    }
+
+    pub fn warning<K: Object>(&self, about: &K, reason: &str, message: impl Into<String>) {
+        self.record(reference(about), Severity::Warning, reason, message);
+    }
+
+    /// For references that carry more than the object, e.g. the `fieldPath` of a container.
+    pub fn record(
+        &self,
+        about: ObjectReference,
+        severity: Severity,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
+        let observation = Observation {
+            about,
+            severity,
+            reason: reason.to_owned(),
+            message: message.into(),
+            at: self.environment.now(),
+        };
+        if self.sender.try_send(observation).is_err() {
+            tracing::debug!(reason, "an event was dropped: too many are waiting");
+        }
+    }
+}
+
+/// The reference that an Event about `object` carries.
+pub fn reference<K: Object>(object: &K) -> ObjectReference {
+    ObjectReference {
+        resource_version: object.meta().resource_version.clone(),
+        ..object.object_ref(&())
+    }
+}
+
+struct Reporter {
+    client: kube::Client,
+    environment: Environment,
+    component: String,
+    host: Option<String>,
+    correlator: Correlator,
+    last_name_nanos: i128,
+}
+
+impl Reporter {
+    async fn run(mut self, mut receiver: mpsc::Receiver<Observation>) {
+        while let Some(observation) = receiver.recv().await {
+            let now_micros = self.environment.now_micros();
+            let event = self.event(observation);
+            let Some(write) = self.correlator.correlate(event, now_micros) else {
+                continue;
+            };
+            self.write(write).await;
+        }
+    }
+
+    fn event(&mut self, observation: Observation) -> Event {
+        let Observation {
+            about,
+            severity,
+            reason,
+            message,
+            at,
+        } = observation;
+        // Names must differ also when two observations share a clock tick.
+        let nanos = at.as_nanosecond().max(self.last_name_nanos + 1);
+        self.last_name_nanos = nanos;
+        let object_name = about.name.as_deref().unwrap_or_default();
+        let mut name = format!("{object_name}.{nanos:x}");
+        if name.len() > 253 {
+            name = self.environment.uuid();
+        }
+        let namespace = about
+            .namespace
+            .clone()
+            .filter(|namespace| !namespace.is_empty())
+            .unwrap_or_else(|| "default".to_owned());
+        Event {
+            metadata: ObjectMeta {
+                name: Some(name),
+                namespace: Some(namespace),
+                ..ObjectMeta::default()
+            },
+            involved_object: about,
+            reason: Some(reason),
+            message: Some(message),
+            type_: Some(format!("{severity:?}")),
+            count: Some(1),
+            first_timestamp: Some(Time(at)),
+            last_timestamp: Some(Time(at)),
+            source: Some(EventSource {
+                component: Some(self.component.clone()),
+                host: self.host.clone(),
+            }),
+            reporting_component: Some(self.component.clone()),
+            reporting_instance: Some(self.host.clone().unwrap_or_default()),
+            ..Event::default()
+        }
+    }
+
+    /// Writes until it succeeds, is refused, or has failed too often.
+    async fn write(&mut self, write: Write) {
+        let Write { event, mut repeat } = write;
+        let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+        let name = event.metadata.name.as_deref().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let mut backoff = Backoff::new(FIRST_DELAY, LONGEST_DELAY);
+        for _ in 0..ATTEMPTS {
+            let result = if repeat {
+                let patch = serde_json::json!({
+                    "count": event.count,
+                    "lastTimestamp": event.last_timestamp,
+                    "message": event.message,
+                });
+                let patch = Patch::Strategic(patch);
+                api.patch(name, &PatchParams::default(), &patch).await
+            } else {
+                api.create(&PostParams::default(), &event).await
+            };
+            match result {
+                Ok(_) => return,
+                // The Event we counted on has been removed: post it anew.
+                Err(error) if repeat && retry::is_not_found(&error) => repeat = false,
+                Err(error) if retry::is_transient(&error) => {
+                    tokio::time::sleep(backoff.delay(&self.environment)).await;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, reason = event.reason, "an event was refused");
+                    return;
+                }
+            }
+        }
+        tracing::debug!(reason = event.reason, "an event could not be posted");
+    }
+}

@@ -1,0 +1,324 @@
+//! Keeps a cache equal to the server's state of one kind: list, then watch from there, for ever.
+//!
+//! 1. List in pages; replace the cache's content.
+//! 2. Watch from the list's resourceVersion; every event and bookmark moves it forward.
+//! 3. When the stream ends or breaks, watch again from where it was; when the server has forgotten
+//!    that resourceVersion (410), or refuses the watch, go to 1.
+//!
+//! Failures are repeated after a growing delay, which only a live watch sets back.
+
+use std::{sync::Arc, time::Duration};
+
+use environment::Environment;
+use kube::core::Status;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Object, Scope,
+    backoff::{Backoff, jitter},
+    cache::Cache,
+    transport::{self, Error, get, lines, push_query},
+};
+
+const PAGE_SIZE: &str = "500";
+const WATCH_SECONDS: u64 = 290;
+const FIRST_DELAY: Duration = Duration::from_millis(50);
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
+/// A stream that outlives its own announced end by this much is a dead connection.
+const OVERTIME: Duration = Duration::from_secs(30);
+/// A watch that lasted this long was alive even if nothing happened.
+const ALIVE_AFTER: Duration = Duration::from_secs(5);
+
+/// Where the objects come from.
+pub(crate) struct Source {
+    path: String,
+    selectors: Vec<(&'static str, String)>,
+}
+
+impl Source {
+    pub(crate) fn of<K: Object>(scope: &Scope) -> Source {
+        let mut selectors = Vec::new();
+        if let Some(fields) = &scope.field_selector {
+            selectors.push(("fieldSelector", fields.clone()));
+        }
+        if let Some(labels) = &scope.label_selector {
+            selectors.push(("labelSelector", labels.clone()));
+        }
+        Source {
+            path: K::url_path(&(), scope.namespace.as_deref()),
+            selectors,
+        }
+    }
+
+    fn uri(&self, query: &[(&str, &str)]) -> String {
+        let mut uri = self.path.clone();
+        for (name, value) in &self.selectors {
+            push_query(&mut uri, name, value);
+        }
+        for (name, value) in query {
+            push_query(&mut uri, name, value);
+        }
+        uri
+    }
+}
+
+pub(crate) struct Reflector<K> {
+    client: kube::Client,
+    environment: Environment,
+    source: Source,
+    cache: Arc<Cache<K>>,
+    backoff: Backoff,
+}
+
+/// How a watch came to its end.
+enum Ended {
+    /// Watch again from the current resourceVersion.
+    Resume,
+    /// As before, after a delay.
+    ResumeLater,
+    /// The resourceVersion is no longer known.
+    Expired,
+    /// The server does not want this watch; see after a delay whether it still lists.
+    Refused,
+}
+
+impl<K: Object> Reflector<K> {
+    pub(crate) fn new(
+        client: kube::Client,
+        environment: Environment,
+        source: Source,
+        cache: Arc<Cache<K>>,
+    ) -> Reflector<K> {
+        Reflector {
+            client,
+            environment,
+            source,
+            cache,
+            backoff: Backoff::new(FIRST_DELAY, LONGEST_DELAY),
+        }
+    }
+
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            () = self.follow() => {}
+        }
+    }
+
+    async fn follow(&mut self) {
+        loop {
+            let mut version = match self.list().await {
+                Ok(version) => version,
+                Err(error) => {
+                    self.report("list", &error);
+                    self.pause().await;
+                    continue;
+                }
+            };
+            loop {
+                match self.watch(&mut version).await {
+                    Ended::Resume => {}
+                    Ended::ResumeLater => self.pause().await,
+                    // Also an expired watch waits a little: a server that expires every list it
+                    // gives must not be asked in a tight loop.
+                    Ended::Expired | Ended::Refused => {
+                        tracing::info!(path = self.source.path, version, "relisting");
+                        self.pause().await;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Brings the cache to a complete list and gives its resourceVersion.
+    async fn list(&mut self) -> Result<String, Error> {
+        let mut objects = Vec::new();
+        let mut token = String::new();
+        let mut paged = true;
+        loop {
+            let uri = match (paged, token.as_str()) {
+                (false, _) => self.source.uri(&[]),
+                (true, "") => self.source.uri(&[("limit", PAGE_SIZE)]),
+                (true, token) => self
+                    .source
+                    .uri(&[("limit", PAGE_SIZE), ("continue", token)]),
+            };
+            let bytes = match get(&self.client, &uri).await {
+                // The pages took so long that their revision is gone: take all in one.
+                Err(error) if paged && !token.is_empty() && error.is_expired() => {
+                    objects.clear();
+                    paged = false;
+                    continue;
+                }
+                answer => answer?,
+            };
+            let page: Page<'_> =
+                serde_json::from_slice(&bytes).map_err(|source| Error::Decode {
+                    expected: "list",
+                    source,
+                })?;
+            for item in page.items.unwrap_or_default() {
+                match serde_json::from_str::<K>(item.get()) {
+                    Ok(object) => objects.push(object),
+                    Err(error) => self.skip(&error),
+                }
+            }
+            token = page.metadata.continue_token.unwrap_or_default();
+            if token.is_empty() {
+                self.cache.replace(objects, self.environment.now_micros());
+                return Ok(page.metadata.resource_version.unwrap_or_default());
+            }
+        }
+    }
+
+    /// Follows one watch request to its end, moving `version` along.
+    async fn watch(&mut self, version: &mut String) -> Ended {
+        let spread = Duration::from_secs(WATCH_SECONDS);
+        let duration = spread + jitter(&self.environment, spread);
+        let uri = self.source.uri(&[
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", version),
+            ("timeoutSeconds", &duration.as_secs().to_string()),
+        ]);
+        let began = Instant::now();
+        let deadline = began + duration + OVERTIME;
+        let mut stream = match timeout_at(deadline, lines(&self.client, &uri)).await {
+            Err(_) => return Ended::ResumeLater,
+            Ok(Err(error)) => {
+                self.report("watch", &error);
+                return match error {
+                    error if error.is_expired() => Ended::Expired,
+                    error if error.is_refusal() => Ended::Refused,
+                    _ => Ended::ResumeLater,
+                };
+            }
+            Ok(Ok(stream)) => stream,
+        };
+        let mut alive = false;
+        loop {
+            let line = match timeout_at(deadline, stream.next()).await {
+                Err(_) => return Ended::ResumeLater,
+                Ok(Ok(Some(line))) => line,
+                Ok(ended) => {
+                    if let Err(error) = ended {
+                        self.report("watch", &error);
+                    }
+                    if alive || began.elapsed() >= ALIVE_AFTER {
+                        self.backoff.reset();
+                        return Ended::Resume;
+                    }
+                    return Ended::ResumeLater;
+                }
+            };
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            match self.apply(&line, version) {
+                Ok(()) => {
+                    alive = true;
+                    self.backoff.reset();
+                }
+                Err(Error::Api(status)) => {
+                    tracing::warn!(path = self.source.path, %status.message, "watch ended by the server");
+                    return if transport::is_expired(&status) {
+                        Ended::Expired
+                    } else {
+                        Ended::Refused
+                    };
+                }
+                Err(error) => {
+                    self.report("watch", &error);
+                    return Ended::ResumeLater;
+                }
+            }
+        }
+    }
+
+    fn apply(&self, line: &[u8], version: &mut String) -> Result<(), Error> {
+        let decode = |expected| move |source| Error::Decode { expected, source };
+        let event: Event<'_> = serde_json::from_slice(line).map_err(decode("watch event"))?;
+        let object = event.object.get();
+        if event.kind == "ERROR" {
+            let status: Status = serde_json::from_str(object).map_err(decode("status"))?;
+            return Err(Error::Api(status.boxed()));
+        }
+        let (now, bytes) = (self.environment.now_micros(), line.len() as u64);
+        let reached = match event.kind.as_ref() {
+            "ADDED" | "MODIFIED" | "DELETED" => match serde_json::from_str::<K>(object) {
+                Ok(object) => {
+                    let reached = object.meta().resource_version.clone();
+                    if event.kind == "DELETED" {
+                        self.cache.remove(object, now, bytes);
+                    } else {
+                        self.cache.set(object, now, bytes);
+                    }
+                    reached
+                }
+                Err(error) => {
+                    self.skip(&error);
+                    version_of(object).map_err(decode("object"))?
+                }
+            },
+            // A bookmark, or a kind of event that a newer server knows.
+            _ => version_of(object).map_err(decode("bookmark"))?,
+        };
+        if let Some(reached) = reached.filter(|reached| !reached.is_empty()) {
+            *version = reached;
+        }
+        Ok(())
+    }
+
+    async fn pause(&mut self) {
+        tokio::time::sleep(self.backoff.delay(&self.environment)).await;
+    }
+
+    /// One object that does not decode must not keep the others away.
+    fn skip(&self, error: &serde_json::Error) {
+        tracing::warn!(path = self.source.path, %error, "skipping an object that does not decode");
+    }
+
+    fn report(&self, verb: &str, error: &Error) {
+        let cause = std::error::Error::source(error).map(ToString::to_string);
+        tracing::warn!(path = self.source.path, %error, cause, "{verb} failed");
+    }
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: std::borrow::Cow<'a, str>,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(default)]
+    metadata: ListMetadata,
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+struct ListMetadata {
+    #[serde(rename = "resourceVersion")]
+    resource_version: Option<String>,
+    #[serde(rename = "continue")]
+    continue_token: Option<String>,
+}
+
+fn version_of(object: &str) -> Result<Option<String>, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        #[serde(default)]
+        metadata: ListMetadata,
+    }
+    let versioned: Versioned = serde_json::from_str(object)?;
+    Ok(versioned.metadata.resource_version)
+}
