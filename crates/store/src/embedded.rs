@@ -13,6 +13,8 @@ mod record;
 mod recovery;
 mod shared;
 mod state;
+#[cfg(test)]
+mod tests;
 mod watcher;
 
 use std::sync::Arc;
@@ -130,16 +132,13 @@ impl Embedded {
         request: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Request,
     ) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        let sent = self.queue.send(request(reply)).await;
-        match (sent, answer.await) {
-            (Ok(()), Ok(result)) => result,
-            _ => Err(closed(
-                &self
-                    .shared
-                    .closed_reason()
-                    .unwrap_or_else(|| "the committer has ended".to_owned()),
-            )),
+        if self.queue.send(request(reply)).await.is_ok()
+            && let Ok(result) = answer.await
+        {
+            return result;
         }
+        let reason = self.shared.closed_reason();
+        Err(closed(reason.as_deref().unwrap_or("the committer ended")))
     }
 }
 

@@ -19,14 +19,18 @@ pub struct Recovered {
     pub checkpoint_bytes: u64,
 }
 
-/// 1. Find the newest checkpoint; older files are left over from a crash after it was finished.
-/// 2. Restore it, or begin with the empty state.
-/// 3. Replay the logs from its number on, which must follow each other without a gap.
-/// 4. Cut the last log after its last whole frame and sync it: bytes that a killed process left
+/// 1. Remove files that were not finished.
+/// 2. Find the newest checkpoint; older files are left over from a crash after it was finished.
+/// 3. Restore it, or begin with the empty state.
+/// 4. Replay the logs from its number on, which must follow each other without a gap.
+/// 5. Cut the last log after its last whole frame and sync it: bytes that a killed process left
 ///    only in the page cache become durable before anybody sees them.
-/// 5. Remove what is left over.
+/// 6. Remove what is left over.
 pub async fn recover(files: &Files, window: Window, salt: u64) -> Result<Recovered, Error> {
     let names = files.disk.list().await.map_err(files.failed(""))?;
+    for name in names.iter().filter(|name| is_temporary(name)) {
+        files.remove(name).await?;
+    }
     let parsed: Vec<Name> = names.iter().filter_map(|name| Name::parse(name)).collect();
     let checkpoint = parsed
         .iter()
@@ -109,7 +113,7 @@ pub async fn recover(files: &Files, window: Window, salt: u64) -> Result<Recover
         let left_over = match Name::parse(name) {
             Some(Name::Log(number)) => number < first_log,
             Some(Name::Checkpoint(number)) => Some(number) != checkpoint,
-            None => is_temporary(name),
+            None => false,
         };
         if left_over {
             files.remove(name).await?;

@@ -136,15 +136,15 @@ impl Shared {
         let mut older = undo(&newer, Some(&request.range)).into_iter().peekable();
         for item in in_range(&state.items, &request.range) {
             while let Some((_, previous)) = older.next_if(|(key, _)| *key < item.key) {
-                previous.as_ref().map(&mut add);
+                previous.iter().for_each(&mut add);
             }
             match older.next_if(|(key, _)| *key == item.key) {
-                Some((_, previous)) => previous.as_ref().map(&mut add),
-                None => Some(add(item)),
-            };
+                Some((_, previous)) => previous.iter().for_each(&mut add),
+                None => add(item),
+            }
         }
         for (_, previous) in older {
-            previous.as_ref().map(&mut add);
+            previous.iter().for_each(&mut add);
         }
         Ok(RangeResult {
             items,
