@@ -6,6 +6,7 @@ pub mod discovery;
 pub mod document;
 pub mod field;
 pub mod metadata;
+pub mod openapi;
 pub mod patch;
 pub mod quantity;
 pub mod schema;

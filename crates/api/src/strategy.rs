@@ -10,6 +10,7 @@ use crate::metadata::{self, NameRule};
 use crate::table::Column;
 
 mod generic;
+pub mod pod;
 
 /// The rules of one kind. The provided methods are the whole of it for a kind without rules of its
 /// own; a kind overrides the `…_content` hooks and the small facts.
@@ -118,6 +119,11 @@ pub trait Strategy: Send + Sync {
         None
     }
 
+    /// The grace period for a delete that may ask for one; `None` for kinds that go at once.
+    fn graceful_delete(&self, object: &Value, _requested: Option<i64>) -> Option<i64> {
+        self.graceful_delete_seconds(object)
+    }
+
     /// Whether an update may leave out `metadata.resourceVersion`.
     fn allow_unconditional_update(&self) -> bool {
         true
@@ -131,9 +137,9 @@ pub trait Strategy: Send + Sync {
 
 /// The strategy of a resource.
 pub fn of(resource: &Resource) -> &'static dyn Strategy {
-    if resource.namespaced {
-        &generic::Generic { namespaced: true }
-    } else {
-        &generic::Generic { namespaced: false }
+    match (resource.group, resource.kind) {
+        ("", "Pod") => &pod::Pod,
+        _ if resource.namespaced => &generic::Generic { namespaced: true },
+        _ => &generic::Generic { namespaced: false },
     }
 }

@@ -12,6 +12,7 @@ pub mod netlink;
 pub mod nft;
 pub mod node;
 pub mod proxy;
+mod service_index;
 mod subnet;
 
 pub use node::NodeNetwork;

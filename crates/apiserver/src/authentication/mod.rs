@@ -17,7 +17,7 @@ use crate::identity::Identity;
 use crate::Environment;
 
 pub(crate) use certificate::CertificateVerifier;
-pub(crate) use token::{Tokens, Verified};
+pub(crate) use token::{Binding, Tokens};
 
 /// What a connection's client certificate says.
 #[derive(Clone, Debug, Default)]

@@ -17,7 +17,6 @@ pub const NLM_F_DUMP: u16 = 0x300;
 pub const NLM_F_EXCL: u16 = 0x200;
 pub const NLM_F_REPLACE: u16 = 0x100;
 pub const NLM_F_CREATE: u16 = 0x400;
-pub const NLM_F_APPEND: u16 = 0x800;
 
 const NLMSG_NOOP: u16 = 1;
 const NLMSG_ERROR: u16 = 2;

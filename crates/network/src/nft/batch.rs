@@ -65,6 +65,11 @@ impl Batch {
         self.operations.len()
     }
 
+    /// About how many bytes it will take.
+    pub fn bytes(&self) -> usize {
+        self.operations.iter().map(|operation| operation.body.len() + 20).sum()
+    }
+
     fn push(&mut self, kind: u16, flags: u16, what: String, body: impl FnOnce(&mut Writer)) {
         let mut writer = Writer::new();
         body(&mut writer);

@@ -1,0 +1,188 @@
+//! From what the kernel holds to what it should hold: the map elements to delete and to add, as one
+//! batch. Shared things (pick chains, hairpin pairs) are counted, and leave with their last user.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use super::plan::{Backends, Frontend};
+use super::ruleset::{self, Pick, Ranges};
+use crate::names;
+use crate::nft::{Batch, Element, Family, Verdict};
+
+/// A mirror of our table's changing part.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Installed {
+    frontends: BTreeMap<Frontend, Backends>,
+    picks: BTreeMap<Pick, usize>,
+    hairpins: BTreeMap<Ipv4Addr, usize>,
+}
+
+impl Installed {
+    pub fn frontends(&self) -> &BTreeMap<Frontend, Backends> {
+        &self.frontends
+    }
+
+    /// The elements of one frontend as the kernel should hold them.
+    fn elements(frontend: &Frontend, backends: &Backends, ranges: &Ranges) -> BTreeMap<&'static str, BTreeSet<Element>> {
+        let mut sets: BTreeMap<&'static str, BTreeSet<Element>> = BTreeMap::new();
+        let mut put = |set: &'static str, element: Element| {
+            sets.entry(set).or_default().insert(element);
+        };
+        let (address, protocol, port) = match *frontend {
+            Frontend::Address { address, protocol, port } => (address, protocol, port),
+            Frontend::NodePort { protocol, port } => (Ipv4Addr::UNSPECIFIED, protocol, port),
+        };
+        let key = Element::address_protocol_port(address, protocol, port);
+        let Some(pick) = pick(frontend, backends) else {
+            // Inside the service range a fixed rule refuses whatever has no endpoints.
+            if matches!(frontend, Frontend::Address { .. }) && !ranges.services.contains(address) {
+                put(ruleset::CLOSED, Element::key(key));
+            }
+            return sets;
+        };
+        let verdict = Verdict::Goto(pick.chain());
+        if pick.node_port {
+            let key = Element::protocol_port(protocol, port);
+            put(ruleset::NODE_PORT_KEYS, Element::key(key.clone()));
+            put(ruleset::NODE_PORTS, Element::verdict(key, verdict));
+        } else {
+            put(ruleset::SERVICES, Element::verdict(key.clone(), verdict));
+        }
+        for (index, endpoint) in backends.endpoints.iter().enumerate() {
+            let target = Element::address_port(endpoint.address, endpoint.port);
+            if backends.affinity_seconds.is_some() {
+                put(ruleset::MEMBERS, Element::key([key.as_slice(), &target].concat()));
+            }
+            let slot = [key.as_slice(), &(index as u32).to_ne_bytes()].concat();
+            put(ruleset::ENDPOINTS, Element::value(slot, target));
+        }
+        sets
+    }
+
+    /// Writes into `batch` what makes the kernel follow `changes` (`None` removes a frontend), and
+    /// follows them itself.
+    ///
+    /// 1. Chains that are newly needed are added, because elements will refer to them.
+    /// 2. Old elements are deleted, then new ones added; a changed element is both.
+    /// 3. Chains nobody refers to any more are deleted.
+    pub fn follow(
+        &mut self,
+        changes: impl IntoIterator<Item = (Frontend, Option<Backends>)>,
+        ranges: &Ranges,
+        batch: &mut Batch,
+    ) {
+        let mut shared = Shared::default();
+        let mut deleted: BTreeMap<&'static str, BTreeSet<Element>> = BTreeMap::new();
+        let mut added: BTreeMap<&'static str, BTreeSet<Element>> = BTreeMap::new();
+        for (frontend, new) in changes {
+            let old = self.frontends.remove(&frontend);
+            let before = old.as_ref().map(|old| Installed::elements(&frontend, old, ranges)).unwrap_or_default();
+            let after = new.as_ref().map(|new| Installed::elements(&frontend, new, ranges)).unwrap_or_default();
+            let none = BTreeSet::new();
+            for (set, elements) in &before {
+                let gone = elements.difference(after.get(set).unwrap_or(&none)).cloned();
+                deleted.entry(set).or_default().extend(gone);
+            }
+            for (set, elements) in &after {
+                let fresh = elements.difference(before.get(set).unwrap_or(&none)).cloned();
+                added.entry(set).or_default().extend(fresh);
+            }
+            if let Some(old) = &old {
+                self.count(&frontend, old, false, &mut shared);
+            }
+            if let Some(new) = new {
+                self.count(&frontend, &new, true, &mut shared);
+                self.frontends.insert(frontend, new);
+            }
+        }
+        for (address, was) in &shared.hairpins {
+            let set = match (was, self.hairpins.contains_key(address)) {
+                (true, false) => &mut deleted,
+                (false, true) => &mut added,
+                _ => continue,
+            };
+            set.entry(ruleset::HAIRPIN).or_default().insert(hairpin(*address));
+        }
+        for (pick, was) in &shared.picks {
+            if !was && self.picks.contains_key(pick) {
+                pick.add(batch);
+            }
+        }
+        for (set, elements) in deleted {
+            batch.delete_elements(set, &elements.into_iter().collect::<Vec<_>>());
+        }
+        for (set, elements) in added {
+            batch.add_elements(set, &elements.into_iter().collect::<Vec<_>>());
+        }
+        for (pick, was) in &shared.picks {
+            if *was && !self.picks.contains_key(pick) {
+                pick.remove(batch);
+            }
+        }
+    }
+
+    fn count(&mut self, frontend: &Frontend, backends: &Backends, up: bool, shared: &mut Shared) {
+        if let Some(pick) = pick(frontend, backends) {
+            change_count(&mut self.picks, pick, up, &mut shared.picks);
+        }
+        for endpoint in &backends.endpoints {
+            change_count(&mut self.hairpins, endpoint.address, up, &mut shared.hairpins);
+        }
+    }
+}
+
+/// The difference of two whole states.
+pub fn diff(desired: &BTreeMap<Frontend, Backends>, installed: &mut Installed, ranges: &Ranges) -> Batch {
+    let mut changes: Vec<(Frontend, Option<Backends>)> = Vec::new();
+    for frontend in installed.frontends.keys().filter(|frontend| !desired.contains_key(frontend)) {
+        changes.push((*frontend, None));
+    }
+    for (frontend, backends) in desired {
+        if installed.frontends.get(frontend) != Some(backends) {
+            changes.push((*frontend, Some(backends.clone())));
+        }
+    }
+    let mut batch = Batch::new(Family::Ipv4, names::proxy_table(&ranges.cluster_id));
+    installed.follow(changes, ranges, &mut batch);
+    batch
+}
+
+/// One batch that replaces the whole table, whatever it held.
+pub fn full(desired: &BTreeMap<Frontend, Backends>, ranges: &Ranges) -> (Batch, Installed) {
+    let mut batch = ruleset::replace(ranges);
+    let mut installed = Installed::default();
+    let changes = desired.iter().map(|(frontend, backends)| (*frontend, Some(backends.clone())));
+    installed.follow(changes, ranges, &mut batch);
+    (batch, installed)
+}
+
+fn pick(frontend: &Frontend, backends: &Backends) -> Option<Pick> {
+    (!backends.endpoints.is_empty()).then(|| Pick {
+        node_port: matches!(frontend, Frontend::NodePort { .. }),
+        count: backends.endpoints.len() as u32,
+        affinity_seconds: backends.affinity_seconds,
+    })
+}
+
+fn hairpin(address: Ipv4Addr) -> Element {
+    Element::key([address.octets(), address.octets()].concat())
+}
+
+/// The shared things a change touched, and whether they were there before it.
+#[derive(Default)]
+struct Shared {
+    picks: BTreeMap<Pick, bool>,
+    hairpins: BTreeMap<Ipv4Addr, bool>,
+}
+
+fn change_count<K: Ord + Copy>(counts: &mut BTreeMap<K, usize>, key: K, up: bool, before: &mut BTreeMap<K, bool>) {
+    before.entry(key).or_insert_with(|| counts.contains_key(&key));
+    if up {
+        *counts.entry(key).or_default() += 1;
+    } else if let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
+        }
+    }
+}
