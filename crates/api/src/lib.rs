@@ -8,6 +8,7 @@ pub mod field;
 pub mod metadata;
 pub mod openapi;
 pub mod patch;
+pub mod protobuf;
 pub mod quantity;
 pub mod schema;
 pub mod selector;

@@ -18,4 +18,5 @@ pub use decode::{
 };
 pub use defaults::{apply_declared_defaults, defaults, normalise};
 pub use shape::{Shape, type_of};
+pub(crate) use table::JSON_SCHEMA;
 pub use table::{Definition, Field, Kind, Property, Table, Type, Wire, table};

@@ -14,6 +14,8 @@ pub mod node;
 pub mod proxy;
 mod service_index;
 mod subnet;
+#[cfg(test)]
+mod testing;
 
 pub use node::NodeNetwork;
 pub use subnet::{Subnet, SubnetError};

@@ -4,12 +4,9 @@
 use super::decode::{FieldProblem, TypeError};
 use super::literal;
 use super::node::Node;
-use super::table::{Definition, Field, Type, table};
+use super::table::{Definition, Field, JSON_SCHEMA, Type, table};
 use crate::document::{Object, Value};
 use crate::quantity::Quantity;
-
-const JSON_SCHEMA: &str =
-    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
 /// More problems than this are not noted.
 const MAX_PROBLEMS: usize = 100;

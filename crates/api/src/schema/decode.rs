@@ -50,10 +50,12 @@ impl Target {
     /// Any registered kind, `DeleteOptions` of `v1` among them.
     pub fn of_kind(group: &str, version: &str, kind: &str) -> Option<Target> {
         let definition = table().of_kind(group, version, kind)?;
-        let named = definition
-            .kinds
-            .iter()
-            .find(|known| known.group == group && known.version == version && known.kind == kind)?;
+        let mut kinds = definition.kinds.iter();
+        let named = match definition.is_meta() {
+            true => kinds.next(),
+            false => kinds
+                .find(|known| (known.group, known.version, known.kind) == (group, version, kind)),
+        }?;
         Some(Target {
             group: named.group,
             version: named.version,
@@ -147,7 +149,12 @@ fn decode_node(
         other => other,
     };
     let kind = if kind.is_empty() { target.kind } else { &kind };
-    if (group, version, kind) != (target.group, target.version, target.kind) {
+    // Clients write options in the group version of what they are for.
+    let expected = match target.definition.is_meta() {
+        true => kind == target.kind,
+        false => (group, version, kind) == (target.group, target.version, target.kind),
+    };
+    if !expected {
         return Err(other_kind(target, group, version, kind));
     }
     let (mut value, problems) = check(node, target.definition)

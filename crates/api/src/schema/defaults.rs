@@ -2,7 +2,7 @@
 //!
 //! Defaults that depend on other fields are the strategies'.
 
-use super::table::{Definition, Field, Type, table};
+use super::table::{Definition, Field, JSON_SCHEMA, Type, table};
 use crate::catalogue::Resource;
 use crate::document::Value;
 
@@ -72,13 +72,26 @@ fn below(kind: &Type, value: &mut Value, change: fn(&Definition, &mut Value)) {
                 below(item, value, change);
             }
         }
+        (Type::SchemaOrArray, Value::Array(values)) => {
+            for value in values {
+                below(kind, value, change);
+            }
+        }
+        (
+            Type::SchemaOrArray | Type::SchemaOrBool | Type::SchemaOrStrings,
+            value @ Value::Object(_),
+        ) => {
+            if let Some(definition) = table().definition(JSON_SCHEMA) {
+                change(definition, value);
+            }
+        }
         _ => {}
     }
 }
 
 fn holds_objects(kind: &Type) -> bool {
     match kind {
-        Type::Object(_) => true,
+        Type::Object(_) | Type::SchemaOrArray | Type::SchemaOrBool | Type::SchemaOrStrings => true,
         Type::List { item, .. } | Type::Map(item) => holds_objects(item),
         _ => false,
     }

@@ -70,6 +70,10 @@ impl<'a> Node<'a> {
             Value::Null => Node::Null,
             Value::Bool(flag) => Node::Bool(flag),
             Value::Integer(number) => Node::Number(number.to_string().into()),
+            // Whole numbers have no fraction in Go's JSON.
+            Value::Float(number) if number.fract() == 0.0 && number.abs() < 1e21 => {
+                Node::Number(format!("{number:.0}").into())
+            }
             Value::Float(number) => Node::Number(Value::Float(number).to_string().into()),
             Value::String(text) => Node::String(text.into()),
             Value::Array(items) => Node::Array(items.into_iter().map(Node::from_value).collect()),

@@ -32,6 +32,8 @@ pub struct Definition {
     pub fields: Vec<Field>,
     /// What JSON sees: inlined fields spread out, sorted by name.
     pub properties: Vec<Property>,
+    /// Indices of the fields that protobuf has, by their number.
+    numbers: Vec<usize>,
     /// What it is registered as.
     pub kinds: Vec<Kind>,
     /// `atomic` or `granular`, or "".
@@ -128,6 +130,10 @@ pub enum Wire {
     Bytes,
 }
 
+/// The definition behind the three positions that allow a JSON schema or something else.
+pub(crate) const JSON_SCHEMA: &str =
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+
 /// The table of all built-in types.
 pub fn table() -> &'static Table {
     static TABLE: OnceLock<Table> = OnceLock::new();
@@ -148,7 +154,15 @@ impl Table {
         &self.definitions
     }
 
+    /// What an object's `apiVersion` and `kind` name. Options and `Status` are in every group version.
     pub fn of_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Definition> {
+        self.registered(group, version, kind).or_else(|| {
+            self.registered("", "v1", kind)
+                .filter(|known| known.is_meta())
+        })
+    }
+
+    fn registered(&self, group: &str, version: &str, kind: &str) -> Option<&Definition> {
         let position = self
             .kinds
             .binary_search_by(|(known, _)| {
@@ -200,7 +214,15 @@ impl Table {
             let mut properties = Vec::new();
             table.spread(index, &[], &mut properties);
             properties.sort_by_key(|property| property.name);
-            table.definitions[index].properties = properties;
+            let definition = &mut table.definitions[index];
+            definition.properties = properties;
+            let fields = &definition.fields;
+            definition.numbers = (0..fields.len())
+                .filter(|index| fields[*index].protobuf.is_some())
+                .collect();
+            definition
+                .numbers
+                .sort_by_key(|index| fields[*index].number());
             for kind in table.definitions[index].kinds.clone() {
                 table.kinds.push((kind, index));
             }
@@ -233,11 +255,31 @@ impl Definition {
         self.go_name.rsplit('.').next().unwrap_or_default()
     }
 
+    /// Whether it belongs to no group version, e.g. `DeleteOptions`.
+    pub fn is_meta(&self) -> bool {
+        self.name
+            .starts_with("io.k8s.apimachinery.pkg.apis.meta.v1.")
+    }
+
     pub fn property(&self, name: &str) -> Option<&Property> {
         self.properties
             .binary_search_by(|property| property.name.cmp(name))
             .ok()
             .map(|index| &self.properties[index])
+    }
+
+    /// The fields that protobuf has, by their number.
+    pub fn by_number(&self) -> impl Iterator<Item = &Field> {
+        self.numbers.iter().map(|index| &self.fields[*index])
+    }
+
+    /// The field with a protobuf number.
+    pub fn numbered(&self, number: u32) -> Option<&Field> {
+        let position = self
+            .numbers
+            .binary_search_by_key(&Some(number), |index| self.fields[*index].number())
+            .ok()?;
+        Some(&self.fields[self.numbers[position]])
     }
 
     /// The declared field that JSON calls `name`.
@@ -251,6 +293,7 @@ impl Definition {
             go_name: columns.next().unwrap_or_default(),
             fields: Vec::new(),
             properties: Vec::new(),
+            numbers: Vec::new(),
             kinds: Vec::new(),
             map_type: "",
             unions: "",
@@ -276,6 +319,10 @@ impl Definition {
 }
 
 impl Field {
+    fn number(&self) -> Option<u32> {
+        self.protobuf.map(|(number, _)| number)
+    }
+
     /// Whether an object without it equals one with its zero value.
     pub fn omits_zero(&self) -> bool {
         self.omit_empty || self.omit_zero

@@ -1,7 +1,7 @@
 //! Pods.
 
 pub mod cells;
-mod containers;
+pub mod containers;
 pub mod defaults;
 mod environment;
 pub mod probes;

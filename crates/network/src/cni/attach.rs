@@ -46,10 +46,11 @@ pub fn attach(
     let host_end = VethEnd { name: &attached.host_name, hardware_address: attached.host_hardware_address };
     let pod_end = VethEnd { name: interface, hardware_address: attached.pod_hardware_address };
     let create = || route::create_veth(&host_end, &pod_end, namespace.as_raw_fd(), mtu);
-    match host.request(create()) {
+    let up = || route::set_up_quietly(&attached.host_name);
+    match host.pipeline(vec![create(), up()]) {
         // Left by an ADD that was interrupted and is now repeated.
         Err(error) if error.errno() == Some(libc::EEXIST) => {
-            host.pipeline(vec![route::delete_link(&attached.host_name), create()])?;
+            host.pipeline(vec![route::delete_link(&attached.host_name), create(), up()])?;
         }
         outcome => outcome?,
     }

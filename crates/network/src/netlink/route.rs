@@ -95,11 +95,10 @@ pub struct ListedRoute {
 pub fn create_veth(host: &VethEnd<'_>, peer: &VethEnd<'_>, peer_namespace: RawFd, mtu: u32) -> Request {
     let what = format!("create veth {} with peer {}", host.name, peer.name);
     Request::new(what, RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |writer| {
-        link_header(writer, 0, libc::IFF_UP as u32, libc::IFF_UP as u32);
+        link_header(writer, 0, 0, 0);
         writer.text(IFLA_IFNAME, host.name);
         writer.attribute(IFLA_ADDRESS, &host.hardware_address);
         writer.number(IFLA_MTU, mtu);
-        without_link_local(writer);
         writer.nested(IFLA_LINKINFO, |info| {
             info.text(IFLA_INFO_KIND, "veth");
             info.nested(IFLA_INFO_DATA, |data| {
@@ -115,23 +114,29 @@ pub fn create_veth(host: &VethEnd<'_>, peer: &VethEnd<'_>, peer_namespace: RawFd
     })
 }
 
-/// Creates a link that needs no settings (`dummy`, `bridge`), already up.
+/// Creates a link that needs no settings (`dummy`, `bridge`).
 pub fn create_link(name: &str, kind: &str) -> Request {
     Request::new(format!("create {kind} link {name}"), RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |writer| {
-        link_header(writer, 0, libc::IFF_UP as u32, libc::IFF_UP as u32);
+        link_header(writer, 0, 0, 0);
         writer.text(IFLA_IFNAME, name);
-        without_link_local(writer);
         writer.nested(IFLA_LINKINFO, |info| info.text(IFLA_INFO_KIND, kind));
     })
 }
 
-/// No link-local IPv6 address: nobody talks to it, and its duplicate detection costs packets.
-fn without_link_local(writer: &mut Writer) {
-    writer.nested(IFLA_AF_SPEC, |families| {
-        families.nested(libc::AF_INET6 as u16, |inet6| {
-            inet6.attribute(IFLA_INET6_ADDR_GEN_MODE, &[ADDR_GEN_MODE_NONE]);
-        });
-    });
+/// Brings a link of the node up, without a link-local IPv6 address: nobody talks to it, and its
+/// duplicate detection costs packets. A kernel without IPv6 refuses even to be told so.
+pub fn set_up_quietly(name: &str) -> Request {
+    Request::new(format!("bring link {name} up"), RTM_NEWLINK, 0, |writer| {
+        link_header(writer, 0, libc::IFF_UP as u32, libc::IFF_UP as u32);
+        writer.text(IFLA_IFNAME, name);
+        if std::path::Path::new("/proc/net/if_inet6").exists() {
+            writer.nested(IFLA_AF_SPEC, |families| {
+                families.nested(libc::AF_INET6 as u16, |inet6| {
+                    inet6.attribute(IFLA_INET6_ADDR_GEN_MODE, &[ADDR_GEN_MODE_NONE]);
+                });
+            });
+        }
+    })
 }
 
 pub fn set_up(link: u32) -> Request {

@@ -73,7 +73,7 @@ pub fn setup(network: &NodeNetwork) -> Result<(), Error> {
     let link = ensure_gateway_link(&mut connection, &names::gateway_link(&network.cluster_id))?;
     connection.pipeline(vec![
         route::add_address(link.index, network.gateway, 32),
-        route::set_up(link.index),
+        route::set_up_quietly(&link.name),
         route::add_route(&Route {
             destination: network.service_cidr,
             kind: RouteKind::Link { link: link.index, source: Some(network.gateway) },

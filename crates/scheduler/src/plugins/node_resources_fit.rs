@@ -1,5 +1,7 @@
 //! A pod fits where what it asks for is left; among those, emptier nodes score higher.
 
+use k8s_openapi::api::core::v1::Node;
+
 use crate::{
     NodeInfo, PodInfo, Resources, Snapshot,
     framework::{ClusterEvent, Filter, MAX_SCORE, Plugin, Score},
@@ -17,6 +19,16 @@ impl Plugin for NodeResourcesFit {
             // A node on which the pod would not fit even empty cannot help.
             ClusterEvent::NodeAdded(node) => fits_when_empty(pod, node),
             ClusterEvent::NodeChanged { old, new } => {
+                // Most changes of a node are heartbeats.
+                let allocatable =
+                    |node: &Node| node.status.as_ref().and_then(|s| s.allocatable.clone());
+                if new
+                    .node
+                    .as_ref()
+                    .is_some_and(|new| allocatable(new) == allocatable(old))
+                {
+                    return false;
+                }
                 let mut before = NodeInfo::new(&new.name);
                 before.set_node((*old).clone().into());
                 has_grown(&before, new) && fits_when_empty(pod, new)

@@ -1,8 +1,6 @@
 //! A cordoned node takes only pods that tolerate its being unschedulable.
 
-use k8s_openapi::api::core::v1::Taint;
-
-use super::taint_toleration::tolerates;
+use super::taint_toleration::tolerates_taint;
 use crate::{
     NodeInfo, PodInfo,
     framework::{ClusterEvent, Filter, Plugin},
@@ -39,13 +37,11 @@ impl Filter for NodeUnschedulable {
     }
 }
 
+/// The taint that a cordoned node is taken to have.
+const TAINT: (&str, &str) = ("node.kubernetes.io/unschedulable", "NoSchedule");
+
 fn passes(pod: &PodInfo, node: &NodeInfo) -> bool {
-    let taint = Taint {
-        key: "node.kubernetes.io/unschedulable".to_owned(),
-        effect: "NoSchedule".to_owned(),
-        ..Taint::default()
-    };
-    !node.is_unschedulable() || tolerates(pod.tolerations(), &taint)
+    !node.is_unschedulable() || tolerates_taint(pod.tolerations(), TAINT.0, "", TAINT.1)
 }
 
 #[cfg(test)]

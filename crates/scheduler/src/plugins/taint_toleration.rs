@@ -53,18 +53,23 @@ impl Score for TaintToleration {
 }
 
 pub fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
+    let value = taint.value.as_deref().unwrap_or_default();
+    tolerates_taint(tolerations, &taint.key, value, &taint.effect)
+}
+
+/// As [`tolerates`], for a taint given by its parts.
+pub fn tolerates_taint(tolerations: &[Toleration], key: &str, value: &str, effect: &str) -> bool {
     tolerations.iter().any(|toleration| {
-        let text = |field: &Option<String>| field.clone().unwrap_or_default();
-        let (effect, key) = (text(&toleration.effect), text(&toleration.key));
-        if !effect.is_empty() && effect != taint.effect || !key.is_empty() && key != taint.key {
+        let tolerated_effect = toleration.effect.as_deref().unwrap_or_default();
+        let tolerated_key = toleration.key.as_deref().unwrap_or_default();
+        if !tolerated_effect.is_empty() && tolerated_effect != effect
+            || !tolerated_key.is_empty() && tolerated_key != key
+        {
             return false;
         }
         match toleration.operator.as_deref() {
             Some("Exists") => true,
-            None | Some("" | "Equal") => {
-                // Only `Exists` may leave the key out.
-                !key.is_empty() && text(&toleration.value) == text(&taint.value)
-            }
+            None | Some("" | "Equal") => toleration.value.as_deref().unwrap_or_default() == value,
             Some(_) => false,
         }
     })

@@ -266,3 +266,15 @@ fn documents_are_decoded_like_bytes() {
     let (value, _) = decode_json_as(&binding, br#"{"target":{"kind":"Node","name":"n"}}"#).unwrap();
     assert_eq!(value.str_at(&["target", "name"]), "n");
 }
+
+#[test]
+fn options_come_in_any_group_version() {
+    let target = Target::of_kind("", "v1", "DeleteOptions").unwrap();
+    let body = br#"{"kind":"DeleteOptions","apiVersion":"apps/v1","gracePeriodSeconds":0}"#;
+    let (value, problems) = decode_json_as(&target, body).unwrap();
+    assert_eq!(value.at(&["gracePeriodSeconds"]), Some(&Value::Integer(0)));
+    assert_eq!(problems, []);
+    assert!(decode_json_as(&target, br#"{"kind":"Pod","apiVersion":"v1"}"#).is_err());
+    assert!(Target::of_kind("apps", "v1", "DeleteOptions").is_some());
+    assert!(Target::of_kind("apps", "v1", "Pod").is_none());
+}
