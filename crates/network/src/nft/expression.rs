@@ -88,7 +88,7 @@ pub enum Expression {
     /// Follows the verdict found in the map; ends the rule when there is none.
     VerdictMap { map: String, from: Register },
     /// Adds or refreshes an element from inside the packet path.
-    Remember { map: String, key: Register, value: Option<Register>, timeout_seconds: u64 },
+    Remember { set: String, key: Register, timeout_seconds: u64 },
     Value { value: Vec<u8>, to: Register },
     Decide(Verdict),
     DestinationNat { address: Register, port: Option<Register> },
@@ -284,14 +284,11 @@ impl Expression {
                 data.network_number(2, from.number());
                 data.network_number(3, VERDICT_REGISTER);
             }
-            Expression::Remember { map, key, value, timeout_seconds } => {
+            Expression::Remember { set, key, timeout_seconds } => {
                 const NFT_DYNSET_OP_UPDATE: u32 = 1;
-                data.text(1, map);
+                data.text(1, set);
                 data.network_number(3, NFT_DYNSET_OP_UPDATE);
                 data.network_number(4, key.number());
-                if let Some(value) = value {
-                    data.network_number(5, value.number());
-                }
                 data.attribute(6, &(timeout_seconds * 1000).to_be_bytes());
             }
             Expression::Value { value, to } => {
