@@ -24,7 +24,11 @@ impl Installed {
     }
 
     /// The elements of one frontend as the kernel should hold them.
-    fn elements(frontend: &Frontend, backends: &Backends, ranges: &Ranges) -> BTreeMap<&'static str, BTreeSet<Element>> {
+    fn elements(
+        frontend: &Frontend,
+        backends: &Backends,
+        ranges: &Ranges,
+    ) -> BTreeMap<&'static str, BTreeSet<Element>> {
         let mut sets: BTreeMap<&'static str, BTreeSet<Element>> = BTreeMap::new();
         let mut put = |set: &'static str, element: Element| {
             sets.entry(set).or_default().insert(element);
@@ -45,15 +49,23 @@ impl Installed {
             }
         };
         match *frontend {
-            Frontend::Address { .. } => put(ruleset::SERVICES, Element::verdict(key.clone(), Verdict::Goto(chain))),
+            Frontend::Address { .. } => put(
+                ruleset::SERVICES,
+                Element::verdict(key.clone(), Verdict::Goto(chain)),
+            ),
             Frontend::NodePort { protocol, port } => {
                 let key = Element::protocol_port(protocol, port);
                 put(ruleset::NODE_PORT_KEYS, Element::key(key.clone()));
-                put(ruleset::NODE_PORTS, Element::verdict(key, Verdict::Goto(chain)));
+                put(
+                    ruleset::NODE_PORTS,
+                    Element::verdict(key, Verdict::Goto(chain)),
+                );
             }
         }
         match sticky {
-            Some(sticky) => sticky.elements().for_each(|element| put(ruleset::STICKY, element)),
+            Some(sticky) => sticky
+                .elements()
+                .for_each(|element| put(ruleset::STICKY, element)),
             None => {
                 for (index, endpoint) in backends.endpoints.iter().enumerate() {
                     let slot = [key.as_slice(), &(index as u32).to_ne_bytes()].concat();
@@ -82,15 +94,25 @@ impl Installed {
         let mut added: BTreeMap<&'static str, BTreeSet<Element>> = BTreeMap::new();
         for (frontend, new) in changes {
             let old = self.frontends.remove(&frontend);
-            let before = old.as_ref().map(|old| Installed::elements(&frontend, old, ranges)).unwrap_or_default();
-            let after = new.as_ref().map(|new| Installed::elements(&frontend, new, ranges)).unwrap_or_default();
+            let before = old
+                .as_ref()
+                .map(|old| Installed::elements(&frontend, old, ranges))
+                .unwrap_or_default();
+            let after = new
+                .as_ref()
+                .map(|new| Installed::elements(&frontend, new, ranges))
+                .unwrap_or_default();
             let none = BTreeSet::new();
             for (set, elements) in &before {
-                let gone = elements.difference(after.get(set).unwrap_or(&none)).cloned();
+                let gone = elements
+                    .difference(after.get(set).unwrap_or(&none))
+                    .cloned();
                 deleted.entry(set).or_default().extend(gone);
             }
             for (set, elements) in &after {
-                let fresh = elements.difference(before.get(set).unwrap_or(&none)).cloned();
+                let fresh = elements
+                    .difference(before.get(set).unwrap_or(&none))
+                    .cloned();
                 added.entry(set).or_default().extend(fresh);
             }
             let sticky = |backends: &Option<Backends>| Sticky::of(&frontend, backends.as_ref()?);
@@ -100,7 +122,9 @@ impl Installed {
             {
                 after.add(sticky_before.as_ref(), batch);
             }
-            shared.stickies.extend(sticky_before.map(|before| (before, sticky_after)));
+            shared
+                .stickies
+                .extend(sticky_before.map(|before| (before, sticky_after)));
             if let Some(old) = &old {
                 self.count(&frontend, old, false, &mut shared);
             }
@@ -115,7 +139,9 @@ impl Installed {
                 (false, true) => &mut added,
                 _ => continue,
             };
-            set.entry(ruleset::HAIRPIN).or_default().insert(hairpin(*address));
+            set.entry(ruleset::HAIRPIN)
+                .or_default()
+                .insert(hairpin(*address));
         }
         for (pick, was) in &shared.picks {
             if !was && self.picks.contains_key(pick) {
@@ -143,15 +169,28 @@ impl Installed {
             change_count(&mut self.picks, pick, up, &mut shared.picks);
         }
         for endpoint in &backends.endpoints {
-            change_count(&mut self.hairpins, endpoint.address, up, &mut shared.hairpins);
+            change_count(
+                &mut self.hairpins,
+                endpoint.address,
+                up,
+                &mut shared.hairpins,
+            );
         }
     }
 }
 
 /// The difference of two whole states.
-pub fn diff(desired: &BTreeMap<Frontend, Backends>, installed: &mut Installed, ranges: &Ranges) -> Batch {
+pub fn diff(
+    desired: &BTreeMap<Frontend, Backends>,
+    installed: &mut Installed,
+    ranges: &Ranges,
+) -> Batch {
     let mut changes: Vec<(Frontend, Option<Backends>)> = Vec::new();
-    for frontend in installed.frontends.keys().filter(|frontend| !desired.contains_key(frontend)) {
+    for frontend in installed
+        .frontends
+        .keys()
+        .filter(|frontend| !desired.contains_key(frontend))
+    {
         changes.push((*frontend, None));
     }
     for (frontend, backends) in desired {
@@ -168,7 +207,9 @@ pub fn diff(desired: &BTreeMap<Frontend, Backends>, installed: &mut Installed, r
 pub fn full(desired: &BTreeMap<Frontend, Backends>, ranges: &Ranges) -> (Batch, Installed) {
     let mut batch = ruleset::replace(ranges);
     let mut installed = Installed::default();
-    let changes = desired.iter().map(|(frontend, backends)| (*frontend, Some(backends.clone())));
+    let changes = desired
+        .iter()
+        .map(|(frontend, backends)| (*frontend, Some(backends.clone())));
     installed.follow(changes, ranges, &mut batch);
     (batch, installed)
 }
@@ -193,8 +234,15 @@ struct Shared {
     hairpins: BTreeMap<Ipv4Addr, bool>,
 }
 
-fn change_count<K: Ord + Copy>(counts: &mut BTreeMap<K, usize>, key: K, up: bool, before: &mut BTreeMap<K, bool>) {
-    before.entry(key).or_insert_with(|| counts.contains_key(&key));
+fn change_count<K: Ord + Copy>(
+    counts: &mut BTreeMap<K, usize>,
+    key: K,
+    up: bool,
+    before: &mut BTreeMap<K, bool>,
+) {
+    before
+        .entry(key)
+        .or_insert_with(|| counts.contains_key(&key));
     if up {
         *counts.entry(key).or_default() += 1;
     } else if let Some(count) = counts.get_mut(&key) {

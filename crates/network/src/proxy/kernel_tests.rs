@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use super::plan::{TCP, UDP};
 use super::*;
 use crate::node;
-use crate::testing::{CLUSTER, Host, Namespace, Pod, ask_tcp, ask_udp, in_fresh_namespace, ruleset, run};
+use crate::testing::{CLUSTER, Host, Pod, ask_tcp, ask_udp, in_fresh_namespace, ruleset, run};
 
 const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 1, 1);
 
@@ -21,13 +21,26 @@ fn ranges(host: &Host) -> Ranges {
 }
 
 fn at(address: Ipv4Addr, port: u16) -> [Frontend; 2] {
-    [TCP, UDP].map(|protocol| Frontend::Address { address, protocol, port })
+    [TCP, UDP].map(|protocol| Frontend::Address {
+        address,
+        protocol,
+        port,
+    })
 }
 
 fn behind(pods: &[&Pod], affinity_seconds: Option<u32>) -> Backends {
-    let mut endpoints: Vec<Endpoint> = pods.iter().map(|pod| Endpoint { address: pod.address, port: 8080 }).collect();
+    let mut endpoints: Vec<Endpoint> = pods
+        .iter()
+        .map(|pod| Endpoint {
+            address: pod.address,
+            port: 8080,
+        })
+        .collect();
     endpoints.sort();
-    Backends { endpoints, affinity_seconds }
+    Backends {
+        endpoints,
+        affinity_seconds,
+    }
 }
 
 /// The kernel's state and our mirror of it.
@@ -42,16 +55,25 @@ impl Table {
         let mut connection = Connection::netfilter().unwrap();
         let (batch, installed) = full(desired, &ranges);
         batch.commit(&mut connection).unwrap();
-        Table { ranges, connection, installed }
+        Table {
+            ranges,
+            connection,
+            installed,
+        }
     }
 
     fn become_like(&mut self, desired: &BTreeMap<Frontend, Backends>) {
-        diff(desired, &mut self.installed, &self.ranges).commit(&mut self.connection).unwrap();
+        diff(desired, &mut self.installed, &self.ranges)
+            .commit(&mut self.connection)
+            .unwrap();
     }
 }
 
 fn served_by(pods: &[&Pod]) -> BTreeMap<Frontend, Backends> {
-    at(SERVICE, 80).into_iter().map(|frontend| (frontend, behind(pods, None))).collect()
+    at(SERVICE, 80)
+        .into_iter()
+        .map(|frontend| (frontend, behind(pods, None)))
+        .collect()
 }
 
 #[test]
@@ -66,10 +88,22 @@ fn a_service_address_leads_to_its_endpoints() {
         // From a pod (its address is kept), from the node, and from the endpoint itself.
         let asked = client.namespace.run(|| ask_tcp(SERVICE, 80).unwrap());
         assert_eq!(asked, format!("a {}", client.address));
-        assert_eq!(client.namespace.run(|| ask_udp(SERVICE, 80).unwrap()), format!("a {}", client.address));
-        assert_eq!(ask_tcp(SERVICE, 80).unwrap(), format!("a {}", host.network.gateway));
-        assert_eq!(ask_udp(SERVICE, 80).unwrap(), format!("a {}", host.network.gateway));
-        assert_eq!(a.namespace.run(|| ask_tcp(SERVICE, 80).unwrap()), format!("a {}", host.network.gateway));
+        assert_eq!(
+            client.namespace.run(|| ask_udp(SERVICE, 80).unwrap()),
+            format!("a {}", client.address)
+        );
+        assert_eq!(
+            ask_tcp(SERVICE, 80).unwrap(),
+            format!("a {}", host.network.gateway)
+        );
+        assert_eq!(
+            ask_udp(SERVICE, 80).unwrap(),
+            format!("a {}", host.network.gateway)
+        );
+        assert_eq!(
+            a.namespace.run(|| ask_tcp(SERVICE, 80).unwrap()),
+            format!("a {}", host.network.gateway)
+        );
 
         // Two endpoints share the load; then one leaves.
         table.become_like(&served_by(&[&a, &b]));
@@ -81,9 +115,19 @@ fn a_service_address_leads_to_its_endpoints() {
 
         // Nobody left, an unknown port, an unknown address: refused at once, not timed out.
         table.become_like(&served_by(&[]));
-        for (address, port) in [(SERVICE, 80), (SERVICE, 81), (Ipv4Addr::new(10, 96, 200, 1), 80)] {
-            for refused in [client.namespace.run(|| ask_tcp(address, port)), ask_tcp(address, port)] {
-                assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
+        for (address, port) in [
+            (SERVICE, 80),
+            (SERVICE, 81),
+            (Ipv4Addr::new(10, 96, 200, 1), 80),
+        ] {
+            for refused in [
+                client.namespace.run(|| ask_tcp(address, port)),
+                ask_tcp(address, port),
+            ] {
+                assert_eq!(
+                    refused.unwrap_err().kind(),
+                    std::io::ErrorKind::ConnectionRefused
+                );
             }
             let refused = client.namespace.run(|| ask_udp(address, port)).unwrap_err();
             assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
@@ -97,32 +141,39 @@ fn without_rules_nothing_leaves_the_machine() {
         let host = Host::new();
         let pod = host.pod("a");
         // A way out that must not be taken.
-        let world = Namespace::new();
-        run(&["ip", "link", "add", "up0", "type", "veth", "peer", "name", "up1", "netns", &world_pid(&world)]);
+        run(&[
+            "ip", "link", "add", "up0", "type", "veth", "peer", "name", "up1",
+        ]);
+        run(&["ip", "link", "set", "up1", "up"]);
         run(&["ip", "address", "add", "192.0.2.1/24", "dev", "up0"]);
         run(&["ip", "link", "set", "up0", "up"]);
         run(&["ip", "route", "add", "default", "via", "192.0.2.2"]);
         let before = sent("up0");
         let route = run(&["ip", "route", "get", "10.96.3.3"]);
         assert!(route.contains("dev c7e57ed-gw"), "{route}");
-        let _ = pod.namespace.run(|| UdpSocket::bind("0.0.0.0:0").unwrap().send_to(b"x", "10.96.3.3:9"));
-        let _ = UdpSocket::bind("0.0.0.0:0").unwrap().send_to(b"x", "10.96.3.3:9");
+        let _ = pod.namespace.run(|| {
+            UdpSocket::bind("0.0.0.0:0")
+                .unwrap()
+                .send_to(b"x", "10.96.3.3:9")
+        });
+        let _ = UdpSocket::bind("0.0.0.0:0")
+            .unwrap()
+            .send_to(b"x", "10.96.3.3:9");
         run(&["ip", "link", "delete", "c7e57ed-gw"]);
-        let route = std::process::Command::new("ip").args(["route", "get", "10.96.3.3"]).output().unwrap();
+        let route = std::process::Command::new("ip")
+            .args(["route", "get", "10.96.3.3"])
+            .output()
+            .unwrap();
         assert!(!route.status.success(), "unreachable once the link is gone");
         assert_eq!(sent("up0"), before);
     });
 }
 
-fn sent(link: &str) -> String {
-    let listing = run(&["ip", "-s", "neighbour", "show", "dev", link]);
-    listing.lines().count().to_string()
-}
-
-/// `ip` takes a namespace by the process that is in it; a sleeping child is that process.
-fn world_pid(world: &Namespace) -> String {
-    let child = world.run(|| std::process::Command::new("sleep").arg("20").spawn().unwrap());
-    child.id().to_string()
+/// A packet sent that way would first have asked for its neighbour.
+fn sent(link: &str) -> usize {
+    run(&["ip", "neighbour", "show", "dev", link])
+        .lines()
+        .count()
 }
 
 #[test]
@@ -133,14 +184,21 @@ fn clients_with_affinity_stay_while_their_endpoint_does() {
         pods.iter().for_each(|pod| pod.serve(8080));
         let client = host.pod("client");
         let desired = |pods: &[&Pod]| -> BTreeMap<Frontend, Backends> {
-            at(SERVICE, 80).into_iter().map(|frontend| (frontend, behind(pods, Some(600)))).collect()
+            at(SERVICE, 80)
+                .into_iter()
+                .map(|frontend| (frontend, behind(pods, Some(600))))
+                .collect()
         };
         let all: Vec<&Pod> = pods.iter().collect();
         let mut table = Table::new(ranges(&host), &desired(&all));
         let ask = || client.namespace.run(|| ask_tcp(SERVICE, 80).unwrap());
         let first = ask();
         assert!((0..20).all(|_| ask() == first));
-        let survivors: Vec<&Pod> = all.iter().filter(|pod| !first.starts_with(&pod.name)).copied().collect();
+        let survivors: Vec<&Pod> = all
+            .iter()
+            .filter(|pod| !first.starts_with(&pod.name))
+            .copied()
+            .collect();
         table.become_like(&desired(&survivors));
         let second = ask();
         assert_ne!(first, second);
@@ -157,12 +215,21 @@ fn node_ports_answer_on_the_nodes_addresses() {
         let host = Host::new();
         let (a, client) = (host.pod("a"), host.pod("client"));
         a.serve(8080);
-        let node_port = Frontend::NodePort { protocol: TCP, port: 30080 };
+        let node_port = Frontend::NodePort {
+            protocol: TCP,
+            port: 30080,
+        };
         let mut table = Table::new(ranges(&host), &[(node_port, behind(&[&a], None))].into());
         let gateway = host.network.gateway;
-        assert_eq!(client.namespace.run(|| ask_tcp(gateway, 30080).unwrap()), format!("a {}", client.address));
+        assert_eq!(
+            client.namespace.run(|| ask_tcp(gateway, 30080).unwrap()),
+            format!("a {}", client.address)
+        );
         assert!(ask_tcp(gateway, 30080).unwrap().starts_with("a "));
-        assert!(client.namespace.run(|| ask_tcp(a.address, 30080)).is_err(), "not on the pods' addresses");
+        assert!(
+            client.namespace.run(|| ask_tcp(a.address, 30080)).is_err(),
+            "not on the pods' addresses"
+        );
         table.become_like(&BTreeMap::new());
         assert!(ask_tcp(gateway, 30080).is_err());
     });
@@ -175,10 +242,16 @@ fn traffic_passing_through_comes_back_through_us() {
         let host = Host::new();
         let (server, client) = (host.pod("server"), host.pod("client"));
         server.serve(8080);
-        let narrow = Ranges { pods: "10.244.0.128/25".parse().unwrap(), ..ranges(&host) };
+        let narrow = Ranges {
+            pods: "10.244.0.128/25".parse().unwrap(),
+            ..ranges(&host)
+        };
         let _table = Table::new(narrow, &served_by(&[&server]));
         let answer = client.namespace.run(|| ask_tcp(SERVICE, 80).unwrap());
-        assert!(!answer.contains(&client.address.to_string()), "masqueraded: {answer}");
+        assert!(
+            !answer.contains(&client.address.to_string()),
+            "masqueraded: {answer}"
+        );
     });
 }
 
@@ -198,21 +271,41 @@ fn differences_add_up_to_the_whole() {
         for _ in 0..=random(3) {
             let port = 80 + random(3) as u16;
             let frontend = match random(4) {
-                0 => Frontend::NodePort { protocol: TCP, port: 30_000 + port },
-                1 => Frontend::Address { address: Ipv4Addr::new(192, 0, 2, 1), protocol: UDP, port },
-                _ => Frontend::Address { address: Ipv4Addr::new(10, 96, 0, random(3) as u8), protocol: TCP, port },
+                0 => Frontend::NodePort {
+                    protocol: TCP,
+                    port: 30_000 + port,
+                },
+                1 => Frontend::Address {
+                    address: Ipv4Addr::new(192, 0, 2, 1),
+                    protocol: UDP,
+                    port,
+                },
+                _ => Frontend::Address {
+                    address: Ipv4Addr::new(10, 96, 0, random(3) as u8),
+                    protocol: TCP,
+                    port,
+                },
             };
             if random(4) == 0 {
                 state.remove(&frontend);
                 continue;
             }
             let mut endpoints: Vec<Endpoint> = (0..random(5))
-                .map(|_| Endpoint { address: Ipv4Addr::new(10, 244, 0, 2 + random(6) as u8), port: 8080 })
+                .map(|_| Endpoint {
+                    address: Ipv4Addr::new(10, 244, 0, 2 + random(6) as u8),
+                    port: 8080,
+                })
                 .collect();
             endpoints.sort();
             endpoints.dedup();
             let affinity_seconds = (random(3) == 0).then_some(600);
-            state.insert(frontend, Backends { endpoints, affinity_seconds });
+            state.insert(
+                frontend,
+                Backends {
+                    endpoints,
+                    affinity_seconds,
+                },
+            );
         }
         history.push(state.clone());
     }
@@ -254,11 +347,24 @@ fn a_refused_batch_names_its_operation_and_changes_nothing() {
         batch.delete_elements("services", &[nft::Element::key(vec![0; 12])]);
         let error = batch.commit(&mut table.connection).unwrap_err();
         assert_eq!(error.errno(), Some(libc::ENOENT));
-        assert!(error.to_string().contains("delete elements of set services"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("delete elements of set services"),
+            "{error}"
+        );
         assert_eq!(ruleset(), before);
         let generation = nft::generation(&mut table.connection).unwrap();
-        table.become_like(&at(SERVICE, 80).map(|frontend| (frontend, Backends::default())).into());
-        assert_eq!(nft::generation(&mut table.connection).unwrap(), generation, "an empty batch is not sent");
+        table.become_like(
+            &at(SERVICE, 80)
+                .map(|frontend| (frontend, Backends::default()))
+                .into(),
+        );
+        assert_eq!(
+            nft::generation(&mut table.connection).unwrap(),
+            generation,
+            "an empty batch is not sent"
+        );
     });
 }
 
@@ -280,9 +386,15 @@ fn changes_of_objects_become_rules_and_spans() {
         let (a, client) = (host.pod("a"), host.pod("client"));
         a.serve(8080);
         let resolver = UdpSocket::bind((host.network.gateway, 0)).unwrap();
-        let dns = DnsRedirect { service_ip: host.network.dns_ip, to: resolver.local_addr().unwrap() };
+        let dns = DnsRedirect {
+            service_ip: host.network.dns_ip,
+            to: resolver.local_addr().unwrap(),
+        };
         let spans = Arc::new(Spans::default());
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let mut proxy = Proxy::with_ranges(
                 ranges(&host),
@@ -347,12 +459,16 @@ fn one_change_among_a_thousand_services_is_quick() {
         };
         let backends = |index: u32, count: u32| Backends {
             endpoints: (0..count)
-                .map(|slot| Endpoint { address: Ipv4Addr::from(0x0af4_0002 + (index * 10 + slot) % 200), port: 8080 })
+                .map(|slot| Endpoint {
+                    address: Ipv4Addr::from(0x0af4_0002 + (index * 10 + slot) % 200),
+                    port: 8080,
+                })
                 .collect(),
             affinity_seconds: None,
         };
-        let desired: BTreeMap<Frontend, Backends> =
-            (0..1000).map(|index| (frontend(index), backends(index, 10))).collect();
+        let desired: BTreeMap<Frontend, Backends> = (0..1000)
+            .map(|index| (frontend(index), backends(index, 10)))
+            .collect();
         let start = tokio::time::Instant::now();
         let mut table = Table::new(ranges(&host), &desired);
         let whole = start.elapsed();
@@ -366,7 +482,13 @@ fn one_change_among_a_thousand_services_is_quick() {
             times.push(start.elapsed());
         }
         times.sort();
-        println!("1,000 services with 10 endpoints: whole {whole:?}, one change p50 {:?} max {:?}", times[25], times[49]);
-        assert!(times[25] < std::time::Duration::from_millis(50), "{times:?}");
+        println!(
+            "1,000 services with 10 endpoints: whole {whole:?}, one change p50 {:?} max {:?}",
+            times[25], times[49]
+        );
+        assert!(
+            times[25] < std::time::Duration::from_millis(50),
+            "{times:?}"
+        );
     });
 }

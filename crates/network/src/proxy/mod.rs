@@ -90,7 +90,8 @@ pub async fn run(config: ProxyConfig, shutdown: CancellationToken) -> Result<(),
         () = async { services.synced().await; slices.synced().await } => {}
     }
     let mut retry = FIRST_RETRY;
-    let mut check = tokio::time::interval_at(tokio::time::Instant::now() + CHECK_PERIOD, CHECK_PERIOD);
+    let mut check =
+        tokio::time::interval_at(tokio::time::Instant::now() + CHECK_PERIOD, CHECK_PERIOD);
     loop {
         while let Some(change) = service_changes.try_next() {
             proxy.note_service(change);
@@ -153,7 +154,13 @@ impl Proxy {
             gateway: config.pod_cidr.first(),
         };
         let (environment, recorder) = (config.environment.clone(), config.recorder.clone());
-        Proxy::with_ranges(ranges, config.node_name.clone(), config.dns.as_ref(), environment, recorder)
+        Proxy::with_ranges(
+            ranges,
+            config.node_name.clone(),
+            config.dns.as_ref(),
+            environment,
+            recorder,
+        )
     }
 
     fn with_ranges(
@@ -205,10 +212,15 @@ impl Proxy {
     async fn reconcile(&mut self) -> Result<(), Error> {
         for (service, noted) in std::mem::take(&mut self.dirty) {
             let object = self.index.service(&service);
-            let planned = object.and_then(|object| plan(object, self.index.slices(&service), &self.node_name));
+            let planned = object
+                .and_then(|object| plan(object, self.index.slices(&service), &self.node_name));
             if let Some(planned) = &planned {
                 let known = self.ledger.plan(&service);
-                for pod in planned.pods.iter().filter(|pod| known.is_none_or(|known| !known.pods.contains(*pod))) {
+                for pod in planned
+                    .pods
+                    .iter()
+                    .filter(|pod| known.is_none_or(|known| !known.pods.contains(*pod)))
+                {
                     self.fresh_pods.entry(pod.clone()).or_insert(noted);
                 }
             }
@@ -222,9 +234,12 @@ impl Proxy {
                     .touched
                     .iter()
                     .map(|frontend| (*frontend, self.ledger.backends(frontend).cloned()))
-                    .filter(|(frontend, backends)| installed.frontends().get(frontend) != backends.as_ref())
+                    .filter(|(frontend, backends)| {
+                        installed.frontends().get(frontend) != backends.as_ref()
+                    })
                     .collect();
-                let mut batch = Batch::new(Family::Ipv4, names::proxy_table(&self.ranges.cluster_id));
+                let mut batch =
+                    Batch::new(Family::Ipv4, names::proxy_table(&self.ranges.cluster_id));
                 installed.follow(changes, &self.ranges, &mut batch);
                 (batch, installed)
             }
@@ -262,14 +277,23 @@ impl Proxy {
         if batch.is_empty() {
             return Ok(());
         }
-        self.with_kernel(move |connection| Ok(batch.commit(connection)?)).await
+        self.with_kernel(move |connection| Ok(batch.commit(connection)?))
+            .await
     }
 
     async fn check_table(&mut self) -> Result<(), Error> {
         let name = names::proxy_table(&self.ranges.cluster_id);
-        let tables = self.with_kernel(|connection| Ok(nft::tables(connection)?)).await?;
-        if !tables.iter().any(|table| table.family == Family::Ipv4 && table.name == name) {
-            tracing::warn!(table = name, "the table of service rules was removed by someone, writing it again");
+        let tables = self
+            .with_kernel(|connection| Ok(nft::tables(connection)?))
+            .await?;
+        if !tables
+            .iter()
+            .any(|table| table.family == Family::Ipv4 && table.name == name)
+        {
+            tracing::warn!(
+                table = name,
+                "the table of service rules was removed by someone, writing it again"
+            );
             self.installed = None;
         }
         Ok(())
@@ -297,10 +321,24 @@ fn dns_plan(dns: &DnsRedirect) -> Result<ServicePlan, Error> {
         return Err(Error::DnsTarget(dns.to));
     };
     let backends = Backends {
-        endpoints: vec![Endpoint { address: *to.ip(), port: to.port() }],
+        endpoints: vec![Endpoint {
+            address: *to.ip(),
+            port: to.port(),
+        }],
         affinity_seconds: None,
     };
-    let frontends = [plan::UDP, plan::TCP]
-        .map(|protocol| (Frontend::Address { address: dns.service_ip, protocol, port: 53 }, backends.clone()));
-    Ok(ServicePlan { frontends: frontends.into(), pods: BTreeSet::new() })
+    let frontends = [plan::UDP, plan::TCP].map(|protocol| {
+        (
+            Frontend::Address {
+                address: dns.service_ip,
+                protocol,
+                port: 53,
+            },
+            backends.clone(),
+        )
+    });
+    Ok(ServicePlan {
+        frontends: frontends.into(),
+        pods: BTreeSet::new(),
+    })
 }

@@ -13,8 +13,8 @@ use std::net::Ipv4Addr;
 
 use crate::names;
 use crate::nft::{
-    Batch, Chain, Comparison, CtDirection, CtKey, Data, Datatype, Expression, Family, FibAddress, HookPoint, MetaKey,
-    Register, Rule, Set, Verdict,
+    Batch, Chain, Comparison, CtDirection, CtKey, Data, Datatype, Expression, Family, FibAddress,
+    HookPoint, MetaKey, Register, Rule, Set, Verdict,
 };
 use crate::subnet::Subnet;
 
@@ -80,9 +80,19 @@ impl Pick {
             address,
             Expression::transport_protocol(Register(1)),
             Expression::destination_port(Register(2)),
-            Expression::Random { modulus: self.count, to: Register(3) },
-            Expression::Map { map: ENDPOINTS.to_owned(), from: Register(0), to: Register(4) },
-            Expression::DestinationNat { address: Register(4), port: Some(Register(5)) },
+            Expression::Random {
+                modulus: self.count,
+                to: Register(3),
+            },
+            Expression::Map {
+                map: ENDPOINTS.to_owned(),
+                from: Register(0),
+                to: Register(4),
+            },
+            Expression::DestinationNat {
+                address: Register(4),
+                port: Some(Register(5)),
+            },
         ];
         Rule::new(chain, expressions)
     }
@@ -121,7 +131,11 @@ fn sets() -> Vec<Set> {
         set(NODE_PORTS, &[Protocol, Port], Some(Data::Verdicts)),
         set(NODE_PORT_KEYS, &[Protocol, Port], None),
         set(ENDPOINTS, &[Address, Protocol, Port, Mark], target()),
-        set(STICKY, &[Address, Protocol, Port, Mark], Some(Data::Verdicts)),
+        set(
+            STICKY,
+            &[Address, Protocol, Port, Mark],
+            Some(Data::Verdicts),
+        ),
         set(HAIRPIN, &[Address, Address], None),
         set(CLOSED, &[Address, Protocol, Port], None),
     ]
@@ -149,7 +163,9 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
             Expression::destination_port(r2),
         ]
     };
-    let jump = |from: &str, to: &str| Rule::new(from, vec![Expression::Decide(Verdict::Jump(to.to_owned()))]);
+    let jump = |from: &str, to: &str| {
+        Rule::new(from, vec![Expression::Decide(Verdict::Jump(to.to_owned()))])
+    };
     let mut rules = vec![
         jump("prerouting", "services"),
         jump("output", "services"),
@@ -159,18 +175,31 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
     ];
 
     let mut by_address = key();
-    by_address.push(Expression::VerdictMap { map: SERVICES.to_owned(), from: r0 });
+    by_address.push(Expression::VerdictMap {
+        map: SERVICES.to_owned(),
+        from: r0,
+    });
     rules.push(Rule::new("services", by_address));
 
     // Node ports answer on every address of the node but loopback, as upstream's nftables mode.
     let mut by_node_port = vec![Expression::destination_address(r0)];
-    by_node_port.extend(Expression::within(r0, Subnet::new(Ipv4Addr::LOCALHOST, 8), Comparison::NotEqual));
+    by_node_port.extend(Expression::within(
+        r0,
+        Subnet::new(Ipv4Addr::LOCALHOST, 8),
+        Comparison::NotEqual,
+    ));
     by_node_port.extend([
-        Expression::FibType { of: FibAddress::Destination, to: r0 },
+        Expression::FibType {
+            of: FibAddress::Destination,
+            to: r0,
+        },
         Expression::equal(r0, RTN_LOCAL.to_ne_bytes()),
         Expression::transport_protocol(r0),
         Expression::destination_port(r1),
-        Expression::VerdictMap { map: NODE_PORTS.to_owned(), from: r0 },
+        Expression::VerdictMap {
+            map: NODE_PORTS.to_owned(),
+            from: r0,
+        },
     ]);
     rules.push(Rule::new("services", by_node_port));
 
@@ -179,7 +208,11 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
         vec![
             Expression::source_address(r0),
             Expression::destination_address(r1),
-            Expression::InSet { set: HAIRPIN.to_owned(), from: r0, inverted: false },
+            Expression::InSet {
+                set: HAIRPIN.to_owned(),
+                from: r0,
+                inverted: false,
+            },
             Expression::address(ranges.gateway, r0),
             Expression::SourceNat { address: r0 },
         ],
@@ -188,17 +221,33 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
     // A client that is no pod of ours, sent on to something that is no pod of ours: the answer must
     // come back through this node. (Answers of local pods do so by themselves.)
     let mut passing = vec![
-        Expression::Ct { key: CtKey::Status, direction: None, to: r0 },
-        Expression::Bitwise { from: r0, to: r0, mask: IPS_DST_NAT.to_ne_bytes().to_vec(), xor: vec![0; 4] },
+        Expression::Ct {
+            key: CtKey::Status,
+            direction: None,
+            to: r0,
+        },
+        Expression::Bitwise {
+            from: r0,
+            to: r0,
+            mask: IPS_DST_NAT.to_ne_bytes().to_vec(),
+            xor: vec![0; 4],
+        },
         Expression::not_equal(r0, 0u32.to_ne_bytes()),
         Expression::source_address(r0),
     ];
     passing.extend(Expression::within(r0, ranges.pods, Comparison::NotEqual));
     passing.push(Expression::destination_address(r0));
     passing.extend(Expression::within(r0, ranges.pods, Comparison::NotEqual));
-    passing.push(Expression::Meta { key: MetaKey::OutgoingName, to: r0 });
+    passing.push(Expression::Meta {
+        key: MetaKey::OutgoingName,
+        to: r0,
+    });
     passing.push(Expression::not_equal(r0, b"lo\0".as_slice()));
-    let original = |key: CtKey, to: Register| Expression::Ct { key, direction: Some(CtDirection::Original), to };
+    let original = |key: CtKey, to: Register| Expression::Ct {
+        key,
+        direction: Some(CtDirection::Original),
+        to,
+    };
     let mut by_service = passing.clone();
     by_service.push(original(CtKey::DestinationAddress, r0));
     by_service.extend(Expression::within(r0, ranges.services, Comparison::Equal));
@@ -208,7 +257,11 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
     by_port.extend([
         original(CtKey::Protocol, r0),
         original(CtKey::DestinationPort, r1),
-        Expression::InSet { set: NODE_PORT_KEYS.to_owned(), from: r0, inverted: false },
+        Expression::InSet {
+            set: NODE_PORT_KEYS.to_owned(),
+            from: r0,
+            inverted: false,
+        },
         Expression::Masquerade,
     ]);
     rules.push(Rule::new("postrouting", by_port));
@@ -220,7 +273,14 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
     unserved.push(Expression::RejectPort);
     rules.push(Rule::new("unserved", unserved));
     let mut closed = key();
-    closed.extend([Expression::InSet { set: CLOSED.to_owned(), from: r0, inverted: false }, Expression::RejectPort]);
+    closed.extend([
+        Expression::InSet {
+            set: CLOSED.to_owned(),
+            from: r0,
+            inverted: false,
+        },
+        Expression::RejectPort,
+    ]);
     rules.push(Rule::new("unserved", closed));
     rules
 }

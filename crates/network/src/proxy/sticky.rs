@@ -23,16 +23,26 @@ impl Sticky {
     pub fn of(frontend: &Frontend, backends: &Backends) -> Option<Sticky> {
         let seconds = backends.affinity_seconds?;
         let endpoints = backends.endpoints.clone();
-        (!endpoints.is_empty()).then_some(Sticky { frontend: *frontend, seconds, endpoints })
+        (!endpoints.is_empty()).then_some(Sticky {
+            frontend: *frontend,
+            seconds,
+            endpoints,
+        })
     }
 
     pub fn chain(&self) -> String {
         // The time is part of the name: other rules, other chains.
         match self.frontend {
-            Frontend::Address { address, protocol, port } => {
+            Frontend::Address {
+                address,
+                protocol,
+                port,
+            } => {
                 format!("sticky-{}s-{address}/{protocol}/{port}", self.seconds)
             }
-            Frontend::NodePort { protocol, port } => format!("sticky-{}s-node/{protocol}/{port}", self.seconds),
+            Frontend::NodePort { protocol, port } => {
+                format!("sticky-{}s-node/{protocol}/{port}", self.seconds)
+            }
         }
     }
 
@@ -44,7 +54,11 @@ impl Sticky {
     /// The elements by which newcomers are spread.
     pub fn elements(&self) -> impl Iterator<Item = Element> + '_ {
         self.endpoints.iter().enumerate().map(|(index, endpoint)| {
-            let key = [frontend_key(&self.frontend).as_slice(), &(index as u32).to_ne_bytes()].concat();
+            let key = [
+                frontend_key(&self.frontend).as_slice(),
+                &(index as u32).to_ne_bytes(),
+            ]
+            .concat();
             Element::verdict(key, Verdict::Goto(self.endpoint_chain(endpoint)))
         })
     }
@@ -67,7 +81,11 @@ impl Sticky {
             let name = self.endpoint_chain(endpoint);
             let expressions = vec![
                 Expression::source_address(r0),
-                Expression::InSet { set: name.clone(), from: r0, inverted: false },
+                Expression::InSet {
+                    set: name.clone(),
+                    from: r0,
+                    inverted: false,
+                },
                 Expression::Decide(Verdict::Goto(name)),
             ];
             batch.append_rule(&Rule::new(&chain, expressions));
@@ -80,8 +98,14 @@ impl Sticky {
             address,
             Expression::transport_protocol(r1),
             Expression::destination_port(r2),
-            Expression::Random { modulus: self.endpoints.len() as u32, to: r3 },
-            Expression::VerdictMap { map: STICKY.to_owned(), from: r0 },
+            Expression::Random {
+                modulus: self.endpoints.len() as u32,
+                to: r3,
+            },
+            Expression::VerdictMap {
+                map: STICKY.to_owned(),
+                from: r0,
+            },
         ];
         batch.append_rule(&Rule::new(&chain, newcomer));
     }
@@ -115,10 +139,20 @@ impl Sticky {
         batch.add_chain(&Chain::regular(&name));
         let expressions = vec![
             Expression::source_address(r0),
-            Expression::Remember { set: name.clone(), key: r0, timeout_seconds: u64::from(self.seconds) },
+            Expression::Remember {
+                set: name.clone(),
+                key: r0,
+                timeout_seconds: u64::from(self.seconds),
+            },
             Expression::address(endpoint.address, r0),
-            Expression::Value { value: endpoint.port.to_be_bytes().to_vec(), to: r1 },
-            Expression::DestinationNat { address: r0, port: Some(r1) },
+            Expression::Value {
+                value: endpoint.port.to_be_bytes().to_vec(),
+                to: r1,
+            },
+            Expression::DestinationNat {
+                address: r0,
+                port: Some(r1),
+            },
         ];
         batch.append_rule(&Rule::new(name, expressions));
     }
@@ -127,7 +161,11 @@ impl Sticky {
 /// `address . protocol . port`; the address is 0.0.0.0 for node ports.
 pub fn frontend_key(frontend: &Frontend) -> Vec<u8> {
     match *frontend {
-        Frontend::Address { address, protocol, port } => Element::address_protocol_port(address, protocol, port),
+        Frontend::Address {
+            address,
+            protocol,
+            port,
+        } => Element::address_protocol_port(address, protocol, port),
         Frontend::NodePort { protocol, port } => {
             Element::address_protocol_port(Ipv4Addr::UNSPECIFIED, protocol, port)
         }
