@@ -54,6 +54,23 @@ impl Resource {
             .find(|subresource| subresource.name == name)
     }
 
+    /// Whether a finished delete answers with the object; the others answer with a `Status`.
+    pub fn returns_deleted(&self) -> bool {
+        matches!(
+            (self.group, self.plural),
+            (
+                "",
+                "persistentvolumeclaims"
+                    | "persistentvolumes"
+                    | "pods"
+                    | "podtemplates"
+                    | "resourcequotas"
+                    | "serviceaccounts"
+                    | "services",
+            ) | ("resource.k8s.io" | "storage.k8s.io", _)
+        )
+    }
+
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.contains(&verb)
     }

@@ -2,11 +2,15 @@
 //! defaulting, validation, selectors, quantities, patches, table columns, `Status` errors.
 
 pub mod catalogue;
+pub mod discovery;
 pub mod document;
 pub mod field;
 pub mod metadata;
+pub mod openapi;
 pub mod patch;
+pub mod protobuf;
 pub mod quantity;
+pub mod schema;
 pub mod selector;
 pub mod status;
 pub mod strategy;

@@ -161,7 +161,8 @@ pub fn all_invalid(path: &Path, value: &str, wrong: Vec<String>) -> Vec<FieldErr
         .collect()
 }
 
-fn annotations(annotations: Option<&Value>, path: &Path) -> Vec<FieldError> {
+/// Checks a map of annotations.
+pub fn annotations(annotations: Option<&Value>, path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut size = 0;
     for (key, value) in entries(annotations) {

@@ -9,7 +9,23 @@ use crate::field::FieldError;
 use crate::metadata::{self, NameRule};
 use crate::table::Column;
 
+pub mod config_map;
+mod deployment;
+mod endpoint_slice;
+mod endpoints;
+mod event;
 mod generic;
+mod lease;
+pub mod namespace;
+mod node;
+pub mod pod;
+mod priority_class;
+mod rbac;
+mod replica_set;
+mod secret;
+pub mod service;
+mod service_account;
+mod workload;
 
 /// The rules of one kind. The provided methods are the whole of it for a kind without rules of its
 /// own; a kind overrides the `…_content` hooks and the small facts.
@@ -118,6 +134,11 @@ pub trait Strategy: Send + Sync {
         None
     }
 
+    /// The grace period for a delete that may ask for one; `None` for kinds that go at once.
+    fn graceful_delete(&self, object: &Value, _requested: Option<i64>) -> Option<i64> {
+        self.graceful_delete_seconds(object)
+    }
+
     /// Whether an update may leave out `metadata.resourceVersion`.
     fn allow_unconditional_update(&self) -> bool {
         true
@@ -131,9 +152,26 @@ pub trait Strategy: Send + Sync {
 
 /// The strategy of a resource.
 pub fn of(resource: &Resource) -> &'static dyn Strategy {
-    if resource.namespaced {
-        &generic::Generic { namespaced: true }
-    } else {
-        &generic::Generic { namespaced: false }
+    match (resource.group, resource.kind) {
+        ("", "ConfigMap") => &config_map::ConfigMap,
+        ("", "Endpoints") => &endpoints::Endpoints,
+        ("", "Event") => &event::Event,
+        ("", "Namespace") => &namespace::Namespace,
+        ("", "Node") => &node::Node,
+        ("", "Pod") => &pod::Pod,
+        ("", "Secret") => &secret::Secret,
+        ("", "Service") => &service::Service,
+        ("", "ServiceAccount") => &service_account::ServiceAccount,
+        ("apps", "Deployment") => &deployment::Deployment,
+        ("apps", "ReplicaSet") => &replica_set::ReplicaSet,
+        ("coordination.k8s.io", "Lease") => &lease::Lease,
+        ("discovery.k8s.io", "EndpointSlice") => &endpoint_slice::EndpointSlice,
+        ("rbac.authorization.k8s.io", "ClusterRole") => &rbac::Role { namespaced: false },
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding") => &rbac::Binding { namespaced: false },
+        ("rbac.authorization.k8s.io", "Role") => &rbac::Role { namespaced: true },
+        ("rbac.authorization.k8s.io", "RoleBinding") => &rbac::Binding { namespaced: true },
+        ("scheduling.k8s.io", "PriorityClass") => &priority_class::PriorityClass,
+        _ if resource.namespaced => &generic::Generic { namespaced: true },
+        _ => &generic::Generic { namespaced: false },
     }
 }

@@ -54,7 +54,7 @@ pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
     let result = runtime.block_on(async {
         let client = client::connect::from_kubeconfig(&layout.node_kubeconfig()).await?;
         let tasks = Tasks::new(CancellationToken::new());
-        let forwarder = client::SpanForwarder::start(client, tasks.shutdown());
+        let forwarder = client::SpanForwarder::start(client, environment.clone(), tasks.shutdown());
         let config = NodeConfig {
             kubelet_tls: prepared.pki.server_tls(&prepared.pki.kubelet_server)?,
             settings: prepared.settings,
@@ -63,7 +63,7 @@ pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
             proxy: arguments.cluster.enabled("proxy"),
             dns: arguments.cluster.enabled("dns"),
             environment,
-            recorder: Recorder::new(Arc::new(forwarder)),
+            recorder: Recorder::new(forwarder),
         };
         start(config, &tasks).await?;
         server::wait_for_shutdown(&tasks.shutdown()).await?;
@@ -91,15 +91,15 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
     let dns_address = settings.service_address(10)?;
     let node_network = NodeNetwork {
         cluster_id: settings.cluster_id.clone(),
-        pod_cidr: settings.node_pod_range()?,
-        service_cidr: settings.service_range.clone(),
-        dns_ip: dns_address.to_string(),
+        pod_cidr: settings.node_pod_range()?.parse()?,
+        cluster_cidr: settings.pod_range.parse()?,
+        service_cidr: settings.service_range.parse()?,
+        dns_ip: dns_address,
         gateway: settings.gateway()?,
+        mtu: None,
     };
     Claims::lock()?.hold_sysctl(&settings.cluster_id, "net.ipv4.ip_forward", "1")?;
-    network::node::setup(&node_network)
-        .await
-        .context("preparing the node's network")?;
+    network::node::setup(&node_network).context("preparing the node's network")?;
     for dir in [
         layout.kubelet(),
         layout.pod_logs(),
@@ -132,6 +132,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         cni_bin_dirs: vec![layout.cni_bin(), "/opt/cni/bin".into()],
         oci_command: command("oci"),
         shim_command: command("shim"),
+        insecure_registries: Vec::new(),
     };
     let (runtime_environment, shutdown) = (environment.clone(), tasks.shutdown());
     tasks.spawn("runtime", async move {
@@ -186,8 +187,8 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
             informers,
             node_name: settings.node_name.clone(),
             cluster_id: settings.cluster_id.clone(),
-            service_cidr: settings.service_range.clone(),
-            pod_cidr: settings.node_pod_range()?,
+            service_cidr: settings.service_range.parse()?,
+            pod_cidr: settings.node_pod_range()?.parse()?,
             dns: dns.then(|| network::proxy::DnsRedirect {
                 service_ip: dns_address,
                 to: resolver,

@@ -141,7 +141,7 @@ async fn wait_until_usable(layout: &Layout, settings: &Settings, node_wanted: bo
     Ok(())
 }
 
-async fn wait_for<K: client::Watched>(
+async fn wait_for<K: client::Object>(
     informer: &client::Informer<K>,
     good: impl Fn(&[std::sync::Arc<K>]) -> bool,
 ) {

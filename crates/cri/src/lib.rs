@@ -1,1 +1,14 @@
-//! cri
+//! The node-side contract: CRI v1 gRPC types, client and server code, and a client over a Unix
+//! socket. It decides nothing: what to run is the kubelet's, how to run it the runtime's.
+
+pub mod client;
+
+/// The generated types of package `runtime.v1`, with `runtime_service_client`,
+/// `runtime_service_server`, `image_service_client` and `image_service_server`.
+#[allow(clippy::all)]
+#[allow(clippy::disallowed_methods)]
+pub mod v1 {
+    tonic::include_proto!("runtime.v1");
+}
+
+pub use client::{Client, Error};

@@ -40,7 +40,7 @@ pub fn run(arguments: ImageArguments) -> Result<ExitCode> {
             let store = runtime::images::ImageStore::open(&layout.runtime())?;
             for file in files {
                 let names = store
-                    .import(&file)
+                    .import(&file, None)
                     .with_context(|| format!("importing {}", file.display()))?;
                 for name in names {
                     println!("imported {name}");
@@ -52,7 +52,7 @@ pub fn run(arguments: ImageArguments) -> Result<ExitCode> {
             let store = runtime::images::ImageStore::open(&layout.runtime())?;
             let mut lines = vec![vec!["IMAGE".to_string(), "ID".into(), "SIZE".into()]];
             for image in store.list()? {
-                for name in &image.names {
+                for name in &image.tags {
                     let id = image.id.trim_start_matches("sha256:");
                     lines.push(vec![
                         name.clone(),

@@ -1,0 +1,11 @@
+//! Compiles `proto/cri.proto` without `protoc`.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=proto/cri.proto");
+    let descriptors = protox::compile(["proto/cri.proto"], ["proto"])?;
+    tonic_prost_build::configure()
+        .build_client(true)
+        .build_server(true)
+        .compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! How long to wait before trying again: 10 s doubling to 300 s, forgotten once the thing has
+//! been well for ten minutes. Pure: times are passed in, in microseconds since the epoch.
+
+const INITIAL: i64 = 10_000_000;
+const MAXIMUM: i64 = 300_000_000;
+
+/// One thing's history of failures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backoff {
+    /// The present delay in microseconds; 0 when it never failed.
+    delay: i64,
+    updated: i64,
+}
+
+impl Backoff {
+    /// Until when to wait after an event (a container's end) at `event`, if that is not over by
+    /// `now`.
+    pub fn waits_since(&self, event: i64, now: i64) -> Option<i64> {
+        if self.delay == 0 || self.expired(event) {
+            return None;
+        }
+        let until = event + self.delay;
+        (now < until).then_some(until)
+    }
+
+    /// Counts one more try whose cause was an event at `event`.
+    pub fn next(&mut self, event: i64, now: i64) {
+        self.delay = if self.delay == 0 || self.expired(event) {
+            INITIAL
+        } else {
+            (self.delay * 2).min(MAXIMUM)
+        };
+        self.updated = now;
+    }
+
+    /// When the present delay, counted from the last [`Backoff::next`], is over.
+    pub fn until(&self) -> i64 {
+        self.updated + self.delay
+    }
+
+    /// The present delay as Go prints a duration (`10s`, `1m20s`, `5m0s`).
+    pub fn text(&self) -> String {
+        go_duration(self.delay)
+    }
+
+    fn expired(&self, event: i64) -> bool {
+        event - self.updated > 2 * MAXIMUM
+    }
+}
+
+/// Microseconds as Go prints a duration, to the millisecond.
+pub fn go_duration(micros: i64) -> String {
+    let millis = micros / 1000;
+    if millis == 0 {
+        return "0s".to_owned();
+    }
+    if millis < 1000 {
+        return format!("{millis}ms");
+    }
+    let (seconds, fraction) = (millis / 1000, millis % 1000);
+    let mut second_text = format!("{}", seconds % 60);
+    if fraction > 0 {
+        let digits = format!("{fraction:03}");
+        second_text = format!("{second_text}.{}", digits.trim_end_matches('0'));
+    }
+    match (seconds / 3600, seconds / 60 % 60) {
+        (0, 0) => format!("{second_text}s"),
+        (0, minutes) => format!("{minutes}m{second_text}s"),
+        (hours, minutes) => format!("{hours}h{minutes}m{second_text}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000;
+
+    #[test]
+    fn the_first_restart_is_at_once_then_ten_seconds_doubling() {
+        let mut backoff = Backoff::default();
+        let mut now = 1_000 * SECOND;
+        assert_eq!(backoff.waits_since(now, now), None);
+        let mut delays = Vec::new();
+        for _ in 0..7 {
+            backoff.next(now, now);
+            now += SECOND;
+            let until = backoff.waits_since(now, now).expect("in backoff");
+            delays.push((until - now) / SECOND);
+            now = until;
+            assert_eq!(backoff.waits_since(now - delays[delays.len() - 1] * SECOND, now), None);
+        }
+        assert_eq!(delays, [10, 20, 40, 80, 160, 300, 300]);
+        assert_eq!(backoff.text(), "5m0s");
+    }
+
+    #[test]
+    fn ten_good_minutes_reset_it() {
+        let mut backoff = Backoff::default();
+        backoff.next(0, SECOND);
+        backoff.next(0, SECOND);
+        let end = SECOND + 601 * SECOND;
+        assert_eq!(backoff.waits_since(end, end), None);
+        backoff.next(end, end);
+        assert_eq!(backoff.text(), "10s");
+    }
+
+    #[test]
+    fn durations_read_as_in_go() {
+        for (micros, text) in [
+            (80 * SECOND, "1m20s"),
+            (1_234_000, "1.234s"),
+            (1_200_000, "1.2s"),
+            (45_000, "45ms"),
+            (3_600 * SECOND, "1h0m0s"),
+        ] {
+            assert_eq!(go_duration(micros), text);
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! What to do next for one pod: pure. `plan(situation) -> actions` is asked again after every
+//! event; the worker carries the actions out as tasks and comes back with what they found.
+//! Independent steps (volumes, image, sandbox) are planned together, so they run side by side.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use crate::{
+    backoff::Backoff,
+    resources::is_sidecar,
+    runtime::{ContainerRecord, ContainerState, Observed, Sandbox},
+};
+
+/// Dead containers kept per name beside the present one: the one `lastState` and
+/// `logs --previous` speak of.
+const DEAD_KEPT: usize = 1;
+
+/// How far one prerequisite has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Step<T> {
+    #[default]
+    Idle,
+    Busy,
+    Done(T),
+    /// It failed; not again before this time (microseconds).
+    Failed { until: i64 },
+}
+
+/// What is wanted of the pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    Run,
+    /// End everything. `remove`: and leave nothing behind.
+    Stop { remove: bool },
+}
+
+/// Tasks under way, which must not be planned a second time.
+#[derive(Clone, Debug, Default)]
+pub struct Busy {
+    pub sandbox: bool,
+    /// Containers being created and started, by name.
+    pub starting: BTreeSet<String>,
+    /// Containers being killed, by id.
+    pub killing: BTreeSet<String>,
+    /// Dead containers and sandboxes being removed, by id.
+    pub removing: BTreeSet<String>,
+    /// Sandboxes being stopped, by id.
+    pub stopping: BTreeSet<String>,
+    pub finishing: bool,
+}
+
+/// Everything the plan looks at.
+pub struct Situation<'a> {
+    pub pod: &'a Pod,
+    pub goal: Goal,
+    pub observed: &'a Observed,
+    pub volumes: &'a Step<()>,
+    /// By container name.
+    pub images: &'a BTreeMap<String, Step<String>>,
+    pub busy: &'a Busy,
+    /// Restart backoff by container name.
+    pub restarts: &'a BTreeMap<String, Backoff>,
+    /// Containers whose creation or start failed, by name, and when to try again.
+    pub start_failures: &'a BTreeMap<String, i64>,
+    /// When the sandbox may be tried again after a failure.
+    pub sandbox_retry: Option<i64>,
+    /// Running containers that a probe condemned, by id.
+    pub unhealthy: &'a BTreeMap<String, KillReason>,
+    /// Running containers that have started (startup probe passed or none), by id.
+    pub started: &'a BTreeSet<String>,
+    pub now: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KillReason {
+    /// The pod ends.
+    PodEnds,
+    LivenessProbe,
+    StartupProbe,
+    DefinitionChanged,
+    /// Its sandbox is gone; it cannot live on.
+    SandboxGone,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    MountVolumes,
+    CreateSandbox {
+        attempt: u32,
+    },
+    EnsureImage {
+        container: String,
+    },
+    StartContainer {
+        container: String,
+        image_ref: String,
+        restart_count: i32,
+    },
+    KillContainer {
+        id: String,
+        container: String,
+        reason: KillReason,
+    },
+    /// A restart has to wait: show CrashLoopBackOff.
+    BackOff {
+        container: String,
+        until: i64,
+    },
+    RemoveContainer {
+        id: String,
+    },
+    StopSandbox {
+        id: String,
+    },
+    RemoveSandbox {
+        id: String,
+    },
+    /// Nothing runs any more: write the last status and clean up.
+    Finish,
+    /// Ask again at this time.
+    WakeAt(i64),
+}
+
+/// Whether the pod has run to its end by itself: every app container ended and none may restart,
+/// or an init container failed for good.
+pub fn finished(pod: &Pod, observed: &Observed) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    if matches!(phase, Some("Succeeded" | "Failed")) {
+        return true;
+    }
+    let Some(spec) = &pod.spec else { return false };
+    let over = |container: &Container| {
+        observed.latest(&container.name).is_some_and(|record| {
+            record.ended() && !may_restart(pod, container, record.exit_code)
+        })
+    };
+    let init_failed = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .filter(|container| !is_sidecar(container))
+        .any(|container| {
+            over(container)
+                && observed
+                    .latest(&container.name)
+                    .is_some_and(|record| record.exit_code != 0)
+        });
+    init_failed || (!spec.containers.is_empty() && spec.containers.iter().all(over))
+}
+
+/// Whether a container that ended with `exit_code` is to run again.
+pub fn may_restart(pod: &Pod, container: &Container, exit_code: i32) -> bool {
+    for rule in container.restart_policy_rules.iter().flatten() {
+        let Some(codes) = &rule.exit_codes else {
+            continue;
+        };
+        let listed = codes.values.iter().flatten().any(|code| *code == exit_code);
+        let matches = match codes.operator.as_str() {
+            "In" => listed,
+            "NotIn" => !listed,
+            _ => false,
+        };
+        if matches {
+            return rule.action == "Restart";
+        }
+    }
+    let policy = container
+        .restart_policy
+        .as_deref()
+        .or_else(|| pod.spec.as_ref()?.restart_policy.as_deref())
+        .unwrap_or("Always");
+    match policy {
+        "Never" => false,
+        "OnFailure" => exit_code != 0,
+        _ => true,
+    }
+}
+
+/// The next actions. Empty when there is nothing to do but wait for an event.
+pub fn plan(situation: &Situation<'_>) -> Vec<Action> {
+    let mut actions = Vec::new();
+    match situation.goal {
+        Goal::Stop { remove } => stop(situation, remove, &mut actions),
+        Goal::Run if finished(situation.pod, situation.observed) => {
+            stop(situation, false, &mut actions);
+            remove_old(situation, &mut actions);
+        }
+        Goal::Run => {
+            run(situation, &mut actions);
+            remove_old(situation, &mut actions);
+        }
+    }
+    actions
+}
+
+/// Ends the pod: app containers first, then sidecars last to first, then the sandboxes.
+fn stop(situation: &Situation<'_>, remove: bool, actions: &mut Vec<Action>) {
+    let Situation { observed, busy, .. } = situation;
+    let sidecars: Vec<&str> = situation
+        .pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten())
+        .filter(|container| is_sidecar(container))
+        .map(|container| container.name.as_str())
+        .collect();
+    let running: Vec<&ContainerRecord> = observed.running().collect();
+    let (later, first): (Vec<&ContainerRecord>, Vec<&ContainerRecord>) = running
+        .iter()
+        .partition(|record| sidecars.contains(&record.name.as_str()));
+    let next: Vec<&ContainerRecord> = if first.is_empty() && busy.starting.is_empty() {
+        later
+            .into_iter()
+            .max_by_key(|record| sidecars.iter().position(|name| *name == record.name))
+            .into_iter()
+            .collect()
+    } else {
+        first
+    };
+    for record in next {
+        kill(situation, record, KillReason::PodEnds, actions);
+    }
+    if !running.is_empty() || !busy.starting.is_empty() || busy.sandbox {
+        return;
+    }
+    let mut stopped = true;
+    for sandbox in observed.sandboxes.iter().filter(|sandbox| sandbox.ready) {
+        stopped = false;
+        if !busy.stopping.contains(&sandbox.id) {
+            actions.push(Action::StopSandbox {
+                id: sandbox.id.clone(),
+            });
+        }
+    }
+    if stopped && remove && !busy.finishing && *situation.volumes != Step::Busy {
+        actions.push(Action::Finish);
+    }
+}
+
+fn run(situation: &Situation<'_>, actions: &mut Vec<Action>) {
+    let Situation {
+        pod,
+        observed,
+        busy,
+        now,
+        ..
+    } = situation;
+    let Some(spec) = &pod.spec else { return };
+    match situation.volumes {
+        Step::Idle => actions.push(Action::MountVolumes),
+        Step::Failed { until } if now >= until => actions.push(Action::MountVolumes),
+        Step::Failed { until } => actions.push(Action::WakeAt(*until)),
+        Step::Busy | Step::Done(()) => {}
+    }
+    let sandbox = observed.ready_sandbox();
+    if sandbox.is_none() {
+        if observed.running().next().is_some() {
+            for record in observed.running() {
+                kill(situation, record, KillReason::SandboxGone, actions);
+            }
+            return;
+        }
+        let never = spec.restart_policy.as_deref() == Some("Never");
+        if never && observed.sandbox().is_some() && !observed.containers.is_empty() {
+            // The pod had its one chance; what is left of it ends.
+            return;
+        }
+        if !busy.sandbox {
+            match situation.sandbox_retry {
+                Some(until) if *now < until => actions.push(Action::WakeAt(until)),
+                _ => actions.push(Action::CreateSandbox {
+                    attempt: observed.sandbox().map_or(0, |sandbox| sandbox.attempt + 1),
+                }),
+            }
+        }
+    }
+    for record in observed.running() {
+        if let Some(reason) = situation.unhealthy.get(&record.id) {
+            kill(situation, record, *reason, actions);
+        } else if let Some(container) = spec
+            .containers
+            .iter()
+            .chain(spec.init_containers.iter().flatten())
+            .find(|container| container.name == record.name)
+            && !record.hash.is_empty()
+            && record.hash != definition_hash(container)
+        {
+            kill(situation, record, KillReason::DefinitionChanged, actions);
+        }
+    }
+    for container in next_containers(situation, sandbox) {
+        if busy.starting.contains(&container.name) {
+            if has_post_start(container) {
+                break;
+            }
+            continue;
+        }
+        let may_start_next = start(situation, container, sandbox, actions);
+        if !may_start_next {
+            break;
+        }
+    }
+}
+
+/// Plans one container's start. Returns whether those after it may be planned too: a container
+/// with a postStart hook holds back the ones behind it, as upstream does.
+fn start(
+    situation: &Situation<'_>,
+    container: &Container,
+    sandbox: Option<&Sandbox>,
+    actions: &mut Vec<Action>,
+) -> bool {
+    let name = &container.name;
+    let now = situation.now;
+    let latest = situation.observed.latest(name);
+    if let Some(record) = latest.filter(|record| record.ended()) {
+        let wait = situation
+            .restarts
+            .get(name)
+            .and_then(|backoff| backoff.waits_since(record.finished_at / 1000, now));
+        if let Some(until) = wait {
+            actions.push(Action::BackOff {
+                container: name.clone(),
+                until,
+            });
+            actions.push(Action::WakeAt(until));
+            return true;
+        }
+    }
+    if let Some(until) = situation.start_failures.get(name).filter(|until| now < **until) {
+        actions.push(Action::WakeAt(*until));
+        return true;
+    }
+    match situation.images.get(name).unwrap_or(&Step::Idle) {
+        Step::Idle => actions.push(Action::EnsureImage {
+            container: name.clone(),
+        }),
+        Step::Busy => {}
+        Step::Failed { until } if now >= *until => actions.push(Action::EnsureImage {
+            container: name.clone(),
+        }),
+        Step::Failed { until } => {
+            actions.push(Action::WakeAt(*until));
+            return true;
+        }
+        Step::Done(image_ref) => {
+            if sandbox.is_some() && *situation.volumes == Step::Done(()) {
+                actions.push(Action::StartContainer {
+                    container: name.clone(),
+                    image_ref: image_ref.clone(),
+                    restart_count: next_restart_count(situation, name),
+                });
+            }
+        }
+    }
+    !has_post_start(container)
+}
+
+/// The containers that should be started now, in order. With no sandbox yet, those that will be
+/// first once there is one, so that their images are fetched meanwhile.
+fn next_containers<'a>(
+    situation: &Situation<'a>,
+    sandbox: Option<&Sandbox>,
+) -> Vec<&'a Container> {
+    let Some(spec) = &situation.pod.spec else {
+        return Vec::new();
+    };
+    let in_sandbox = |name: &str| {
+        sandbox.and_then(|sandbox| situation.observed.latest_in(name, sandbox))
+    };
+    let initialised = spec
+        .containers
+        .iter()
+        .any(|container| in_sandbox(&container.name).is_some());
+    let mut next = Vec::new();
+    for container in spec.init_containers.iter().flatten() {
+        let record = in_sandbox(&container.name);
+        if is_sidecar(container) {
+            match record {
+                Some(record) if record.running() => {
+                    if !initialised && !situation.started.contains(&record.id) {
+                        return next;
+                    }
+                }
+                _ => {
+                    next.push(container);
+                    if !initialised {
+                        return next;
+                    }
+                }
+            }
+        } else if !initialised {
+            match record {
+                Some(record) if record.state == ContainerState::Exited && record.exit_code == 0 => {}
+                Some(record) if record.running() => return next,
+                _ => {
+                    next.push(container);
+                    return next;
+                }
+            }
+        }
+    }
+    for container in &spec.containers {
+        let wanted = match in_sandbox(&container.name) {
+            None => true,
+            Some(record) => match record.state {
+                ContainerState::Running => false,
+                ContainerState::Created => true,
+                ContainerState::Exited | ContainerState::Unknown => {
+                    may_restart(situation.pod, container, record.exit_code)
+                }
+            },
+        };
+        if wanted {
+            next.push(container);
+        }
+    }
+    next
+}
+
+fn next_restart_count(situation: &Situation<'_>, name: &str) -> i32 {
+    if let Some(record) = situation.observed.latest(name) {
+        return record.restart_count + 1;
+    }
+    // The runtime has forgotten it (a reboot): the API remembers.
+    let status = situation.pod.status.as_ref();
+    status
+        .into_iter()
+        .flat_map(|status| {
+            let apps = status.container_statuses.iter().flatten();
+            apps.chain(status.init_container_statuses.iter().flatten())
+        })
+        .find(|status| status.name == name && status.container_id.is_some())
+        .map_or(0, |status| status.restart_count + 1)
+}
+
+fn kill(
+    situation: &Situation<'_>,
+    record: &ContainerRecord,
+    reason: KillReason,
+    actions: &mut Vec<Action>,
+) {
+    if !situation.busy.killing.contains(&record.id) {
+        actions.push(Action::KillContainer {
+            id: record.id.clone(),
+            container: record.name.clone(),
+            reason,
+        });
+    }
+}
+
+/// Removes what nobody will ask about: older dead containers and replaced sandboxes.
+fn remove_old(situation: &Situation<'_>, actions: &mut Vec<Action>) {
+    let Situation { observed, busy, .. } = situation;
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    for record in &observed.containers {
+        let newer = seen.entry(&record.name).or_default();
+        if *newer > DEAD_KEPT && !record.running() && !busy.removing.contains(&record.id) {
+            actions.push(Action::RemoveContainer {
+                id: record.id.clone(),
+            });
+        }
+        *newer += 1;
+    }
+    for sandbox in observed.sandboxes.iter().skip(1) {
+        let empty = !observed
+            .containers
+            .iter()
+            .any(|record| record.sandbox_id == sandbox.id);
+        if sandbox.ready && !busy.stopping.contains(&sandbox.id) {
+            actions.push(Action::StopSandbox {
+                id: sandbox.id.clone(),
+            });
+        } else if !sandbox.ready && empty && !busy.removing.contains(&sandbox.id) {
+            actions.push(Action::RemoveSandbox {
+                id: sandbox.id.clone(),
+            });
+        }
+    }
+}
+
+/// Identifies what of a container cannot change without a new one: its name and image.
+pub fn definition_hash(container: &Container) -> String {
+    use sha2::{Digest, Sha256};
+    let image = container.image.as_deref().unwrap_or_default();
+    let digest = Sha256::digest(format!("{}\0{image}", container.name));
+    digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn has_post_start(container: &Container) -> bool {
+    container
+        .lifecycle
+        .as_ref()
+        .is_some_and(|lifecycle| lifecycle.post_start.is_some())
+}

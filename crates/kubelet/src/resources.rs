@@ -1,0 +1,308 @@
+//! What a pod asks of the machine: quantities as numbers, the QoS class, and the kernel's units
+//! (shares, quota, OOM score). Pure; the cgroup files are written in `cgroups`.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{Container, Pod, ResourceRequirements},
+    apimachinery::pkg::api::resource::Quantity,
+};
+
+/// CFS period upstream uses, in microseconds.
+pub const CPU_PERIOD: i64 = 100_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum QosClass {
+    Guaranteed,
+    Burstable,
+    BestEffort,
+}
+
+impl QosClass {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            QosClass::Guaranteed => "Guaranteed",
+            QosClass::Burstable => "Burstable",
+            QosClass::BestEffort => "BestEffort",
+        }
+    }
+}
+
+/// A quantity in thousandths, rounded up, or `None` when it cannot be read.
+pub fn milli(quantity: &Quantity) -> Option<i64> {
+    scaled(&quantity.0, 1000)
+}
+
+/// A quantity in whole units, rounded up.
+pub fn whole(quantity: &Quantity) -> Option<i64> {
+    scaled(&quantity.0, 1)
+}
+
+/// One named request of a container in thousandths, 0 when absent.
+pub fn request_milli(container: &Container, resource: &str) -> i64 {
+    amount(container.resources.as_ref(), false, resource)
+        .and_then(milli)
+        .unwrap_or(0)
+}
+
+/// One named limit of a container in thousandths, `None` when absent.
+pub fn limit_milli(container: &Container, resource: &str) -> Option<i64> {
+    amount(container.resources.as_ref(), true, resource).and_then(milli)
+}
+
+pub fn request_whole(container: &Container, resource: &str) -> i64 {
+    amount(container.resources.as_ref(), false, resource)
+        .and_then(whole)
+        .unwrap_or(0)
+}
+
+pub fn limit_whole(container: &Container, resource: &str) -> Option<i64> {
+    amount(container.resources.as_ref(), true, resource).and_then(whole)
+}
+
+pub fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
+/// Guaranteed when every container's cpu and memory limits equal its requests, BestEffort when
+/// nothing is asked for, Burstable otherwise.
+pub fn qos_class(pod: &Pod) -> QosClass {
+    let Some(spec) = &pod.spec else {
+        return QosClass::BestEffort;
+    };
+    let containers = || {
+        spec.containers
+            .iter()
+            .chain(spec.init_containers.iter().flatten())
+    };
+    let asks = |container: &Container| {
+        ["cpu", "memory"].iter().any(|resource| {
+            request_milli(container, resource) > 0
+                || limit_milli(container, resource).is_some_and(|limit| limit > 0)
+        })
+    };
+    if !containers().any(asks) {
+        return QosClass::BestEffort;
+    }
+    let guaranteed = containers().all(|container| {
+        ["cpu", "memory"].iter().all(|resource| {
+            match limit_milli(container, resource) {
+                Some(limit) if limit > 0 => {
+                    let request = request_milli(container, resource);
+                    request == limit || request == 0
+                }
+                _ => false,
+            }
+        })
+    });
+    if guaranteed {
+        QosClass::Guaranteed
+    } else {
+        QosClass::Burstable
+    }
+}
+
+/// The pod-level limits: what its cgroup gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodLimits {
+    pub cpu_shares: u64,
+    pub cpu_quota: Option<i64>,
+    pub memory: Option<i64>,
+}
+
+pub fn pod_limits(pod: &Pod) -> PodLimits {
+    let Some(spec) = &pod.spec else {
+        return PodLimits::default();
+    };
+    let total = |amount: &dyn Fn(&Container) -> Option<i64>| -> Option<i64> {
+        // App containers and sidecars run together; a plain init container runs beside the
+        // sidecars before it only.
+        let mut apps: Option<i64> = Some(0);
+        for container in &spec.containers {
+            apps = apps.zip(amount(container)).map(|(sum, one)| sum + one);
+        }
+        let mut sidecars: Option<i64> = Some(0);
+        let mut peak: Option<i64> = Some(0);
+        for container in spec.init_containers.iter().flatten() {
+            let one = amount(container);
+            if is_sidecar(container) {
+                sidecars = sidecars.zip(one).map(|(sum, one)| sum + one);
+                peak = peak.zip(sidecars).map(|(peak, sum)| peak.max(sum));
+            } else {
+                peak = peak
+                    .zip(sidecars)
+                    .zip(one)
+                    .map(|((peak, sum), one)| peak.max(sum + one));
+            }
+        }
+        apps.zip(sidecars)
+            .zip(peak)
+            .map(|((apps, sidecars), peak)| (apps + sidecars).max(peak))
+    };
+    let requests = total(&|container| Some(effective_cpu_request(container))).unwrap_or(0);
+    let cpu_limit = total(&|container| limit_milli(container, "cpu").filter(|limit| *limit > 0));
+    let memory = total(&|container| limit_whole(container, "memory").filter(|limit| *limit > 0));
+    PodLimits {
+        cpu_shares: cpu_shares(requests),
+        cpu_quota: cpu_limit.map(cpu_quota),
+        memory,
+    }
+}
+
+/// A container that names only a limit requests as much.
+pub fn effective_cpu_request(container: &Container) -> i64 {
+    match request_milli(container, "cpu") {
+        0 => limit_milli(container, "cpu").unwrap_or(0),
+        request => request,
+    }
+}
+
+pub fn cpu_shares(milli_cpu: i64) -> u64 {
+    ((milli_cpu * 1024 / 1000).clamp(2, 262_144)) as u64
+}
+
+pub fn cpu_quota(milli_cpu: i64) -> i64 {
+    (milli_cpu * CPU_PERIOD / 1000).max(1000)
+}
+
+/// How readily the kernel kills the container's processes when memory runs out.
+pub fn oom_score_adjust(pod: &Pod, container: &Container, memory_capacity: i64) -> i64 {
+    let critical = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.priority)
+        .is_some_and(|priority| priority >= 2_000_001_000);
+    if critical {
+        return -997;
+    }
+    match qos_class(pod) {
+        QosClass::Guaranteed => -997,
+        QosClass::BestEffort => 1000,
+        QosClass::Burstable => {
+            let request = request_whole(container, "memory");
+            let score = 1000 - 1000 * request / memory_capacity.max(1);
+            score.clamp(3, 999)
+        }
+    }
+}
+
+fn amount<'a>(
+    requirements: Option<&'a ResourceRequirements>,
+    limit: bool,
+    resource: &str,
+) -> Option<&'a Quantity> {
+    let requirements = requirements?;
+    let amounts: &BTreeMap<String, Quantity> = if limit {
+        requirements.limits.as_ref()?
+    } else {
+        requirements.requests.as_ref()?
+    };
+    amounts.get(resource)
+}
+
+/// Reads a Kubernetes quantity as a count of `1/unit`, rounded up.
+fn scaled(text: &str, unit: i128) -> Option<i64> {
+    let text = text.trim();
+    let end = text
+        .find(|character: char| !character.is_ascii_digit() && !"+-.".contains(character))
+        .unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let (multiplier, divisor): (i128, i128) = match suffix {
+        "" => (1, 1),
+        "n" => (1, 1_000_000_000),
+        "u" => (1, 1_000_000),
+        "m" => (1, 1000),
+        "k" => (1000, 1),
+        "M" => (1_000_000, 1),
+        "G" => (1_000_000_000, 1),
+        "T" => (1_000_000_000_000, 1),
+        "P" => (1_000_000_000_000_000, 1),
+        "E" => (1_000_000_000_000_000_000, 1),
+        "Ki" => (1 << 10, 1),
+        "Mi" => (1 << 20, 1),
+        "Gi" => (1 << 30, 1),
+        "Ti" => (1 << 40, 1),
+        "Pi" => (1 << 50, 1),
+        "Ei" => (1 << 60, 1),
+        exponent => {
+            let power: i32 = exponent
+                .strip_prefix('e')
+                .or_else(|| exponent.strip_prefix('E'))?
+                .parse()
+                .ok()?;
+            let ten = 10i128.checked_pow(power.unsigned_abs())?;
+            if power < 0 { (1, ten) } else { (ten, 1) }
+        }
+    };
+    let (negative, number) = match number.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, number.strip_prefix('+').unwrap_or(number)),
+    };
+    let (integer, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits: i128 = format!("{integer}{fraction}").parse().ok()?;
+    let fraction_scale = 10i128.checked_pow(fraction.len() as u32)?;
+    let numerator = digits.checked_mul(multiplier)?.checked_mul(unit)?;
+    let denominator = divisor.checked_mul(fraction_scale)?;
+    let value = (numerator + denominator - 1) / denominator;
+    let value = i64::try_from(value).unwrap_or(i64::MAX);
+    Some(if negative { -value } else { value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quantity(text: &str) -> Quantity {
+        Quantity(text.to_owned())
+    }
+
+    #[test]
+    fn quantities_are_read_in_every_form() {
+        assert_eq!(milli(&quantity("100m")), Some(100));
+        assert_eq!(milli(&quantity("0.5")), Some(500));
+        assert_eq!(milli(&quantity("2")), Some(2000));
+        assert_eq!(milli(&quantity("1n")), Some(1));
+        assert_eq!(whole(&quantity("64Mi")), Some(64 << 20));
+        assert_eq!(whole(&quantity("1.5Gi")), Some(1536 << 20));
+        assert_eq!(whole(&quantity("1e3")), Some(1000));
+        assert_eq!(whole(&quantity("100m")), Some(1));
+        assert_eq!(whole(&quantity("lots")), None);
+    }
+
+    fn pod(resources: &[serde_json::Value]) -> Pod {
+        let containers: Vec<_> = resources
+            .iter()
+            .enumerate()
+            .map(|(index, resources)| {
+                serde_json::json!({"name": format!("c{index}"), "resources": resources})
+            })
+            .collect();
+        serde_json::from_value(serde_json::json!({"spec": {"containers": containers}}))
+            .expect("a pod")
+    }
+
+    #[test]
+    fn qos_follows_requests_and_limits() {
+        use serde_json::json;
+        assert_eq!(qos_class(&pod(&[json!({})])), QosClass::BestEffort);
+        let full = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}});
+        assert_eq!(qos_class(&pod(&[full.clone()])), QosClass::Guaranteed);
+        assert_eq!(qos_class(&pod(&[full, json!({})])), QosClass::Burstable);
+        assert_eq!(
+            qos_class(&pod(&[json!({"requests": {"cpu": "10m"}})])),
+            QosClass::Burstable
+        );
+    }
+
+    #[test]
+    fn pod_limits_need_every_container_to_have_one() {
+        use serde_json::json;
+        let limited = json!({"limits": {"cpu": "500m", "memory": "64Mi"}});
+        let limits = pod_limits(&pod(&[limited.clone(), limited.clone()]));
+        assert_eq!(limits.memory, Some(128 << 20));
+        assert_eq!(limits.cpu_quota, Some(100_000));
+        assert_eq!(limits.cpu_shares, 1024);
+        assert_eq!(pod_limits(&pod(&[limited, json!({})])).memory, None);
+        assert_eq!(pod_limits(&pod(&[json!({})])).cpu_shares, 2);
+    }
+}

@@ -1,0 +1,85 @@
+//! Tells which pods changed in the runtime: the CRI event stream, and a slow period as a safety
+//! net. An event is only a hint to read that pod again.
+
+use std::time::Duration;
+
+use cri::v1;
+use tokio::{sync::mpsc, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+/// A hint that something changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hint {
+    Pod { uid: String },
+    /// Anything may have changed: the stream was connected anew, or the period has passed.
+    All,
+}
+
+const RELIST: Duration = Duration::from_secs(60);
+/// The period for a runtime without an event stream.
+const RELIST_WITHOUT_STREAM: Duration = Duration::from_secs(1);
+const RECONNECT_FIRST: Duration = Duration::from_millis(20);
+const RECONNECT_LAST: Duration = Duration::from_secs(2);
+
+/// Sends hints until `shutdown`.
+pub async fn run(cri: cri::Client, hints: mpsc::Sender<Hint>, shutdown: CancellationToken) {
+    let mut relist = RELIST;
+    let mut reconnect = RECONNECT_FIRST;
+    let mut next_relist = Instant::now() + relist;
+    loop {
+        let stream = cri
+            .runtime
+            .clone()
+            .get_container_events(v1::GetEventsRequest {})
+            .await;
+        match stream {
+            Ok(stream) => {
+                reconnect = RECONNECT_FIRST;
+                relist = RELIST;
+                let mut stream = stream.into_inner();
+                // What happened while nobody listened is found by reading everything once.
+                if hints.send(Hint::All).await.is_err() {
+                    return;
+                }
+                loop {
+                    let message = tokio::select! {
+                        () = shutdown.cancelled() => return,
+                        () = tokio::time::sleep_until(next_relist) => {
+                            next_relist = Instant::now() + relist;
+                            if hints.send(Hint::All).await.is_err() {
+                                return;
+                            }
+                            continue;
+                        }
+                        message = stream.message() => message,
+                    };
+                    let Ok(Some(event)) = message else { break };
+                    let uid = event
+                        .pod_sandbox_status
+                        .and_then(|status| status.metadata)
+                        .map(|metadata| metadata.uid)
+                        .filter(|uid| !uid.is_empty());
+                    let hint = uid.map_or(Hint::All, |uid| Hint::Pod { uid });
+                    if hints.send(hint).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            Err(status) if status.code() == tonic::Code::Unimplemented => {
+                relist = RELIST_WITHOUT_STREAM;
+                reconnect = relist;
+                if hints.send(Hint::All).await.is_err() {
+                    return;
+                }
+            }
+            Err(status) => tracing::debug!(%status, "the runtime's event stream is not available"),
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(reconnect) => {}
+        }
+        if relist != RELIST_WITHOUT_STREAM {
+            reconnect = (reconnect * 2).min(RECONNECT_LAST);
+        }
+    }
+}
