@@ -85,15 +85,15 @@ pub fn qos_class(pod: &Pod) -> QosClass {
         return QosClass::BestEffort;
     }
     let guaranteed = containers().all(|container| {
-        ["cpu", "memory"].iter().all(|resource| {
-            match limit_milli(container, resource) {
+        ["cpu", "memory"]
+            .iter()
+            .all(|resource| match limit_milli(container, resource) {
                 Some(limit) if limit > 0 => {
                     let request = request_milli(container, resource);
                     request == limit || request == 0
                 }
                 _ => false,
-            }
-        })
+            })
     });
     if guaranteed {
         QosClass::Guaranteed
