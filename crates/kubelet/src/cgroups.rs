@@ -265,8 +265,8 @@ mod tests {
         .expect("a pod")
     }
 
-    #[tokio::test]
-    async fn a_pod_gets_and_loses_its_cgroup() {
+    #[test]
+    fn a_pod_gets_its_cgroup() {
         // A plain directory stands in for a v1 hierarchy: same calls, no kernel.
         let mount = tempfile::tempdir().expect("a directory");
         for controller in CONTROLLERS {

@@ -23,8 +23,6 @@ pub enum Error {
     },
     #[error("{0}")]
     Field(#[from] fields::Error),
-    #[error("{0}")]
-    Fetch(String),
 }
 
 /// The objects an environment refers to, by name; `None` for those that do not exist.

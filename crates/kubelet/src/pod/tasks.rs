@@ -12,7 +12,7 @@ use kube::{
 };
 use trace::Hop;
 
-use super::{plan::KillReason, status_writer};
+use super::status_writer;
 use crate::{
     container::{config, dns, env, hosts, sandbox, security, service_env, termination_message},
     images::{self, Image, rpc_error},
@@ -96,7 +96,7 @@ pub async fn create_sandbox(
         Err(error) => {
             let message = format!("unable to ensure pod container exists: {error}");
             node.events
-                .warning(&*pod, "FailedCreatePodContainer", &message);
+                .warning(&pod, "FailedCreatePodContainer", &message);
             return Err(message);
         }
     };
@@ -119,7 +119,7 @@ pub async fn create_sandbox(
         Err(status) => {
             let message = format!("Failed to create pod sandbox: {}", rpc_error(&status));
             node.events
-                .warning(&*pod, "FailedCreatePodSandBox", &message);
+                .warning(&pod, "FailedCreatePodSandBox", &message);
             Err(message)
         }
     }
@@ -265,7 +265,6 @@ pub async fn start_container(
                 container: container.name.clone(),
                 message: format!("Container {} failed postStart hook", container.name),
                 grace: grace(pod, None),
-                reason: KillReason::DefinitionChanged,
                 pod_ip: ip,
             };
             let record = kill_container(node.clone(), kill).await;
@@ -379,7 +378,6 @@ pub struct Kill {
     pub message: String,
     /// Seconds.
     pub grace: i64,
-    pub reason: KillReason,
     pub pod_ip: String,
 }
 

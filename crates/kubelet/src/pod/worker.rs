@@ -759,7 +759,6 @@ impl Worker {
             container,
             message,
             grace: tasks::grace(&self.pod, probe_grace),
-            reason,
             pod_ip: observed
                 .sandbox()
                 .and_then(|sandbox| {
