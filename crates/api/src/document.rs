@@ -4,6 +4,8 @@
 //! interface, so that its inside can become flatter and faster without touching its users.
 //! It is for objects in passing: caches hold bytes.
 
+pub mod yaml;
+
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -112,12 +114,63 @@ impl Value {
     }
 
     pub fn at_mut(&mut self, path: &[&str]) -> Option<&mut Value> {
-        path.iter().try_fold(self, |value, name| value.get_mut(name))
+        path.iter()
+            .try_fold(self, |value, name| value.get_mut(name))
     }
 
     /// The string at `path`, or "" where there is none.
     pub fn str_at(&self, path: &[&str]) -> &str {
         self.at(path).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// The number at `path`.
+    pub fn i64_at(&self, path: &[&str]) -> Option<i64> {
+        self.at(path).and_then(Value::as_i64)
+    }
+
+    /// The boolean at `path`, false where there is none.
+    pub fn bool_at(&self, path: &[&str]) -> bool {
+        self.at(path).and_then(Value::as_bool).unwrap_or_default()
+    }
+
+    /// The items of the list at `path`, none where there is no list.
+    pub fn list_at(&self, path: &[&str]) -> &[Value] {
+        self.at(path)
+            .and_then(Value::as_array)
+            .map_or(&[], Vec::as_slice)
+    }
+
+    pub fn list_at_mut(&mut self, path: &[&str]) -> &mut [Value] {
+        self.at_mut(path)
+            .and_then(Value::as_array_mut)
+            .map_or(&mut [], Vec::as_mut_slice)
+    }
+
+    /// The fields of the object at `path`, none where there is no object.
+    pub fn fields_at(&self, path: &[&str]) -> impl Iterator<Item = (&str, &Value)> {
+        let object = self.at(path).and_then(Value::as_object);
+        object.into_iter().flat_map(|object| object.iter())
+    }
+
+    /// Whether there is something other than null at `path`.
+    pub fn has(&self, path: &[&str]) -> bool {
+        self.at(path).is_some_and(|value| !value.is_null())
+    }
+
+    /// Sets the field at `path` unless something other than null or "" is there.
+    pub fn set_default(&mut self, path: &[&str], value: impl Into<Value>) {
+        if self.at(path).is_none_or(Value::is_blank) {
+            self.set(path, value);
+        }
+    }
+
+    /// Null or the empty string: what Go calls unset.
+    fn is_blank(&self) -> bool {
+        match self {
+            Value::Null => true,
+            Value::String(text) => text.is_empty(),
+            _ => false,
+        }
     }
 
     /// Sets the field at `path`, making objects on the way; whatever is not an object there is

@@ -1,8 +1,23 @@
 //! The Kubernetes object model, pure and without I/O: documents, the catalogue of kinds, schemas,
 //! defaulting, validation, selectors, quantities, patches, table columns, `Status` errors.
 
+pub mod catalogue;
+pub mod discovery;
 pub mod document;
+pub mod field;
+pub mod metadata;
+pub mod openapi;
+pub mod patch;
+pub mod protobuf;
+pub mod quantity;
+pub mod schema;
+pub mod selector;
 pub mod status;
+pub mod strategy;
+pub mod table;
 
+pub use catalogue::Resource;
 pub use document::{Object, Value};
+pub use field::{FieldError, FieldErrorKind};
 pub use status::{Cause, Details, Reason, Status};
+pub use strategy::Strategy;

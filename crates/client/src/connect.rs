@@ -33,8 +33,8 @@ pub async fn from_kubeconfig(path: impl AsRef<Path>) -> Result<kube::Client, Err
     from_config(config)
 }
 
-/// A client over HTTPS. Unlike kube's own stack it sends small packets at once (TCP_NODELAY):
-/// a request must not wait for the acknowledgement of the one before.
+/// A client over HTTPS. Unlike kube's own stack it sends small packets at once (TCP_NODELAY): a
+/// request must not wait for the acknowledgement of the one before. Proxies are not used.
 pub fn from_config(config: Config) -> Result<kube::Client, Error> {
     install_crypto_provider();
     let mut connector = HttpConnector::new();

@@ -26,7 +26,8 @@ use crate::{
 const PAGE_SIZE: &str = "500";
 const WATCH_SECONDS: u64 = 290;
 const FIRST_DELAY: Duration = Duration::from_millis(50);
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
+/// Short, so that a node is soon back after its server was away for long.
+const LONGEST_DELAY: Duration = Duration::from_secs(5);
 /// A stream that outlives its own announced end by this much is a dead connection.
 const OVERTIME: Duration = Duration::from_secs(30);
 /// A watch that lasted this long was alive even if nothing happened.
@@ -123,14 +124,10 @@ impl<K: Object> Reflector<K> {
                 match self.watch(&mut version).await {
                     Ended::Resume => {}
                     Ended::ResumeLater => self.pause().await,
-                    Ended::Expired => {
+                    // Also an expired watch waits a little: a server that expires every list it
+                    // gives must not be asked in a tight loop.
+                    Ended::Expired | Ended::Refused => {
                         tracing::info!(path = self.source.path, version, "relisting");
-                        // The first relist is immediate; a server that expires every list it
-                        // gives is asked ever more slowly.
-                        self.pause().await;
-                        break;
-                    }
-                    Ended::Refused => {
                         self.pause().await;
                         break;
                     }

@@ -1,1 +1,15 @@
-//! runtime
+//! The embedded CRI runtime: images, snapshots, sandboxes, containers, the per-pod shim and the
+//! OCI command. It speaks CRI over a Unix socket and decides nothing about pods; that is the
+//! kubelet's.
+#![allow(unsafe_code)]
+
+pub mod cgroups;
+pub mod config;
+pub mod images;
+pub mod oci;
+pub mod pause;
+pub mod shim;
+mod snapshots;
+mod sys;
+
+pub use config::Config;

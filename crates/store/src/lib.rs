@@ -1,6 +1,14 @@
 //! A revisioned key-value store with etcd's semantics: one global revision, conditional
 //! transactions, ranges at a revision, watch from a revision, leases, compaction.
 //! Bytes only: no Kubernetes word occurs here.
+//!
+//! This file is the contract. [`embedded`] is the default engine, [`disk`] its file layer, and
+//! [`contract`] (tests, or feature `contract`) the suite that every engine passes.
+
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
+pub mod disk;
+pub mod embedded;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -167,14 +175,23 @@ pub enum Error {
         requested: Revision,
         newest: Revision,
     },
+    /// A running watch was overtaken by compaction; the watcher must read the range anew.
     #[error("the watcher fell behind and was cut off")]
     SlowWatcher,
+    #[error("a transaction changes a key more than once")]
+    DuplicateKey,
     #[error("lease {0} not found")]
     LeaseNotFound(LeaseId),
     #[error("store is closed: {0}")]
     Closed(String),
     #[error("store file {path}: {reason}")]
     Corrupt { path: String, reason: String },
+    #[error("store file {path} has format {found}, this version reads up to {supported}")]
+    NewerFormat {
+        path: String,
+        found: u32,
+        supported: u32,
+    },
     #[error("store file {path}")]
     Io {
         path: String,
@@ -199,12 +216,17 @@ pub trait Store: Send + Sync {
 
     /// Yields every change from `from` (inclusive) on, then goes on with new ones. `from` may be
     /// one past the newest revision. Fails with [`Error::Compacted`] when history is gone.
+    ///
+    /// A `Progress` item follows when the stream has reached the newest revision and that one did
+    /// not touch the range. After an error the stream ends. A slow watcher never slows a writer:
+    /// it catches up from history, or ends with [`Error::SlowWatcher`] once history is gone.
     async fn watch(&self, range: KeyRange, from: Revision) -> Result<WatchStream, Error>;
 
     /// Forgets history before `revision`; reads and watches from older revisions then fail.
     async fn compact(&self, revision: Revision) -> Result<(), Error>;
 
-    /// Starts a lease of `seconds`; its keys are deleted when it is not kept alive.
+    /// Starts a lease of `seconds`; its keys are deleted, by one ordinary revision, when it is not
+    /// kept alive. Grants survive a restart, which gives every lease its full time again.
     async fn grant_lease(&self, seconds: u64) -> Result<LeaseId, Error>;
 
     async fn keep_lease_alive(&self, lease: LeaseId) -> Result<(), Error>;

@@ -3,9 +3,41 @@
 //! Components hold a [`Recorder`]; the server owns the [`Sink`] behind it. Never record bytes of
 //! Secrets or tokens: a span carries sizes and short names only.
 
+mod journal;
+mod json;
+mod render;
+mod table;
+mod timelines;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+
+pub use json::to_json;
+pub use render::render;
+pub use timelines::Timelines;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("timeline file {path}")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("a timeline that cannot be read")]
+    Json(#[from] serde_json::Error),
+}
+
+/// The spans of one pod, sorted by hop, then start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timeline {
+    pub uid: String,
+    pub namespace: String,
+    pub name: String,
+    pub spans: Vec<Span>,
+}
 
 /// The eleven hops of the design, and what comes after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -36,6 +68,26 @@ pub enum Hop {
     Status = 11,
     /// Probes, Ready, endpoints, service rule, DNS; and termination.
     After = 12,
+}
+
+impl Hop {
+    /// What happens at this hop, in a few words.
+    pub fn title(self) -> &'static str {
+        match self {
+            Hop::Client => "client request",
+            Hop::Admission => "admission",
+            Hop::Put => "put into the store",
+            Hop::Revision => "revision",
+            Hop::Created => "created",
+            Hop::WatchScheduler => "watch to scheduler",
+            Hop::Schedule => "schedule",
+            Hop::Bind => "bind",
+            Hop::WatchNode => "watch to node",
+            Hop::Node => "containers",
+            Hop::Status => "status written",
+            Hop::After => "after",
+        }
+    }
 }
 
 impl From<Hop> for u8 {
@@ -84,6 +136,13 @@ pub struct Span {
     pub work_us: u64,
     /// Bytes on the wire or disk, where they mean something.
     pub bytes: u64,
+}
+
+impl Span {
+    /// When work ended, in microseconds since the Unix epoch.
+    pub fn end(&self) -> i64 {
+        self.start.saturating_add_unsigned(self.work_us)
+    }
 }
 
 /// Takes spans in; must not block.

@@ -1,0 +1,41 @@
+# The developer's front door. Every target sets up what it needs, through apt and cargo.
+SHELL := /bin/bash
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo clean-demo test lint unit e2e bench soak
+
+help: ## Show this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+build: ## Build the release binary
+	@scripts/setup build
+	cargo build --release --locked -p coracle
+
+demo: build ## Start a one-node cluster and watch a pod being born
+	@scripts/demo
+
+clean-demo: ## Remove every trace of the demo
+	@scripts/demo clean
+
+test: ## Run all tests: lint, unit, simulation, integration, end to end with real containers
+	@scripts/setup test
+	$(MAKE) --no-print-directory lint unit e2e
+
+lint: ## Check formatting, clippy and the house rules
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo xtask tidy
+
+unit: ## Unit, simulation and integration tests
+	cargo test --workspace --locked --exclude coracle
+	cargo test --locked -p coracle --bins
+
+e2e: ## End-to-end tests with real containers
+	cargo test --locked -p coracle --test e2e -- --test-threads=2
+
+bench: build ## Measure start, pod latency and memory
+	@scripts/bench
+
+soak: build ## Long campaigns: many simulation seeds, many pods
+	@scripts/soak

@@ -1,0 +1,128 @@
+//! `make bench`: start-up, pod latency, pod throughput and memory of the release binary, measured
+//! from outside as a user would see them. Prints figures; asserts nothing.
+
+mod cluster;
+mod memory;
+mod pods;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use cluster::Cluster;
+use environment::Environment;
+
+const STARTS: usize = 5;
+const SEQUENTIAL_PODS: usize = 40;
+const PODS_AT_ONCE: usize = 50;
+const SOAK_BATCH: usize = 25;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let binary: PathBuf = arguments
+        .first()
+        .context("usage: bench BINARY IMAGE.tar [soak N]")?
+        .into();
+    let image: PathBuf = arguments
+        .get(1)
+        .context("usage: bench BINARY IMAGE.tar [soak N]")?
+        .into();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        match arguments.get(2).map(String::as_str) {
+            Some("soak") => {
+                let pods = arguments.get(3).map_or(Ok(1000), |text| text.parse())?;
+                soak(binary, image, pods).await
+            }
+            _ => bench(binary, image).await,
+        }
+    })
+}
+
+async fn bench(binary: PathBuf, image: PathBuf) -> Result<()> {
+    let environment = Environment::system();
+    let (mut ready, mut usable) = (Vec::new(), Vec::new());
+    for _ in 0..STARTS {
+        let cluster = Cluster::prepare(&binary, &image)?;
+        let times = cluster.start(&environment).await?;
+        ready.push(times.ready_ms);
+        usable.push(times.usable_ms);
+    }
+    println!(
+        "start to /readyz               {}",
+        spread(&mut ready, "ms")
+    );
+    println!(
+        "start to a pod can be applied  {}",
+        spread(&mut usable, "ms")
+    );
+
+    let cluster = Cluster::prepare(&binary, &image)?;
+    cluster.start(&environment).await?;
+    let client = cluster.client().await?;
+    let bytes = std::fs::metadata(&binary)?.len();
+    println!(
+        "binary                         {:.1} MB",
+        bytes as f64 / 1e6
+    );
+    println!("memory, no pod                 {}", memory::of(&cluster)?);
+    pods::run_one(&client, "idle").await?;
+    println!("memory, one idle pod           {}", memory::of(&cluster)?);
+
+    let mut times = Vec::new();
+    for number in 0..SEQUENTIAL_PODS {
+        times.push(pods::create_to_ready(&client, &format!("seq-{number}"), &environment).await?);
+    }
+    println!(
+        "pod, create to Ready           {}",
+        spread(&mut times, "ms")
+    );
+    pods::print_steps(&client, SEQUENTIAL_PODS).await?;
+    pods::delete_all(&client).await?;
+
+    let seconds = pods::create_at_once(&client, PODS_AT_ONCE, &environment).await?;
+    println!(
+        "{PODS_AT_ONCE} pods at once                {seconds:.2} s ({:.1} pods/s)",
+        PODS_AT_ONCE as f64 / seconds
+    );
+    println!(
+        "memory, {PODS_AT_ONCE} pods               {}",
+        memory::of(&cluster)?
+    );
+    pods::delete_all(&client).await
+}
+
+/// Starts and stops pods in batches and prints what the processes hold, which must not grow.
+async fn soak(binary: PathBuf, image: PathBuf, total: usize) -> Result<()> {
+    let environment = Environment::system();
+    let cluster = Cluster::prepare(&binary, &image)?;
+    cluster.start(&environment).await?;
+    let client = cluster.client().await?;
+    let mut done = 0;
+    while done < total {
+        let batch = SOAK_BATCH.min(total - done);
+        let seconds = pods::create_at_once(&client, batch, &environment).await?;
+        pods::delete_all(&client).await?;
+        done += batch;
+        println!(
+            "{done} pods, last batch {seconds:.2} s, {}",
+            memory::of(&cluster)?
+        );
+    }
+    cluster.expect_no_leftovers()
+}
+
+/// Median, 99th percentile and extremes.
+fn spread(values: &mut [f64], unit: &str) -> String {
+    values.sort_by(f64::total_cmp);
+    let at = |fraction: f64| values[((values.len() - 1) as f64 * fraction).round() as usize];
+    format!(
+        "p50 {:.0} {unit}, p99 {:.0} {unit} (min {:.0}, max {:.0}, n={})",
+        at(0.5),
+        at(0.99),
+        at(0.0),
+        at(1.0),
+        values.len()
+    )
+}

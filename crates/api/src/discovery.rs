@@ -1,0 +1,290 @@
+//! What the server serves, as clients ask for it: the documents at `/api`, `/apis` and below, and
+//! aggregated discovery. Kinds added at run time (CRDs) are not the catalogue's and not here.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
+
+use crate::catalogue::{Resource, Subresource, api_version, resources};
+use crate::document::{Object, Value};
+
+/// The media type of aggregated discovery.
+pub const AGGREGATED_V2: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// Clients prefer groups in this order when a short name or kind is in several.
+const GROUP_ORDER: &[&str] = &[
+    "apiregistration.k8s.io",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "resource.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+];
+
+/// The document at `/api`; `server_address` is `host:port`.
+pub fn api_versions(server_address: &str) -> Value {
+    crate::document!({
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [
+            {"clientCIDR": "0.0.0.0/0", "serverAddress": server_address},
+        ],
+    })
+}
+
+/// The document at `/apis`.
+pub fn api_group_list() -> Value {
+    let groups: Vec<Value> = groups().into_iter().map(group).collect();
+    crate::document!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// The document at `/apis/<group>`.
+pub fn api_group(name: &str) -> Option<Value> {
+    let known = groups().into_iter().find(|known| *known == name)?;
+    let mut document = group(known);
+    document.set(&["kind"], "APIGroup");
+    document.set(&["apiVersion"], "v1");
+    Some(document)
+}
+
+/// The document at `/api/v1` (for the group "") or `/apis/<group>/<version>`.
+pub fn api_resource_list(group: &str, version: &str) -> Option<Value> {
+    let served: Vec<&Resource> = of_version(group, version).collect();
+    if served.is_empty() {
+        return None;
+    }
+    let mut entries = Vec::new();
+    for resource in served {
+        entries.push(resource_entry(resource));
+        let subresources = resource.subresources.iter();
+        entries.extend(subresources.map(|subresource| subresource_entry(resource, subresource)));
+    }
+    let mut document = crate::document!({
+        "kind": "APIResourceList",
+        "groupVersion": api_version(group, version),
+        "resources": entries,
+    });
+    if !group.is_empty() {
+        document.set(&["apiVersion"], "v1");
+    }
+    Some(document)
+}
+
+/// The aggregated form of `/api` (`legacy`) or of `/apis`.
+pub fn aggregated_v2(legacy: bool) -> Value {
+    let names = if legacy { vec![""] } else { groups() };
+    let items: Vec<Value> = names.into_iter().map(aggregated_group).collect();
+    crate::document!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    })
+}
+
+/// The served groups but the core one, in order of preference.
+pub fn groups() -> Vec<&'static str> {
+    let mut groups: Vec<&str> = resources()
+        .iter()
+        .map(|resource| resource.group)
+        .filter(|group| !group.is_empty())
+        .collect();
+    groups.dedup();
+    groups.sort_by_key(|group| GROUP_ORDER.iter().position(|known| known == group));
+    groups
+}
+
+/// The served versions of a group, the preferred one first.
+pub fn versions(group: &str) -> Vec<&'static str> {
+    let mut versions: Vec<&str> = resources()
+        .iter()
+        .filter(|resource| resource.group == group)
+        .map(|resource| resource.version)
+        .collect();
+    versions.sort_unstable_by(|left, right| right.cmp(left));
+    versions.dedup();
+    versions
+}
+
+/// Tells when the stored form of a kind changes.
+pub fn storage_version_hash(resource: &Resource) -> String {
+    let text = format!("{}/{}/{}", resource.group, resource.version, resource.kind);
+    STANDARD.encode(&Sha256::digest(text)[..8])
+}
+
+fn of_version(group: &str, version: &str) -> impl Iterator<Item = &'static Resource> {
+    resources()
+        .iter()
+        .filter(move |resource| resource.group == group && resource.version == version)
+}
+
+fn group(name: &str) -> Value {
+    let versions: Vec<Value> = versions(name)
+        .into_iter()
+        .map(|version| crate::document!({"groupVersion": api_version(name, version), "version": version}))
+        .collect();
+    crate::document!({"name": name, "preferredVersion": versions[0], "versions": versions})
+}
+
+fn resource_entry(resource: &Resource) -> Value {
+    let mut entry = crate::document!({
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": resource.verbs,
+    });
+    names_of(resource, &mut entry);
+    // What is never stored has no stored version.
+    if resource.has_verb("get") {
+        entry.set(&["storageVersionHash"], storage_version_hash(resource));
+    }
+    entry
+}
+
+fn subresource_entry(resource: &Resource, subresource: &Subresource) -> Value {
+    let mut entry = crate::document!({
+        "name": format!("{}/{}", resource.plural, subresource.name),
+        "singularName": "",
+        "namespaced": resource.namespaced,
+        "kind": subresource.kind,
+        "verbs": subresource.verbs,
+    });
+    if is_foreign(resource, subresource) {
+        entry.set(&["group"], subresource.group);
+        entry.set(&["version"], subresource.version);
+    }
+    entry
+}
+
+fn aggregated_group(name: &'static str) -> Value {
+    let versions: Vec<Value> = versions(name)
+        .into_iter()
+        .map(|version| {
+            let entries: Vec<Value> = of_version(name, version).map(aggregated_resource).collect();
+            crate::document!({"version": version, "resources": entries, "freshness": "Current"})
+        })
+        .collect();
+    let mut metadata = Object::default();
+    if !name.is_empty() {
+        metadata.insert("name", name);
+    }
+    let mut item = crate::document!({"versions": versions});
+    item.set(&["metadata"], metadata);
+    item
+}
+
+fn aggregated_resource(resource: &Resource) -> Value {
+    let mut entry = crate::document!({
+        "resource": resource.plural,
+        // Empty where they are those of the document around.
+        "responseKind": {"group": "", "version": "", "kind": resource.kind},
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular,
+        "verbs": resource.verbs,
+    });
+    names_of(resource, &mut entry);
+    let subresources: Vec<Value> = resource
+        .subresources
+        .iter()
+        .map(|subresource| {
+            let (group, version) = match is_foreign(resource, subresource) {
+                true => (subresource.group, subresource.version),
+                false => ("", ""),
+            };
+            crate::document!({
+                "subresource": subresource.name,
+                "responseKind": {"group": group, "version": version, "kind": subresource.kind},
+                "verbs": subresource.verbs,
+            })
+        })
+        .collect();
+    if !subresources.is_empty() {
+        entry.set(&["subresources"], subresources);
+    }
+    entry
+}
+
+fn names_of(resource: &Resource, entry: &mut Value) {
+    for (key, names) in [
+        ("shortNames", resource.short_names),
+        ("categories", resource.categories),
+    ] {
+        if !names.is_empty() {
+            let names: Vec<Value> = names.iter().map(|name| Value::from(*name)).collect();
+            entry.set(&[key], names);
+        }
+    }
+}
+
+fn is_foreign(resource: &Resource, subresource: &Subresource) -> bool {
+    (subresource.group, subresource.version) != (resource.group, resource.version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_served_kind_is_listed() {
+        let apps = api_resource_list("apps", "v1").unwrap();
+        let names: Vec<&str> = apps
+            .get("resources")
+            .unwrap()
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| entry.str_at(&["name"]))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "deployments",
+                "deployments/scale",
+                "deployments/status",
+                "replicasets",
+                "replicasets/scale",
+                "replicasets/status",
+            ]
+        );
+        assert_eq!(apps.str_at(&["groupVersion"]), "apps/v1");
+        assert!(api_resource_list("apps", "v2").is_none());
+        assert_eq!(
+            api_group("apps")
+                .unwrap()
+                .str_at(&["preferredVersion", "groupVersion"]),
+            "apps/v1"
+        );
+        assert!(api_group("").is_none());
+    }
+
+    #[test]
+    fn groups_come_in_order_of_preference() {
+        assert_eq!(groups().first(), Some(&"apps"));
+        assert_eq!(groups().last(), Some(&"discovery.k8s.io"));
+        let aggregated = aggregated_v2(true);
+        let core = &aggregated.get("items").unwrap().as_array().unwrap()[0];
+        assert_eq!(core.get("metadata"), Some(&Value::object()));
+    }
+
+    #[test]
+    fn the_storage_version_hash_is_upstreams() {
+        let config_maps = crate::catalogue::find("", "v1", "configmaps").unwrap();
+        assert_eq!(storage_version_hash(config_maps), "qFsyl6wFWjQ=");
+    }
+}

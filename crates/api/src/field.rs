@@ -1,0 +1,253 @@
+//! Validation errors of single fields and the paths that name them, worded as Kubernetes words them.
+
+use std::fmt;
+
+use crate::catalogue::Resource;
+use crate::document::Value;
+use crate::status::{Cause, Status};
+
+/// What is wrong with a field.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FieldErrorKind {
+    NotFound { value: Value },
+    Required,
+    Duplicate { value: Value },
+    Invalid { value: Value },
+    NotSupported { value: Value },
+    Forbidden,
+    TooLong,
+    TooMany { actual: i64 },
+    Internal,
+    TypeInvalid { value: Value },
+}
+
+impl FieldErrorKind {
+    /// The machine-readable reason of a cause, e.g. `FieldValueRequired`.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            FieldErrorKind::NotFound { .. } => "FieldValueNotFound",
+            FieldErrorKind::Required => "FieldValueRequired",
+            FieldErrorKind::Duplicate { .. } => "FieldValueDuplicate",
+            FieldErrorKind::Invalid { .. } => "FieldValueInvalid",
+            FieldErrorKind::NotSupported { .. } => "FieldValueNotSupported",
+            FieldErrorKind::Forbidden => "FieldValueForbidden",
+            FieldErrorKind::TooLong => "FieldValueTooLong",
+            FieldErrorKind::TooMany { .. } => "FieldValueTooMany",
+            FieldErrorKind::Internal => "InternalError",
+            FieldErrorKind::TypeInvalid { .. } => "FieldValueTypeInvalid",
+        }
+    }
+
+    fn words(&self) -> &'static str {
+        match self {
+            FieldErrorKind::NotFound { .. } => "Not found",
+            FieldErrorKind::Required => "Required value",
+            FieldErrorKind::Duplicate { .. } => "Duplicate value",
+            FieldErrorKind::Invalid { .. } | FieldErrorKind::TypeInvalid { .. } => "Invalid value",
+            FieldErrorKind::NotSupported { .. } => "Unsupported value",
+            FieldErrorKind::Forbidden => "Forbidden",
+            FieldErrorKind::TooLong => "Too long",
+            FieldErrorKind::TooMany { .. } => "Too many",
+            FieldErrorKind::Internal => "Internal error",
+        }
+    }
+}
+
+/// One field that is wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldError {
+    pub path: String,
+    pub kind: FieldErrorKind,
+    pub detail: String,
+}
+
+impl FieldError {
+    fn new(path: &Path, kind: FieldErrorKind, detail: impl Into<String>) -> FieldError {
+        FieldError {
+            path: path.to_string(),
+            kind,
+            detail: detail.into(),
+        }
+    }
+
+    pub fn required(path: &Path, detail: impl Into<String>) -> FieldError {
+        FieldError::new(path, FieldErrorKind::Required, detail)
+    }
+
+    pub fn invalid(path: &Path, value: impl Into<Value>, detail: impl Into<String>) -> FieldError {
+        let value = value.into();
+        FieldError::new(path, FieldErrorKind::Invalid { value }, detail)
+    }
+
+    pub fn duplicate(path: &Path, value: impl Into<Value>) -> FieldError {
+        let value = value.into();
+        FieldError::new(path, FieldErrorKind::Duplicate { value }, "")
+    }
+
+    pub fn not_found(path: &Path, value: impl Into<Value>) -> FieldError {
+        let value = value.into();
+        FieldError::new(path, FieldErrorKind::NotFound { value }, "")
+    }
+
+    pub fn not_supported(path: &Path, value: impl Into<Value>, supported: &[&str]) -> FieldError {
+        let quoted: Vec<String> = supported.iter().map(|text| format!("{text:?}")).collect();
+        let detail = match quoted.is_empty() {
+            true => String::new(),
+            false => format!("supported values: {}", quoted.join(", ")),
+        };
+        let value = value.into();
+        FieldError::new(path, FieldErrorKind::NotSupported { value }, detail)
+    }
+
+    pub fn forbidden(path: &Path, detail: impl Into<String>) -> FieldError {
+        FieldError::new(path, FieldErrorKind::Forbidden, detail)
+    }
+
+    pub fn too_long(path: &Path, most: usize) -> FieldError {
+        let unit = if most == 1 { "byte" } else { "bytes" };
+        let detail = format!("may not be more than {most} {unit}");
+        FieldError::new(path, FieldErrorKind::TooLong, detail)
+    }
+
+    pub fn too_many(path: &Path, actual: usize, most: usize) -> FieldError {
+        let unit = if most == 1 { "item" } else { "items" };
+        let detail = format!("must have at most {most} {unit}");
+        let actual = actual as i64;
+        FieldError::new(path, FieldErrorKind::TooMany { actual }, detail)
+    }
+
+    /// The error without its path, e.g. `Invalid value: "A": must be lower case`.
+    pub fn body(&self) -> String {
+        let words = self.kind.words();
+        let mut body = match &self.kind {
+            FieldErrorKind::NotFound { value }
+            | FieldErrorKind::Duplicate { value }
+            | FieldErrorKind::Invalid { value }
+            | FieldErrorKind::NotSupported { value }
+            | FieldErrorKind::TypeInvalid { value } => match value {
+                Value::String(text) => format!("{words}: {}", quote(text)),
+                other => format!("{words}: {other}"),
+            },
+            FieldErrorKind::TooMany { actual } => format!("{words}: {actual}"),
+            _ => words.to_string(),
+        };
+        if !self.detail.is_empty() {
+            body.push_str(": ");
+            body.push_str(&self.detail);
+        }
+        body
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.path, self.body())
+    }
+}
+
+impl From<FieldError> for Cause {
+    fn from(error: FieldError) -> Cause {
+        Cause {
+            reason: error.kind.reason(),
+            message: error.body(),
+            field: error.path,
+        }
+    }
+}
+
+/// The 422 answer for an object with these field errors.
+pub fn invalid(resource: &Resource, name: &str, errors: Vec<FieldError>) -> Status {
+    let causes = errors.into_iter().map(Cause::from).collect();
+    Status::invalid(resource.group, resource.kind, name, causes)
+}
+
+/// The path to a field, e.g. `spec.containers[0].name` or `metadata.labels[app]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path(String);
+
+impl Path {
+    pub fn new(name: &str) -> Path {
+        Path(name.to_string())
+    }
+
+    pub fn child(&self, name: &str) -> Path {
+        match self.0.as_str() {
+            "" => Path(name.to_string()),
+            parent => Path(format!("{parent}.{name}")),
+        }
+    }
+
+    pub fn index(&self, index: usize) -> Path {
+        Path(format!("{}[{index}]", self.0))
+    }
+
+    pub fn key(&self, key: &str) -> Path {
+        Path(format!("{}[{key}]", self.0))
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A field error at the root of an object names it so.
+        match self.0.as_str() {
+            "" => formatter.write_str("<nil>"),
+            path => formatter.write_str(path),
+        }
+    }
+}
+
+/// Go's `%q`: double quotes, with escapes for what does not print.
+pub fn quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\t' => quoted.push_str("\\t"),
+            '\r' => quoted.push_str("\\r"),
+            control if control.is_ascii_control() => {
+                quoted.push_str(&format!("\\x{:02x}", control as u32));
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_read_as_upstream_words_them() {
+        let path = Path::new("spec").child("containers").index(0).child("name");
+        let check = |error: FieldError, expected: &str| assert_eq!(error.to_string(), expected);
+        check(
+            FieldError::required(&path, ""),
+            "spec.containers[0].name: Required value",
+        );
+        check(
+            FieldError::invalid(&path, "A\"b", "no"),
+            r#"spec.containers[0].name: Invalid value: "A\"b": no"#,
+        );
+        check(
+            FieldError::invalid(&Path::new("a").key("b"), 7, "no"),
+            "a[b]: Invalid value: 7: no",
+        );
+        check(
+            FieldError::not_supported(&path, "x", &["a", "b"]),
+            r#"spec.containers[0].name: Unsupported value: "x": supported values: "a", "b""#,
+        );
+        check(
+            FieldError::too_long(&path, 63),
+            "spec.containers[0].name: Too long: may not be more than 63 bytes",
+        );
+        check(
+            FieldError::too_many(&path, 3, 1),
+            "spec.containers[0].name: Too many: 3: must have at most 1 item",
+        );
+    }
+}

@@ -1,0 +1,312 @@
+//! The operations that a kind offers, independent of the notation they are written in.
+
+use super::definitions::{DELETE_OPTIONS, PATCH, STATUS, list_of};
+use crate::catalogue::{Resource, Subresource, api_version};
+use crate::schema::table;
+
+/// One method at one path.
+pub(super) struct Operation {
+    pub method: &'static str,
+    /// `x-kubernetes-action`.
+    pub action: &'static str,
+    pub id: String,
+    pub parameters: Vec<Parameter>,
+    pub body: Option<Body>,
+    /// Definition name; "" for plain text.
+    pub response: &'static str,
+    pub codes: &'static [(&'static str, &'static str)],
+    /// `x-kubernetes-group-version-kind`.
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+}
+
+pub(super) struct Body {
+    pub definition: &'static str,
+    pub required: bool,
+}
+
+/// A query or path parameter: name and JSON type.
+pub(super) type Parameter = (&'static str, &'static str);
+
+/// A path and what can be done there.
+pub(super) struct Path {
+    pub path: String,
+    /// The names in braces, in the order of the path.
+    pub variables: &'static [&'static str],
+    pub operations: Vec<Operation>,
+}
+
+const LIST: &[Parameter] = &[
+    ("allowWatchBookmarks", "boolean"),
+    ("continue", "string"),
+    ("fieldSelector", "string"),
+    ("labelSelector", "string"),
+    ("limit", "integer"),
+    ("resourceVersion", "string"),
+    ("resourceVersionMatch", "string"),
+    ("sendInitialEvents", "boolean"),
+    ("timeoutSeconds", "integer"),
+    ("watch", "boolean"),
+];
+const WRITE: &[Parameter] = &[
+    ("dryRun", "string"),
+    ("fieldManager", "string"),
+    ("fieldValidation", "string"),
+];
+const PATCH_ONLY: &[Parameter] = &[("force", "boolean")];
+const DELETE: &[Parameter] = &[
+    ("dryRun", "string"),
+    ("gracePeriodSeconds", "integer"),
+    (
+        "ignoreStoreReadErrorWithClusterBreakingPotential",
+        "boolean",
+    ),
+    ("orphanDependents", "boolean"),
+    ("propagationPolicy", "string"),
+];
+const LOG: &[Parameter] = &[
+    ("container", "string"),
+    ("follow", "boolean"),
+    ("insecureSkipTLSVerifyBackend", "boolean"),
+    ("limitBytes", "integer"),
+    ("previous", "boolean"),
+    ("sinceSeconds", "integer"),
+    ("stream", "string"),
+    ("tailLines", "integer"),
+    ("timestamps", "boolean"),
+];
+
+const OK: (&str, &str) = ("200", "OK");
+const CREATED: (&str, &str) = ("201", "Created");
+const ACCEPTED: (&str, &str) = ("202", "Accepted");
+
+/// Every path of a kind: collections, the object, its subresources.
+pub(super) fn paths_of(resource: &'static Resource) -> Vec<Path> {
+    let root = match resource.group {
+        "" => format!("/api/{}", resource.version),
+        group => format!("/apis/{}", api_version(group, resource.version)),
+    };
+    let (collection, outer, variables): (_, &[&str], &[&str]) = match resource.namespaced {
+        true => (
+            format!("{root}/namespaces/{{namespace}}/{}", resource.plural),
+            &["namespace"],
+            &["name", "namespace"],
+        ),
+        false => (format!("{root}/{}", resource.plural), &[], &["name"]),
+    };
+    let mut paths = Vec::new();
+    if resource.namespaced && resource.has_verb("list") {
+        paths.push(Path {
+            path: format!("{root}/{}", resource.plural),
+            variables: &[],
+            operations: on(resource, "", &["list"], "ForAllNamespaces"),
+        });
+    }
+    let verbs = ["list", "create", "deletecollection"];
+    paths.push(Path {
+        path: collection.clone(),
+        variables: outer,
+        operations: on(resource, "", &offered(resource.verbs, &verbs), ""),
+    });
+    let verbs = offered(resource.verbs, &["get", "update", "patch", "delete"]);
+    if !verbs.is_empty() {
+        paths.push(Path {
+            path: format!("{collection}/{{name}}"),
+            variables,
+            operations: on(resource, "", &verbs, ""),
+        });
+    }
+    for subresource in resource.subresources {
+        let verbs = offered(subresource.verbs, &["get", "create", "update", "patch"]);
+        paths.push(Path {
+            path: format!("{collection}/{{name}}/{}", subresource.name),
+            variables,
+            operations: on(resource, subresource.name, &verbs, ""),
+        });
+    }
+    paths
+}
+
+fn offered(verbs: &[&'static str], wanted: &[&'static str]) -> Vec<&'static str> {
+    let offered = |verb: &&'static str| verbs.contains(verb);
+    wanted.iter().copied().filter(offered).collect()
+}
+
+fn on(
+    resource: &'static Resource,
+    subresource: &str,
+    verbs: &[&'static str],
+    suffix: &str,
+) -> Vec<Operation> {
+    let subresource = resource.subresource(subresource);
+    verbs
+        .iter()
+        .map(|verb| operation(resource, subresource, verb, suffix))
+        .collect()
+}
+
+fn operation(
+    resource: &'static Resource,
+    subresource: Option<&'static Subresource>,
+    verb: &'static str,
+    suffix: &str,
+) -> Operation {
+    let (group, version, kind) = match subresource {
+        Some(subresource) => (subresource.group, subresource.version, subresource.kind),
+        None => (resource.group, resource.version, resource.kind),
+    };
+    let own = table()
+        .of_kind(group, version, kind)
+        .map_or("", |definition| definition.name);
+    let is_log = subresource.is_some_and(|subresource| subresource.name == "log");
+    let (method, action, word, parameters, body, response, codes): (
+        _,
+        _,
+        _,
+        Vec<&[Parameter]>,
+        _,
+        _,
+        &'static [_],
+    ) = match verb {
+        "list" => {
+            let list = list_of(resource).map_or("", |definition| definition.name);
+            ("get", "list", "list", vec![LIST], None, list, &[OK])
+        }
+        "get" if is_log => ("get", "get", "read", vec![LOG], None, "", &[OK]),
+        "get" => ("get", "get", "read", vec![], None, own, &[OK]),
+        "create" => {
+            let codes = &[OK, CREATED, ACCEPTED];
+            ("post", "post", "create", vec![WRITE], body(own), own, codes)
+        }
+        "update" => {
+            let codes = &[OK, CREATED];
+            ("put", "put", "replace", vec![WRITE], body(own), own, codes)
+        }
+        "patch" => {
+            let parameters = vec![WRITE, PATCH_ONLY];
+            let codes = &[OK, CREATED];
+            (
+                "patch",
+                "patch",
+                "patch",
+                parameters,
+                body(PATCH),
+                own,
+                codes,
+            )
+        }
+        "deletecollection" => {
+            let parameters = vec![LIST, DELETE];
+            let action = "deletecollection";
+            (
+                "delete",
+                action,
+                "delete",
+                parameters,
+                options(),
+                STATUS,
+                &[OK],
+            )
+        }
+        _ => {
+            let answer = if resource.returns_deleted() {
+                own
+            } else {
+                STATUS
+            };
+            let codes = &[OK, ACCEPTED];
+            (
+                "delete",
+                "delete",
+                "delete",
+                vec![DELETE],
+                options(),
+                answer,
+                codes,
+            )
+        }
+    };
+    let mut parameters = parameters.concat();
+    if verb == "deletecollection" {
+        parameters.retain(|(name, _)| !matches!(*name, "allowWatchBookmarks" | "watch"));
+    }
+    parameters.sort_unstable();
+    Operation {
+        method,
+        action,
+        id: id(resource, subresource, verb, word, suffix),
+        parameters,
+        body,
+        response,
+        codes,
+        group,
+        version,
+        kind,
+    }
+}
+
+fn body(definition: &'static str) -> Option<Body> {
+    Some(Body {
+        definition,
+        required: true,
+    })
+}
+
+fn options() -> Option<Body> {
+    Some(Body {
+        definition: DELETE_OPTIONS,
+        required: false,
+    })
+}
+
+/// e.g. `replaceAppsV1NamespacedDeploymentStatus`.
+fn id(
+    resource: &Resource,
+    subresource: Option<&Subresource>,
+    verb: &str,
+    word: &str,
+    suffix: &str,
+) -> String {
+    let collection = if verb == "deletecollection" {
+        "Collection"
+    } else {
+        ""
+    };
+    let scope = match resource.namespaced && suffix.is_empty() {
+        true => "Namespaced",
+        false => "",
+    };
+    format!(
+        "{word}{}{}{collection}{scope}{}{}{suffix}",
+        camel(group_word(resource.group)),
+        camel(resource.version),
+        resource.kind,
+        camel(subresource.map_or("", |subresource| subresource.name)),
+    )
+}
+
+/// e.g. `rbacAuthorization_v1`.
+pub(super) fn tag(group: &str, version: &str) -> String {
+    let word = camel(group_word(group));
+    format!("{}{}_{version}", word[..1].to_lowercase(), &word[1..])
+}
+
+/// e.g. `RbacAuthorizationV1`.
+pub(super) fn group_version_word(group: &str, version: &str) -> String {
+    camel(group_word(group)) + &camel(version)
+}
+
+fn group_word(group: &str) -> &str {
+    match group {
+        "" => "core",
+        _ => group.trim_end_matches(".k8s.io"),
+    }
+}
+
+fn camel(text: &str) -> String {
+    text.split('.')
+        .filter(|word| !word.is_empty())
+        .map(|word| word[..1].to_uppercase() + &word[1..])
+        .collect()
+}

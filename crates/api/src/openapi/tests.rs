@@ -1,0 +1,108 @@
+//! What kubectl looks for in the documents.
+
+use super::*;
+
+fn parsed(document: &Document) -> Value {
+    Value::from_json(&document.body).unwrap()
+}
+
+#[test]
+fn the_index_leads_to_every_group_version() {
+    let index = parsed(v3_index());
+    let paths = index.get("paths").unwrap().as_object().unwrap();
+    for (path, entry) in paths.iter() {
+        let document = v3(path).unwrap();
+        assert_eq!(
+            entry.str_at(&["serverRelativeURL"]),
+            format!("/openapi/v3/{path}?hash={}", document.etag)
+        );
+    }
+    assert!(paths.contains("api/v1") && paths.contains("apis/apps/v1"));
+}
+
+#[test]
+fn patch_supports_field_validation() {
+    let document = parsed(v3("apis/apps/v1").unwrap());
+    let path = "/apis/apps/v1/namespaces/{namespace}/deployments/{name}";
+    let patch = document.at(&["paths", path, "patch"]).unwrap();
+    assert_eq!(
+        patch.str_at(&["x-kubernetes-group-version-kind", "kind"]),
+        "Deployment"
+    );
+    assert_eq!(
+        patch.str_at(&["operationId"]),
+        "patchAppsV1NamespacedDeployment"
+    );
+    let names: Vec<&str> = patch
+        .get("parameters")
+        .unwrap()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|parameter| parameter.str_at(&["name"]))
+        .collect();
+    assert_eq!(
+        names,
+        ["dryRun", "fieldManager", "fieldValidation", "force"]
+    );
+}
+
+#[test]
+fn schemas_say_how_lists_merge() {
+    let document = parsed(v3("apis/apps/v1").unwrap());
+    let schemas = document.at(&["components", "schemas"]).unwrap();
+    let containers = schemas
+        .at(&["io.k8s.api.core.v1.PodSpec", "properties", "containers"])
+        .unwrap();
+    assert_eq!(
+        containers,
+        &crate::document!({
+            "type": "array",
+            "items": {"allOf": [{"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"}], "default": {}},
+            "x-kubernetes-list-map-keys": ["name"],
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-patch-merge-key": "name",
+            "x-kubernetes-patch-strategy": "merge",
+        })
+    );
+    let deployment = schemas.get("io.k8s.api.apps.v1.Deployment").unwrap();
+    assert_eq!(
+        deployment.get("x-kubernetes-group-version-kind").unwrap(),
+        &crate::document!([{"group": "apps", "version": "v1", "kind": "Deployment"}])
+    );
+}
+
+#[test]
+fn every_reference_is_defined() {
+    fn references(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(object) => {
+                for (name, value) in object.iter() {
+                    match value {
+                        Value::String(text) if name == "$ref" => found.push(text.clone()),
+                        _ => references(value, found),
+                    }
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+    let mut documents: Vec<Value> = v3_documents().values().map(parsed).collect();
+    documents.push(parsed(v2_json()));
+    for document in documents {
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(!found.is_empty());
+        for reference in found {
+            let path: Vec<&str> = reference.trim_start_matches("#/").split('/').collect();
+            assert!(document.at(&path).is_some(), "{reference}");
+        }
+    }
+}
+
+#[test]
+fn the_protobuf_form_begins_with_the_version() {
+    assert!(v2_protobuf().body.starts_with(b"\x0a\x032.0"));
+    assert_ne!(v2_protobuf().etag, v2_json().etag);
+}

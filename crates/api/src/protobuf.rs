@@ -1,0 +1,147 @@
+//! Objects as `application/vnd.kubernetes.protobuf`, byte for byte as Go writes them, driven by the
+//! type table: documents in, bytes out, and back.
+
+mod decode;
+mod encode;
+mod wire;
+
+use crate::catalogue::{Resource, api_version, split_api_version};
+use crate::document::Value;
+use crate::schema::{Definition, normalise, table};
+
+use wire::{Reader, Writer};
+
+/// What every encoded object begins with.
+pub const MAGIC: &[u8; 4] = b"k8s\0";
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
+    )]
+    NoEnvelope,
+    #[error("no kind {kind:?} is registered for version {api_version:?}")]
+    UnknownKind { api_version: String, kind: String },
+    #[error("{definition} has no protobuf form")]
+    NoProtobuf { definition: &'static str },
+    #[error("unexpected EOF")]
+    Truncated,
+    #[error("proto: illegal tag or wire type in {definition}")]
+    Malformed { definition: &'static str },
+    #[error("nested too deeply")]
+    TooDeep,
+    #[error("{0}")]
+    Value(String),
+}
+
+/// Encodes an object of a served kind, with the envelope.
+pub fn encode(resource: &Resource, object: &Value) -> Result<Vec<u8>, Error> {
+    let definition = table()
+        .definition(resource.definition)
+        .expect("every kind of the catalogue is in the table");
+    let api_version = api_version(resource.group, resource.version);
+    encode_as(definition, &api_version, resource.kind, object)
+}
+
+/// Encodes any object with the envelope: a list, a `Status`, what a subresource answers.
+pub fn encode_as(
+    definition: &'static Definition,
+    api_version: &str,
+    kind: &str,
+    object: &Value,
+) -> Result<Vec<u8>, Error> {
+    if !has_form(definition) {
+        return Err(Error::NoProtobuf {
+            definition: definition.name,
+        });
+    }
+    let mut writer = Writer::with_prefix(MAGIC);
+    writer.message(1, |meta| {
+        meta.bytes(1, api_version.as_bytes());
+        meta.bytes(2, kind.as_bytes());
+    });
+    writer.message(2, |raw| encode::message(raw, definition, object));
+    writer.bytes(3, b"");
+    writer.bytes(4, b"");
+    Ok(writer.finish())
+}
+
+/// Encodes the object that its own `apiVersion` and `kind` name.
+pub fn encode_object(object: &Value) -> Result<Vec<u8>, Error> {
+    let (api_version, kind) = (object.str_at(&["apiVersion"]), object.str_at(&["kind"]));
+    encode_as(definition_of(api_version, kind)?, api_version, kind, object)
+}
+
+/// Decodes an object with its envelope; `apiVersion` and `kind` are set from there. Fields that
+/// protobuf cannot leave out appear as JSON would show them.
+pub fn decode(bytes: &[u8]) -> Result<Value, Error> {
+    let body = bytes.strip_prefix(MAGIC).ok_or(Error::NoEnvelope)?;
+    let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
+    let mut reader = Reader::new(body);
+    while let Some((number, payload)) = reader.next("Unknown")? {
+        match number {
+            1 => {
+                let mut meta = Reader::new(payload.bytes("Unknown")?);
+                while let Some((number, payload)) = meta.next("TypeMeta")? {
+                    let text = String::from_utf8_lossy(payload.bytes("TypeMeta")?).into_owned();
+                    match number {
+                        1 => api_version = text,
+                        2 => kind = text,
+                        _ => {}
+                    }
+                }
+            }
+            2 => raw = payload.bytes("Unknown")?,
+            _ => {}
+        }
+    }
+    let mut object = decode_message(definition_of(&api_version, &kind)?, raw)?;
+    object.set(&["apiVersion"], api_version);
+    object.set(&["kind"], kind);
+    Ok(object)
+}
+
+/// Decodes the bare message of a definition.
+pub fn decode_message(definition: &'static Definition, bytes: &[u8]) -> Result<Value, Error> {
+    if !has_form(definition) {
+        return Err(Error::NoProtobuf {
+            definition: definition.name,
+        });
+    }
+    let mut object = decode::message(bytes, definition, 0)?;
+    normalise(definition, &mut object);
+    Ok(object)
+}
+
+/// One event of a watch stream: the length, then a bare `WatchEvent` around an encoded object.
+pub fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
+    let mut writer = Writer::with_prefix(&[0; 4]);
+    writer.bytes(1, event.as_bytes());
+    writer.message(2, |raw| raw.bytes(1, object));
+    let mut frame = writer.finish();
+    let length = u32::try_from(frame.len() - 4).unwrap_or(u32::MAX);
+    frame[..4].copy_from_slice(&length.to_be_bytes());
+    frame
+}
+
+/// `Table` has none: it exists for people.
+fn has_form(definition: &Definition) -> bool {
+    definition.fields.is_empty()
+        || definition
+            .fields
+            .iter()
+            .any(|field| field.protobuf.is_some())
+}
+
+fn definition_of(api_version: &str, kind: &str) -> Result<&'static Definition, Error> {
+    let (group, version) = split_api_version(api_version);
+    table()
+        .of_kind(group, version, kind)
+        .ok_or_else(|| Error::UnknownKind {
+            api_version: api_version.to_string(),
+            kind: kind.to_string(),
+        })
+}
+
+#[cfg(test)]
+mod tests;

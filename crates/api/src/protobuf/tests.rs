@@ -1,0 +1,122 @@
+//! `samples.txt` was written by Kubernetes' own encoders (see `tools/tables/samples`).
+
+use super::*;
+use crate::schema::{Target, decode_json_as};
+
+struct Sample {
+    api_version: &'static str,
+    kind: &'static str,
+    bytes: Vec<u8>,
+    json: &'static str,
+}
+
+fn samples() -> Vec<Sample> {
+    include_str!("samples.txt")
+        .lines()
+        .map(|line| {
+            let columns: Vec<&str> = line.split('\t').collect();
+            let [api_version, kind, hexadecimal, json] = columns[..] else {
+                panic!("four columns")
+            };
+            let bytes = (0..hexadecimal.len())
+                .step_by(2)
+                .map(|at| u8::from_str_radix(&hexadecimal[at..at + 2], 16).unwrap())
+                .collect();
+            Sample {
+                api_version,
+                kind,
+                bytes,
+                json,
+            }
+        })
+        .collect()
+}
+
+/// What Go writes as `null` is absent in our documents.
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            object.retain(|_, value| !value.is_null());
+            object
+                .iter_mut()
+                .for_each(|(_, value)| without_nulls(value));
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        _ => {}
+    }
+}
+
+fn expected(sample: &Sample) -> Value {
+    let mut value = Value::from_json(sample.json.as_bytes()).unwrap();
+    without_nulls(&mut value);
+    value
+}
+
+#[test]
+fn documents_are_encoded_byte_for_byte_as_by_go() {
+    for sample in samples() {
+        let document = Value::from_json(sample.json.as_bytes()).unwrap();
+        assert!(
+            encode_object(&document).unwrap() == sample.bytes,
+            "{} {}",
+            sample.api_version,
+            sample.kind
+        );
+    }
+}
+
+#[test]
+fn bytes_are_decoded_as_by_go() {
+    for sample in samples() {
+        let mut decoded = decode(&sample.bytes).unwrap();
+        without_nulls(&mut decoded);
+        assert_eq!(decoded, expected(&sample), "{}", sample.kind);
+    }
+}
+
+#[test]
+fn json_is_decoded_as_by_go() {
+    for sample in samples() {
+        let (group, version) = split_api_version(sample.api_version);
+        let target = Target::of_kind(group, version, sample.kind).unwrap();
+        let (mut decoded, problems) = decode_json_as(&target, sample.json.as_bytes()).unwrap();
+        without_nulls(&mut decoded);
+        assert_eq!(decoded, expected(&sample), "{}", sample.kind);
+        assert_eq!(problems, []);
+    }
+}
+
+#[test]
+fn damaged_bytes_are_refused_or_skipped_but_never_panic() {
+    assert_eq!(decode(b"{}"), Err(Error::NoEnvelope));
+    for sample in samples()
+        .into_iter()
+        .filter(|sample| sample.bytes.len() < 2000)
+    {
+        for end in 0..sample.bytes.len() {
+            let _ = decode(&sample.bytes[..end]);
+        }
+        for at in 4..sample.bytes.len() {
+            let mut damaged = sample.bytes.clone();
+            damaged[at] ^= 0x55;
+            let _ = decode(&damaged);
+        }
+    }
+}
+
+#[test]
+fn tables_have_no_protobuf_form() {
+    let definition = table()
+        .definition("io.k8s.apimachinery.pkg.apis.meta.v1.Table")
+        .unwrap();
+    let result = encode_as(definition, "meta.k8s.io/v1", "Table", &Value::object());
+    assert!(matches!(result, Err(Error::NoProtobuf { .. })));
+}
+
+#[test]
+fn watch_events_are_framed() {
+    assert_eq!(
+        watch_frame("ADDED", b"xyz"),
+        b"\0\0\0\x0e\x0a\x05ADDED\x12\x05\x0a\x03xyz"
+    );
+}

@@ -1,0 +1,22 @@
+//! The shapes of the built-in kinds: what fields they have, how bodies become documents of them,
+//! how their lists merge, which defaults they declare.
+//!
+//! All of it comes from one generated table (`schema/types.tbl`). What a table cannot say belongs to
+//! `strategy`.
+
+mod check;
+mod decode;
+mod defaults;
+mod literal;
+mod node;
+mod shape;
+mod table;
+
+pub use decode::{
+    FieldProblem, Target, TypeError, UnknownField, conform, decode, decode_as, decode_json,
+    decode_json_as, strict_error,
+};
+pub use defaults::{apply_declared_defaults, defaults, normalise};
+pub use shape::{Shape, type_of};
+pub(crate) use table::JSON_SCHEMA;
+pub use table::{Definition, Field, Kind, Property, Table, Type, Wire, table};

@@ -1,0 +1,251 @@
+//! From the bytes of a request to a document of the expected kind, with Kubernetes' answers to bodies
+//! that are malformed, of another kind or of wrong types.
+
+use std::fmt;
+
+use super::check::check;
+use super::defaults::normalise;
+use super::node::{Node, parse};
+use super::table::{Definition, table};
+use crate::catalogue::{Resource, Subresource, api_version, split_api_version};
+use crate::document::Value;
+use crate::status::Status;
+
+/// What strict field validation objects to; otherwise it is dropped, with or without a warning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldProblem {
+    /// e.g. `spec.containers[0].imagee`.
+    pub path: String,
+    /// Given twice, rather than unknown.
+    pub duplicate: bool,
+}
+
+/// The contract's other name for a problem.
+pub type UnknownField = FieldProblem;
+
+/// A value that does not fit, in the words of Go's decoder.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TypeError(pub String);
+
+/// The kind that a body is expected to be of.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub definition: &'static Definition,
+}
+
+impl Target {
+    pub fn of(resource: &Resource) -> Target {
+        Target::of_kind(resource.group, resource.version, resource.kind)
+            .expect("every kind of the catalogue is in the table")
+    }
+
+    pub fn of_subresource(subresource: &Subresource) -> Option<Target> {
+        Target::of_kind(subresource.group, subresource.version, subresource.kind)
+    }
+
+    /// Any registered kind, `DeleteOptions` of `v1` among them.
+    pub fn of_kind(group: &str, version: &str, kind: &str) -> Option<Target> {
+        let definition = table().of_kind(group, version, kind)?;
+        let mut kinds = definition.kinds.iter();
+        let named = match definition.is_meta() {
+            true => kinds.next(),
+            false => kinds
+                .find(|known| (known.group, known.version, known.kind) == (group, version, kind)),
+        }?;
+        Some(Target {
+            group: named.group,
+            version: named.version,
+            kind: named.kind,
+            definition,
+        })
+    }
+}
+
+/// Reads a JSON body of a kind. Unknown and repeated fields are dropped and returned.
+pub fn decode_json(resource: &Resource, body: &[u8]) -> Result<(Value, Vec<FieldProblem>), Status> {
+    decode_json_as(&Target::of(resource), body)
+}
+
+/// Reads a JSON body of any kind, e.g. what a subresource takes.
+pub fn decode_json_as(target: &Target, body: &[u8]) -> Result<(Value, Vec<FieldProblem>), Status> {
+    let node = parse(body).map_err(|error| {
+        unrecognized(
+            target,
+            &format!("couldn't get version/kind; json parse error: {error}"),
+            body,
+        )
+    })?;
+    decode_node(target, node, Some(body))
+}
+
+/// Brings a document (from YAML, or made by a patch) into the shape of a kind.
+pub fn decode(resource: &Resource, body: &mut Value) -> Result<Vec<FieldProblem>, Status> {
+    decode_as(&Target::of(resource), body)
+}
+
+pub fn decode_as(target: &Target, body: &mut Value) -> Result<Vec<FieldProblem>, Status> {
+    let node = Node::from_value(std::mem::take(body));
+    let (value, problems) = decode_node(target, node, None)?;
+    *body = value;
+    Ok(problems)
+}
+
+/// Only checks types and prunes: for documents whose kind is already certain. Patches answer its
+/// error in another way than creates.
+pub fn conform(
+    definition: &Definition,
+    body: Value,
+) -> Result<(Value, Vec<FieldProblem>), TypeError> {
+    let (mut value, problems) = check(Node::from_value(body), definition)?;
+    normalise(definition, &mut value);
+    Ok((value, problems))
+}
+
+/// The answer under strict field validation.
+pub fn strict_error(target: &Target, problems: &[FieldProblem]) -> Status {
+    let texts: Vec<String> = problems.iter().map(FieldProblem::to_string).collect();
+    unhandled(
+        target,
+        (target.version, target.kind),
+        &format!("strict decoding error: {}", texts.join(", ")),
+    )
+}
+
+impl fmt::Display for FieldProblem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let problem = if self.duplicate {
+            "duplicate"
+        } else {
+            "unknown"
+        };
+        write!(formatter, "{problem} field {:?}", self.path)
+    }
+}
+
+fn decode_node(
+    target: &Target,
+    node: Node<'_>,
+    body: Option<&[u8]>,
+) -> Result<(Value, Vec<FieldProblem>), Status> {
+    let refused = |error: &str, node: Node<'_>| match body {
+        Some(body) => unrecognized(target, error, body),
+        None => unrecognized(target, error, &node.into_value().to_json()),
+    };
+    let (given_version, kind) = match version_and_kind(&node) {
+        Ok((version, kind)) => (version.to_string(), kind.to_string()),
+        Err(error) => return Err(refused(&error, node)),
+    };
+    let (group, version) = split_api_version(&given_version);
+    if version.contains('/') {
+        let error = format!("unexpected GroupVersion string: {given_version}");
+        return Err(refused(&error, node));
+    }
+    let (group, version) = match (group, version) {
+        ("", "") => (target.group, target.version),
+        other => other,
+    };
+    let kind = if kind.is_empty() { target.kind } else { &kind };
+    // Clients write options in the group version of what they are for.
+    let expected = match target.definition.is_meta() {
+        true => kind == target.kind,
+        false => (group, version, kind) == (target.group, target.version, target.kind),
+    };
+    if !expected {
+        return Err(other_kind(target, group, version, kind));
+    }
+    let (mut value, problems) = check(node, target.definition)
+        .map_err(|error| unhandled(target, (version, kind), &error.to_string()))?;
+    normalise(target.definition, &mut value);
+    value.set(&["apiVersion"], api_version(target.group, target.version));
+    value.set(&["kind"], target.kind);
+    Ok((value, problems))
+}
+
+/// Both "" where they are missing.
+fn version_and_kind<'a>(node: &'a Node<'_>) -> Result<(&'a str, &'a str), String> {
+    const PREFIX: &str = "couldn't get version/kind; json parse error: json: cannot unmarshal";
+    if !matches!(node, Node::Object(_) | Node::Null) {
+        return Err(format!(
+            "{PREFIX} {} into Go value of type struct {{ APIVersion string \
+             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            node.describe()
+        ));
+    }
+    let text = |name: &str| match node.last(name) {
+        None | Some(Node::Null) => Ok(""),
+        Some(Node::String(text)) => Ok(text.as_ref()),
+        Some(other) => Err(format!(
+            "{PREFIX} {} into Go struct field .{name} of type string",
+            other.describe()
+        )),
+    };
+    Ok((text("apiVersion")?, text("kind")?))
+}
+
+/// A well-formed body of a kind that is not expected here.
+fn other_kind(target: &Target, group: &str, version: &str, kind: &str) -> Status {
+    let given = api_version(group, version);
+    let Some(definition) = table().of_kind(group, version, kind) else {
+        let error = format!(
+            "no kind {kind:?} is registered for version {given:?} in scheme \
+             \"pkg/api/legacyscheme/scheme.go:30\""
+        );
+        return unhandled(target, (version, kind), &error);
+    };
+    // Events of both groups are one kind inside.
+    let same_inside = kind == target.kind && (group == target.group || kind == "Event");
+    if same_inside {
+        let expected = api_version(target.group, target.version);
+        return Status::bad_request(format!(
+            "the API version in the data ({given}) does not match the expected API version ({expected})"
+        ));
+    }
+    let package = match target.group.split('.').next() {
+        None | Some("") => "core",
+        Some(package) => package,
+    };
+    let error = format!(
+        "converting ({}) to ({package}.{}): unknown conversion",
+        definition.go_name, target.kind
+    );
+    unhandled(target, (version, kind), &error)
+}
+
+fn unhandled(target: &Target, (version, kind): (&str, &str), error: &str) -> Status {
+    Status::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {}: {error}",
+        target.kind
+    ))
+}
+
+fn unrecognized(target: &Target, error: &str, body: &[u8]) -> Status {
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {error} ({})",
+        target.kind,
+        summary(body)
+    ))
+}
+
+/// The first thirty bytes, as text where it looks like JSON.
+fn summary(body: &[u8]) -> String {
+    const LENGTH: usize = 30;
+    let (shown, more) = match body.len() > LENGTH {
+        true => (&body[..LENGTH], " ..."),
+        false => (body, ""),
+    };
+    match body.first() {
+        None => "<empty>".to_string(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
+        Some(_) => {
+            let digits: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{digits}{more}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

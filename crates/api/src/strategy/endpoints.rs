@@ -1,0 +1,122 @@
+//! Endpoints, the older form of EndpointSlices.
+
+use crate::document::Value;
+use crate::field::{FieldError, Path};
+use crate::metadata::{all_invalid, names};
+use crate::strategy::Strategy;
+use crate::strategy::pod::containers::{numbers, one_of};
+use crate::strategy::pod::validate::address;
+use crate::table::Column;
+use crate::table::duration::object_age;
+
+/// A cell names this many addresses.
+const SHOWN: usize = 3;
+
+pub struct Endpoints;
+
+impl Strategy for Endpoints {
+    fn namespaced(&self) -> bool {
+        true
+    }
+
+    fn allow_create_on_update(&self) -> bool {
+        true
+    }
+
+    fn default(&self, object: &mut Value) {
+        for subset in object.list_at_mut(&["subsets"]) {
+            for port in subset.list_at_mut(&["ports"]) {
+                port.set_default(&["protocol"], "TCP");
+            }
+        }
+    }
+
+    fn validate_content(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        for (index, subset) in object.list_at(&["subsets"]).iter().enumerate() {
+            validate_subset(subset, &Path::new("subsets").index(index), &mut errors);
+        }
+        errors
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        const { &[Column::NAME, Column::text("Endpoints"), Column::AGE] }
+    }
+
+    fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
+        vec![
+            object.str_at(&["metadata", "name"]).into(),
+            addresses(object).into(),
+            object_age(object, now).into(),
+        ]
+    }
+}
+
+/// Joins the first few of a list and counts the rest.
+pub fn first_few(list: &[String], empty: &str) -> String {
+    match list {
+        [] => empty.to_string(),
+        _ if list.len() > SHOWN => {
+            let shown = list[..SHOWN].join(",");
+            format!("{shown} + {} more...", list.len() - SHOWN)
+        }
+        _ => list.join(","),
+    }
+}
+
+fn validate_subset(subset: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+    let lists = ["addresses", "notReadyAddresses"];
+    if lists.iter().all(|list| subset.list_at(&[list]).is_empty()) {
+        let detail = "must specify `addresses` or `notReadyAddresses`";
+        errors.push(FieldError::required(path, detail));
+    }
+    for list in lists {
+        for (index, one) in subset.list_at(&[list]).iter().enumerate() {
+            let at = path.child(list).index(index);
+            errors.extend(address(one.str_at(&["ip"]), &at.child("ip")));
+            let hostname = one.str_at(&["hostname"]);
+            if !hostname.is_empty() {
+                let wrong = names::dns_label(hostname);
+                errors.extend(all_invalid(&at.child("hostname"), hostname, wrong));
+            }
+        }
+    }
+    let ports = subset.list_at(&["ports"]);
+    for (index, port) in ports.iter().enumerate() {
+        let at = path.child("ports").index(index);
+        let name = port.str_at(&["name"]);
+        if name.is_empty() {
+            if ports.len() > 1 {
+                errors.push(FieldError::required(&at.child("name"), ""));
+            }
+        } else {
+            errors.extend(all_invalid(&at.child("name"), name, names::dns_label(name)));
+        }
+        let number = port.i64_at(&["port"]).unwrap_or(0);
+        let wrong = names::port_number(number);
+        errors.extend(numbers(&at.child("port"), number, wrong));
+        one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
+    }
+}
+
+fn addresses(object: &Value) -> String {
+    let mut list = Vec::new();
+    for subset in object.list_at(&["subsets"]) {
+        let addresses = subset.list_at(&["addresses"]);
+        let ports = subset.list_at(&["ports"]);
+        if ports.is_empty() {
+            list.extend(addresses.iter().map(|one| one.str_at(&["ip"]).to_string()));
+        }
+        for port in ports {
+            let number = port.i64_at(&["port"]).unwrap_or(0);
+            list.extend(addresses.iter().map(|one| match one.str_at(&["ip"]) {
+                address if address.contains(':') => format!("[{address}]:{number}"),
+                address => format!("{address}:{number}"),
+            }));
+        }
+    }
+    match object.list_at(&["subsets"]).is_empty() {
+        true => "<none>".to_string(),
+        false => first_few(&list, ""),
+    }
+}

@@ -1,0 +1,230 @@
+//! Nodes.
+
+use crate::document::Value;
+use crate::field::{FieldError, Path};
+use crate::metadata::all_invalid;
+use crate::metadata::names;
+use crate::strategy::pod::defaults::canonical_quantities;
+use crate::strategy::pod::resources::quantity_value;
+use crate::strategy::pod::validate::taint_effect;
+use crate::strategy::{Strategy, generic};
+use crate::table::Column;
+use crate::table::duration::object_age;
+
+pub struct Node;
+
+impl Strategy for Node {
+    fn namespaced(&self) -> bool {
+        false
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+
+    fn default(&self, object: &mut Value) {
+        // `podCIDR` is the first of `podCIDRs`.
+        let single = object.str_at(&["spec", "podCIDR"]).to_string();
+        let first = object.list_at(&["spec", "podCIDRs"]).first().cloned();
+        match (single.as_str(), first) {
+            ("", Some(first)) => object.set(&["spec", "podCIDR"], first),
+            ("", None) => {}
+            (_, None) => object.set(&["spec", "podCIDRs"], vec![Value::from(single)]),
+            (_, Some(_)) => {}
+        }
+        for list in ["capacity", "allocatable"] {
+            canonical_quantities(object, &["status", list]);
+        }
+        if !object.has(&["status", "allocatable"])
+            && let Some(capacity) = object.at(&["status", "capacity"]).cloned()
+        {
+            object.set(&["status", "allocatable"], capacity);
+        }
+    }
+
+    /// A node registers itself together with its status.
+    fn prepare_create(&self, object: &mut Value) {
+        object.remove(&["metadata", "generation"]);
+    }
+
+    fn validate_content(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = taints(object);
+        errors.extend(resources(object));
+        let path = Path::new("spec").child("podCIDRs");
+        for (index, range) in object.list_at(&["spec", "podCIDRs"]).iter().enumerate() {
+            let text = range.as_str().unwrap_or_default();
+            if !is_range(text) {
+                let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+                errors.push(FieldError::invalid(&path.index(index), text, detail));
+            }
+        }
+        errors
+    }
+
+    fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
+        let mut errors = resources(new);
+        let spec = Path::new("spec");
+        let at = ["spec", "podCIDRs"];
+        if !old.list_at(&at).is_empty() && old.list_at(&at) != new.list_at(&at) {
+            let detail = "node updates may not change podCIDR except from \"\" to valid";
+            errors.push(FieldError::forbidden(&spec.child("podCIDRs"), detail));
+        }
+        let at = ["spec", "providerID"];
+        if !old.str_at(&at).is_empty() && old.str_at(&at) != new.str_at(&at) {
+            let detail = "node updates may not change providerID except from \"\" to valid";
+            errors.push(FieldError::forbidden(&spec.child("providerID"), detail));
+        }
+        let addresses = new.list_at(&["status", "addresses"]);
+        for (index, address) in addresses.iter().enumerate() {
+            if addresses[..index].contains(address) {
+                let at = Path::new("status").child("addresses").index(index);
+                errors.push(FieldError::duplicate(&at, address.clone()));
+            }
+        }
+        errors.extend(taints(new));
+        errors
+    }
+
+    fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {
+        let mut fields = generic::metadata_fields(object, false);
+        let unschedulable = object.bool_at(&["spec", "unschedulable"]).to_string();
+        fields.push(("spec.unschedulable", unschedulable));
+        fields
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        const {
+            &[
+                Column::NAME,
+                Column::text("Status"),
+                Column::text("Roles"),
+                Column::AGE,
+                Column::text("Version"),
+                Column::text("Internal-IP").wide(),
+                Column::text("External-IP").wide(),
+                Column::text("OS-Image").wide(),
+                Column::text("Kernel-Version").wide(),
+                Column::text("Container-Runtime").wide(),
+            ]
+        }
+    }
+
+    fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
+        let info = |name: &str| object.str_at(&["status", "nodeInfo", name]).to_string();
+        let or_unknown = |text: String| match text.as_str() {
+            "" => "<unknown>".to_string(),
+            _ => text,
+        };
+        let mut kernel = or_unknown(info("kernelVersion"));
+        let architecture = info("architecture");
+        if !architecture.is_empty() {
+            kernel = format!("{kernel} ({architecture})");
+        }
+        vec![
+            object.str_at(&["metadata", "name"]).into(),
+            condition_words(object).into(),
+            roles(object).into(),
+            object_age(object, now).into(),
+            info("kubeletVersion").into(),
+            address(object, "InternalIP").into(),
+            address(object, "ExternalIP").into(),
+            or_unknown(info("osImage")).into(),
+            kernel.into(),
+            or_unknown(info("containerRuntimeVersion")).into(),
+        ]
+    }
+}
+
+fn taints(object: &Value) -> Vec<FieldError> {
+    let path = Path::new("metadata").child("taints");
+    let taints = object.list_at(&["spec", "taints"]);
+    let mut errors = Vec::new();
+    for (index, taint) in taints.iter().enumerate() {
+        let at = path.index(index);
+        let text = |name: &str| taint.str_at(&[name]);
+        let (key, value, effect) = (text("key"), text("value"), text("effect"));
+        errors.extend(all_invalid(
+            &at.child("key"),
+            key,
+            names::qualified_name(key),
+        ));
+        let wrong = names::label_value(value);
+        if !wrong.is_empty() {
+            let detail = wrong.join(";");
+            errors.push(FieldError::invalid(&at.child("value"), value, detail));
+        }
+        errors.extend(taint_effect(effect, &at.child("effect")));
+        let same =
+            |other: &Value| other.str_at(&["key"]) == key && other.str_at(&["effect"]) == effect;
+        if taints[..index].iter().any(same) {
+            let mut error = FieldError::duplicate(&at, taint.clone());
+            error.detail = "taints must be unique by key and effect pair".to_string();
+            errors.push(error);
+        }
+    }
+    errors
+}
+
+fn resources(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for list in ["capacity", "allocatable"] {
+        let path = Path::new("status").child(list);
+        for (name, value) in object.fields_at(&["status", list]) {
+            errors.extend(quantity_value(name, value, &path.child(name)));
+        }
+    }
+    errors
+}
+
+fn is_range(text: &str) -> bool {
+    let Some((address, bits)) = text.split_once('/') else {
+        return false;
+    };
+    let most = match address.parse::<std::net::IpAddr>() {
+        Ok(std::net::IpAddr::V4(_)) => 32,
+        Ok(std::net::IpAddr::V6(_)) => 128,
+        Err(_) => return false,
+    };
+    bits.parse::<u8>().is_ok_and(|bits| bits <= most)
+}
+
+fn condition_words(object: &Value) -> String {
+    let conditions = object.list_at(&["status", "conditions"]);
+    let ready = conditions
+        .iter()
+        .find(|one| one.str_at(&["type"]) == "Ready");
+    let mut words = match ready.map(|condition| condition.str_at(&["status"])) {
+        Some("True") => "Ready".to_string(),
+        Some(_) => "NotReady".to_string(),
+        None => "Unknown".to_string(),
+    };
+    if object.bool_at(&["spec", "unschedulable"]) {
+        words.push_str(",SchedulingDisabled");
+    }
+    words
+}
+
+fn roles(object: &Value) -> String {
+    let mut roles: Vec<&str> = object
+        .fields_at(&["metadata", "labels"])
+        .filter_map(|(key, value)| match key {
+            "kubernetes.io/role" => value.as_str(),
+            _ => key.strip_prefix("node-role.kubernetes.io/"),
+        })
+        .filter(|role| !role.is_empty())
+        .collect();
+    roles.sort_unstable();
+    roles.dedup();
+    match roles.is_empty() {
+        true => "<none>".to_string(),
+        false => roles.join(","),
+    }
+}
+
+fn address(object: &Value, kind: &str) -> String {
+    let addresses = object.list_at(&["status", "addresses"]);
+    let found = addresses.iter().find(|one| one.str_at(&["type"]) == kind);
+    found
+        .map_or("<none>", |one| one.str_at(&["address"]))
+        .to_string()
+}

@@ -1,0 +1,131 @@
+//! Pods.
+
+pub mod cells;
+pub mod containers;
+pub mod defaults;
+mod environment;
+pub mod probes;
+pub mod qos;
+pub mod resources;
+mod security;
+pub mod update;
+pub mod validate;
+mod volumes;
+
+use crate::document::Value;
+use crate::field::FieldError;
+use crate::strategy::{Strategy, generic};
+use crate::table::Column;
+
+pub struct Pod;
+
+impl Strategy for Pod {
+    fn namespaced(&self) -> bool {
+        true
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+
+    fn has_generation(&self) -> bool {
+        true
+    }
+
+    fn default(&self, object: &mut Value) {
+        defaults::pod(object);
+    }
+
+    fn prepare_create_content(&self, object: &mut Value) {
+        object.set(&["status", "phase"], "Pending");
+        object.set(&["status", "qosClass"], qos::class(object));
+        if !object.list_at(&["spec", "schedulingGates"]).is_empty() {
+            let condition = crate::document!({
+                "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            });
+            object.set(&["status", "conditions"], vec![condition]);
+        }
+    }
+
+    fn prepare_update_content(&self, new: &mut Value, old: &Value, subresource: &str) {
+        if subresource != "status" {
+            return;
+        }
+        generic::keep_field(new, old, &["metadata", "ownerReferences"]);
+        if new.str_at(&["status", "qosClass"]).is_empty() {
+            generic::keep_field(new, old, &["status", "qosClass"]);
+        }
+    }
+
+    fn validate_content(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = validate::pod(object);
+        errors.extend(validate::pod_create(object));
+        errors
+    }
+
+    fn validate_update_content(
+        &self,
+        new: &Value,
+        old: &Value,
+        subresource: &str,
+    ) -> Vec<FieldError> {
+        match subresource {
+            "status" => update::status(new, old),
+            "" => {
+                let mut errors = update::spec(new, old);
+                if errors.is_empty() {
+                    errors.extend(validate::pod(new));
+                }
+                errors
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {
+        let text = |path: &[&str]| object.str_at(path).to_string();
+        let mut fields = generic::metadata_fields(object, true);
+        let host_network = object.bool_at(&["spec", "hostNetwork"]);
+        fields.extend([
+            ("spec.nodeName", text(&["spec", "nodeName"])),
+            ("spec.restartPolicy", text(&["spec", "restartPolicy"])),
+            ("spec.schedulerName", text(&["spec", "schedulerName"])),
+            (
+                "spec.serviceAccountName",
+                text(&["spec", "serviceAccountName"]),
+            ),
+            ("spec.hostNetwork", host_network.to_string()),
+            ("status.phase", text(&["status", "phase"])),
+            ("status.podIP", text(&["status", "podIP"])),
+            (
+                "status.nominatedNodeName",
+                text(&["status", "nominatedNodeName"]),
+            ),
+        ]);
+        fields
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        cells::COLUMNS
+    }
+
+    fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
+        cells::cells(object, now)
+    }
+
+    fn graceful_delete_seconds(&self, object: &Value) -> Option<i64> {
+        self.graceful_delete(object, None)
+    }
+
+    fn graceful_delete(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
+        let own = object.i64_at(&["spec", "terminationGracePeriodSeconds"]);
+        let unscheduled = object.str_at(&["spec", "nodeName"]).is_empty();
+        let finished = matches!(object.str_at(&["status", "phase"]), "Failed" | "Succeeded");
+        Some(match requested.or(own).unwrap_or(0) {
+            _ if unscheduled || finished => 0,
+            ..0 => 1,
+            seconds => seconds,
+        })
+    }
+}

@@ -1,0 +1,196 @@
+//! Validation of a container's environment variables and their sources.
+
+use crate::document::Value;
+use crate::field::{FieldError, Path};
+use crate::metadata::all_invalid;
+use crate::metadata::names::{self, NameRule};
+
+const VARIABLE_FIELDS: [&str; 9] = [
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+const RESOURCE_FIELDS: [&str; 6] = [
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
+
+/// Checks `env`.
+pub fn variables(variables: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
+    for (index, variable) in variables.iter().enumerate() {
+        let at = path.index(index);
+        let name = variable.str_at(&["name"]);
+        match name {
+            "" => errors.push(FieldError::required(&at.child("name"), "")),
+            _ => errors.extend(all_invalid(
+                &at.child("name"),
+                name,
+                names::environment_name(name),
+            )),
+        }
+        if let Some(from) = variable.get("valueFrom").filter(|from| !from.is_null()) {
+            value_from(variable, from, &at.child("valueFrom"), errors);
+        }
+    }
+}
+
+/// Checks `envFrom`.
+pub fn sources(sources: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
+    for (index, source) in sources.iter().enumerate() {
+        let at = path.index(index);
+        let prefix = source.str_at(&["prefix"]);
+        if !prefix.is_empty() {
+            let wrong = names::environment_name(prefix);
+            errors.extend(all_invalid(&at.child("prefix"), prefix, wrong));
+        }
+        let mut found = 0;
+        for kind in ["configMapRef", "secretRef"] {
+            let Some(reference) = source.get(kind).filter(|value| !value.is_null()) else {
+                continue;
+            };
+            found += 1;
+            let name = reference.str_at(&["name"]);
+            let at = at.child(kind).child("name");
+            match name {
+                "" => errors.push(FieldError::required(&at, "")),
+                _ => {
+                    let wrong = NameRule::DnsSubdomain.check(name, true);
+                    errors.extend(all_invalid(&at, name, wrong));
+                }
+            }
+        }
+        let detail = match found {
+            0 => "must specify one of: `configMapRef` or `secretRef`",
+            1 => continue,
+            _ => "may not have more than one field specified at a time",
+        };
+        errors.push(FieldError::invalid(path, "", detail));
+    }
+}
+
+/// Checks a reference to a field of the Pod.
+pub fn field_reference(
+    reference: &Value,
+    supported: &[&str],
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
+    let field = reference.str_at(&["fieldPath"]);
+    if reference.str_at(&["apiVersion"]).is_empty() {
+        errors.push(FieldError::required(&path.child("apiVersion"), ""));
+        return;
+    }
+    let at = path.child("fieldPath");
+    if field.is_empty() {
+        errors.push(FieldError::required(&at, ""));
+        return;
+    }
+    let subscript = field
+        .strip_suffix("']")
+        .and_then(|field| field.split_once("['"));
+    match subscript {
+        Some(("metadata.annotations", key)) => {
+            let wrong = names::qualified_name(&key.to_lowercase());
+            errors.extend(all_invalid(path, key, wrong));
+        }
+        Some(("metadata.labels", key)) => {
+            errors.extend(all_invalid(path, key, names::qualified_name(key)));
+        }
+        Some((field, _)) => {
+            let detail = "does not support subscript";
+            errors.push(FieldError::invalid(path, field, detail));
+        }
+        None if supported.contains(&field) => {}
+        None if known_field(field) => {
+            errors.push(FieldError::not_supported(&at, field, supported));
+        }
+        None => {
+            let detail = format!("error converting fieldPath: field label not supported: {field}");
+            errors.push(FieldError::invalid(&at, field, detail));
+        }
+    }
+}
+
+/// Checks a reference to a container's requests or limits.
+pub fn resource_reference(
+    reference: &Value,
+    in_volume: bool,
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
+    let resource = reference.str_at(&["resource"]);
+    let huge_pages =
+        resource.starts_with("requests.hugepages-") || resource.starts_with("limits.hugepages-");
+    if in_volume && reference.str_at(&["containerName"]).is_empty() {
+        errors.push(FieldError::required(&path.child("containerName"), ""));
+    } else if resource.is_empty() {
+        errors.push(FieldError::required(&path.child("resource"), ""));
+    } else if !RESOURCE_FIELDS.contains(&resource) && !huge_pages {
+        let at = path.child("resource");
+        errors.push(FieldError::not_supported(&at, resource, &RESOURCE_FIELDS));
+    }
+}
+
+fn value_from(variable: &Value, from: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+    let mut found = 0;
+    for kind in [
+        "fieldRef",
+        "resourceFieldRef",
+        "configMapKeyRef",
+        "secretKeyRef",
+        "fileKeyRef",
+    ] {
+        let Some(reference) = from.get(kind).filter(|value| !value.is_null()) else {
+            continue;
+        };
+        found += 1;
+        let at = path.child(kind);
+        match kind {
+            "fieldRef" => field_reference(reference, &VARIABLE_FIELDS, &at, errors),
+            "resourceFieldRef" => resource_reference(reference, false, &at, errors),
+            "configMapKeyRef" | "secretKeyRef" => key_reference(reference, &at, errors),
+            _ => {}
+        }
+    }
+    let detail = match found {
+        0 => {
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+        }
+        _ if !variable.str_at(&["value"]).is_empty() => {
+            "may not be specified when `value` is not empty"
+        }
+        1 => return,
+        _ => "may not have more than one field specified at a time",
+    };
+    errors.push(FieldError::invalid(path, "", detail));
+}
+
+fn key_reference(reference: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+    let name = reference.str_at(&["name"]);
+    let wrong = names::dns_subdomain(name);
+    errors.extend(all_invalid(&path.child("name"), name, wrong));
+    let key = reference.str_at(&["key"]);
+    match key {
+        "" => errors.push(FieldError::required(&path.child("key"), "")),
+        _ => errors.extend(all_invalid(&path.child("key"), key, names::config_key(key))),
+    }
+}
+
+/// Fields that exist for the downward API, whether or not they are served everywhere.
+fn known_field(field: &str) -> bool {
+    VARIABLE_FIELDS.contains(&field)
+        || matches!(
+            field,
+            "metadata.annotations" | "metadata.labels" | "spec.restartPolicy" | "status.phase"
+        )
+}

@@ -1,0 +1,25 @@
+//! ServiceAccounts.
+
+use crate::document::Value;
+use crate::strategy::Strategy;
+use crate::table::Column;
+use crate::table::duration::object_age;
+
+pub struct ServiceAccount;
+
+impl Strategy for ServiceAccount {
+    fn namespaced(&self) -> bool {
+        true
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        const { &[Column::NAME, Column::AGE] }
+    }
+
+    fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
+        vec![
+            object.str_at(&["metadata", "name"]).into(),
+            object_age(object, now).into(),
+        ]
+    }
+}

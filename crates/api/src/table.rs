@@ -1,0 +1,156 @@
+//! `meta.k8s.io/v1` Tables: columns, rows, and durations in the form kubectl prints.
+
+use crate::catalogue::Resource;
+use crate::document::{Object, Value};
+use crate::strategy;
+
+pub mod duration;
+
+/// A column of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    pub name: &'static str,
+    /// `string`, `integer`, `number`, `boolean` or `date`.
+    pub kind: &'static str,
+    pub format: &'static str,
+    pub description: &'static str,
+    /// 0 is always shown, above only with `-o wide`.
+    pub priority: i64,
+}
+
+impl Column {
+    pub const NAME: Column = Column {
+        name: "Name",
+        kind: "string",
+        format: "name",
+        description: "Name must be unique within a namespace.",
+        priority: 0,
+    };
+    pub const AGE: Column = Column::text("Age");
+
+    pub const fn text(name: &'static str) -> Column {
+        Column {
+            name,
+            kind: "string",
+            format: "",
+            description: "",
+            priority: 0,
+        }
+    }
+
+    pub const fn integer(name: &'static str) -> Column {
+        Column {
+            kind: "integer",
+            ..Column::text(name)
+        }
+    }
+
+    /// Shown only with `-o wide`.
+    pub const fn wide(self) -> Column {
+        Column {
+            priority: 1,
+            ..self
+        }
+    }
+}
+
+/// How much of each object a row carries (`includeObject`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IncludeObject {
+    None,
+    #[default]
+    Metadata,
+    Object,
+}
+
+impl IncludeObject {
+    /// Reads the query parameter.
+    pub fn parse(text: &str) -> Option<IncludeObject> {
+        match text {
+            "" | "Metadata" => Some(IncludeObject::Metadata),
+            "None" => Some(IncludeObject::None),
+            "Object" => Some(IncludeObject::Object),
+            _ => None,
+        }
+    }
+}
+
+/// The table of `items`. `list_metadata` is the list's own metadata (resourceVersion, continue,
+/// remainingItemCount). The columns are left out when `with_columns` is false, as a watch does
+/// after its first event.
+pub fn render(
+    resource: &Resource,
+    items: &[Value],
+    list_metadata: &Value,
+    include: IncludeObject,
+    with_columns: bool,
+    now: jiff::Timestamp,
+) -> Value {
+    let strategy = strategy::of(resource);
+    let columns: Vec<Value> = match with_columns {
+        true => strategy.columns().iter().map(column_document).collect(),
+        false => Vec::new(),
+    };
+    let rows: Vec<Value> = items
+        .iter()
+        .map(|item| {
+            let mut row = Object::default();
+            row.insert("cells", strategy.cells(item, now));
+            if let Some(object) = included(item, include) {
+                row.insert("object", object);
+            }
+            Value::Object(row)
+        })
+        .collect();
+    let mut table = crate::document!({"kind": "Table", "apiVersion": "meta.k8s.io/v1"});
+    let metadata = match list_metadata {
+        Value::Object(_) => list_metadata.clone(),
+        _ => Value::object(),
+    };
+    table.set(&["metadata"], metadata);
+    table.set(&["columnDefinitions"], columns);
+    table.set(&["rows"], rows);
+    table
+}
+
+/// The columns of a kind without its own.
+pub const NAME_AND_AGE: &[Column] = &[
+    Column::NAME,
+    Column {
+        name: "Created At",
+        kind: "date",
+        format: "",
+        description: "CreationTimestamp is a timestamp representing the server time when this object was created.",
+        priority: 0,
+    },
+];
+
+/// The cells for [`NAME_AND_AGE`].
+pub fn name_and_age(object: &Value, _now: jiff::Timestamp) -> Vec<Value> {
+    vec![
+        object.str_at(&["metadata", "name"]).into(),
+        object.str_at(&["metadata", "creationTimestamp"]).into(),
+    ]
+}
+
+fn column_document(column: &Column) -> Value {
+    crate::document!({
+        "name": column.name, "type": column.kind, "format": column.format,
+        "description": column.description, "priority": column.priority,
+    })
+}
+
+fn included(item: &Value, include: IncludeObject) -> Option<Value> {
+    match include {
+        IncludeObject::None => None,
+        IncludeObject::Object => Some(item.clone()),
+        IncludeObject::Metadata => {
+            let mut partial = crate::document!({
+                "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+            });
+            let metadata = item.get("metadata").cloned().unwrap_or_default();
+            partial.set(&["metadata"], metadata);
+            Some(partial)
+        }
+    }
+}

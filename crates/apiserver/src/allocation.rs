@@ -1,0 +1,434 @@
+//! ClusterIPs and node ports: which are taken is read from the Services in the cache, plus what
+//! requests in flight have reserved.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use api::field::{FieldError, Path};
+use api::{Resource, Status, Value};
+use environment::Environment;
+use parking_lot::Mutex;
+
+use crate::Error;
+use crate::cache::Cache;
+use crate::server::Server;
+
+const FIRST_PORT: u16 = 30000;
+const LAST_PORT: u16 = 32767;
+
+pub(crate) struct ServiceAllocator {
+    cache: Arc<Cache>,
+    environment: Environment,
+    range: Range,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Clone, Copy)]
+struct Range {
+    network: u32,
+    bits: u8,
+}
+
+impl Range {
+    fn size(self) -> u32 {
+        1u32.checked_shl(32 - u32::from(self.bits))
+            .unwrap_or(u32::MAX)
+    }
+
+    /// Neither the network's nor the broadcast address.
+    fn contains(self, address: Ipv4Addr) -> bool {
+        let offset = u32::from(address).wrapping_sub(self.network);
+        offset > 0 && offset < self.size() - 1
+    }
+}
+
+/// Taken values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Taken {
+    addresses: BTreeSet<Ipv4Addr>,
+    /// Port and protocol.
+    ports: BTreeSet<(u16, String)>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The revision of Services that `services` was read at.
+    version: u64,
+    services: BTreeMap<Arc<str>, (u64, Taken)>,
+    in_flight: Taken,
+}
+
+/// Values held until the Service that has them shows in the cache; freed on drop.
+pub(crate) struct Reservation {
+    state: Option<Arc<Mutex<State>>>,
+    taken: Taken,
+}
+
+impl Reservation {
+    pub fn none() -> Reservation {
+        Reservation {
+            state: None,
+            taken: Taken::default(),
+        }
+    }
+
+    pub fn holds(&self) -> bool {
+        self.taken != Taken::default()
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some(state) = &self.state {
+            let mut state = state.lock();
+            for address in &self.taken.addresses {
+                state.in_flight.addresses.remove(address);
+            }
+            for port in &self.taken.ports {
+                state.in_flight.ports.remove(port);
+            }
+        }
+    }
+}
+
+impl ServiceAllocator {
+    pub fn new(
+        cache: Arc<Cache>,
+        environment: Environment,
+        range: &str,
+    ) -> Result<ServiceAllocator, Error> {
+        let wrong = || Error::Configuration(format!("service range {range:?} is not an IPv4 CIDR"));
+        let (network, bits) = range.split_once('/').ok_or_else(wrong)?;
+        let network: Ipv4Addr = network.parse().map_err(|_| wrong())?;
+        let bits: u8 = bits.parse().map_err(|_| wrong())?;
+        if !(8..=30).contains(&bits) {
+            return Err(wrong());
+        }
+        let mask = u32::MAX << (32 - u32::from(bits));
+        Ok(ServiceAllocator {
+            cache,
+            environment,
+            range: Range {
+                network: u32::from(network) & mask,
+                bits,
+            },
+            state: Arc::default(),
+        })
+    }
+
+    /// The address of the `kubernetes` Service.
+    pub fn first_address(&self) -> Ipv4Addr {
+        Ipv4Addr::from(self.range.network + 1)
+    }
+
+    /// Reads what changed among Services since the last time.
+    fn refresh(&self, state: &mut State) {
+        let kind = self.cache.named("", "services");
+        let version = kind.changed();
+        if version == state.version {
+            return;
+        }
+        let mut services = BTreeMap::new();
+        for (key, entry) in &self.cache.snapshot(kind).entries {
+            let known = state
+                .services
+                .remove(key)
+                .filter(|(revision, _)| *revision == entry.revision);
+            let taken = known.or_else(|| Some((entry.revision, taken_by(&entry.object().ok()?))));
+            services.extend(taken.map(|taken| (key.clone(), taken)));
+        }
+        state.services = services;
+        state.version = version;
+    }
+
+    fn reserve(
+        &self,
+        service: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<Reservation, Vec<FieldError>> {
+        let mut state = self.state.lock();
+        self.refresh(&mut state);
+        let mut reservation = Reservation {
+            state: Some(self.state.clone()),
+            taken: Taken::default(),
+        };
+        let held = old.map(taken_by).unwrap_or_default();
+        let result = self
+            .settle_address(service, &held, &mut state, &mut reservation)
+            .and_then(|()| self.settle_ports(service, &held, &mut state, &mut reservation));
+        // Dropping the reservation takes the lock.
+        drop(state);
+        result.map(|()| reservation)
+    }
+
+    fn settle_address(
+        &self,
+        service: &mut Value,
+        held: &Taken,
+        state: &mut State,
+        reservation: &mut Reservation,
+    ) -> Result<(), Vec<FieldError>> {
+        if service.str_at(&["spec", "type"]) == "ExternalName" {
+            return Ok(());
+        }
+        let asked = service.str_at(&["spec", "clusterIP"]).to_string();
+        if asked != "None" {
+            let address = match asked.parse::<Ipv4Addr>() {
+                Ok(address) if held.addresses.contains(&address) => address,
+                Ok(address) => {
+                    let problem = if !self.range.contains(address) {
+                        Some(format!(
+                            "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is {}/{}",
+                            Ipv4Addr::from(self.range.network),
+                            self.range.bits
+                        ))
+                    } else if state.is_taken(address) {
+                        Some(format!(
+                            "failed to allocate IP {address}: provided IP is already allocated"
+                        ))
+                    } else {
+                        None
+                    };
+                    if let Some(problem) = problem {
+                        let list: Vec<Value> = vec![asked.into()];
+                        let path = Path::new("spec").child("clusterIPs");
+                        return Err(vec![FieldError::invalid(&path, list, problem)]);
+                    }
+                    address
+                }
+                Err(_) if asked.is_empty() => {
+                    let Some(address) = self.free_address(state) else {
+                        let path = Path::new("spec").child("clusterIP");
+                        return Err(vec![FieldError::invalid(
+                            &path,
+                            "",
+                            "failed to allocate a serviceIP: range is full",
+                        )]);
+                    };
+                    address
+                }
+                // Validation has the words for what is no address.
+                Err(_) => return Ok(()),
+            };
+            if !held.addresses.contains(&address) {
+                state.in_flight.addresses.insert(address);
+                reservation.taken.addresses.insert(address);
+            }
+            service.set(&["spec", "clusterIP"], address.to_string());
+            service.set(
+                &["spec", "clusterIPs"],
+                vec![Value::from(address.to_string())],
+            );
+        } else {
+            service.set(&["spec", "clusterIPs"], vec![Value::from("None")]);
+        }
+        if service.at(&["spec", "ipFamilies"]).is_none() {
+            service.set(&["spec", "ipFamilies"], vec![Value::from("IPv4")]);
+        }
+        if service.at(&["spec", "ipFamilyPolicy"]).is_none() {
+            service.set(&["spec", "ipFamilyPolicy"], "SingleStack");
+        }
+        Ok(())
+    }
+
+    /// A random free address; the lower part of the range is left for those who ask by number.
+    fn free_address(&self, state: &State) -> Option<Ipv4Addr> {
+        let size = self.range.size();
+        let reserved = (size / 16).clamp(16, 256).min(size / 2);
+        let last = size - 2;
+        let pick = |from: u32, to: u32| {
+            let count = to.checked_sub(from)? + 1;
+            let start = (self.environment.random_u64() % u64::from(count)) as u32;
+            (0..count)
+                .map(|step| Ipv4Addr::from(self.range.network + from + (start + step) % count))
+                .find(|address| !state.is_taken(*address))
+        };
+        pick(reserved + 1, last).or_else(|| pick(1, reserved.min(last)))
+    }
+
+    fn settle_ports(
+        &self,
+        service: &mut Value,
+        held: &Taken,
+        state: &mut State,
+        reservation: &mut Reservation,
+    ) -> Result<(), Vec<FieldError>> {
+        let wanted = match service.str_at(&["spec", "type"]) {
+            "NodePort" => true,
+            "LoadBalancer" => {
+                service
+                    .at(&["spec", "allocateLoadBalancerNodePorts"])
+                    .and_then(Value::as_bool)
+                    != Some(false)
+            }
+            _ => return Ok(()),
+        };
+        let ports = service
+            .at_mut(&["spec", "ports"])
+            .and_then(Value::as_array_mut);
+        for (index, port) in ports.into_iter().flatten().enumerate() {
+            let protocol = match port.str_at(&["protocol"]) {
+                "" => "TCP".to_string(),
+                protocol => protocol.to_string(),
+            };
+            let asked = port.get("nodePort").and_then(Value::as_i64).unwrap_or(0);
+            let number = if asked == 0 && !wanted {
+                continue;
+            } else if asked == 0 {
+                let count = u64::from(LAST_PORT - FIRST_PORT + 1);
+                let start = self.environment.random_u64() % count;
+                let free = (0..count)
+                    .map(|step| FIRST_PORT + ((start + step) % count) as u16)
+                    .find(|number| !state.is_port_taken(*number, &protocol));
+                let path = Path::new("spec")
+                    .child("ports")
+                    .index(index)
+                    .child("nodePort");
+                free.ok_or_else(|| {
+                    vec![FieldError::invalid(
+                        &path,
+                        0,
+                        "failed to allocate a nodePort: range is full",
+                    )]
+                })?
+            } else {
+                let known = u16::try_from(asked)
+                    .is_ok_and(|number| held.ports.contains(&(number, protocol.clone())));
+                let problem = match u16::try_from(asked) {
+                    _ if known => None,
+                    Ok(number) if (FIRST_PORT..=LAST_PORT).contains(&number) => state
+                        .is_port_taken(number, &protocol)
+                        .then(|| "provided port is already allocated".to_string()),
+                    _ => Some(format!(
+                        "provided port is not in the valid range. The range of valid ports is {FIRST_PORT}-{LAST_PORT}"
+                    )),
+                };
+                if let Some(problem) = problem {
+                    let path = Path::new("spec")
+                        .child("ports")
+                        .index(index)
+                        .child("nodePort");
+                    return Err(vec![FieldError::invalid(&path, asked, problem)]);
+                }
+                asked as u16
+            };
+            let taken = (number, protocol);
+            if !held.ports.contains(&taken) {
+                state.in_flight.ports.insert(taken.clone());
+                reservation.taken.ports.insert(taken);
+            }
+            port.set(&["nodePort"], i64::from(number));
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn is_taken(&self, address: Ipv4Addr) -> bool {
+        self.in_flight.addresses.contains(&address)
+            || self
+                .services
+                .values()
+                .any(|(_, taken)| taken.addresses.contains(&address))
+    }
+
+    fn is_port_taken(&self, number: u16, protocol: &str) -> bool {
+        let port = (number, protocol.to_string());
+        self.in_flight.ports.contains(&port)
+            || self
+                .services
+                .values()
+                .any(|(_, taken)| taken.ports.contains(&port))
+    }
+}
+
+fn taken_by(service: &Value) -> Taken {
+    let addresses = service
+        .at(&["spec", "clusterIP"])
+        .and_then(Value::as_str)
+        .and_then(|text| text.parse().ok());
+    let ports = service.at(&["spec", "ports"]).and_then(Value::as_array);
+    Taken {
+        addresses: addresses.into_iter().collect(),
+        ports: ports
+            .into_iter()
+            .flatten()
+            .filter_map(|port| {
+                let number = port.get("nodePort").and_then(Value::as_i64)?;
+                let number = u16::try_from(number).ok().filter(|number| *number > 0)?;
+                let protocol = match port.str_at(&["protocol"]) {
+                    "" => "TCP",
+                    protocol => protocol,
+                };
+                Some((number, protocol.to_string()))
+            })
+            .collect(),
+    }
+}
+
+/// Gives a Service its addresses and ports; nothing for other kinds. On an update, what the old
+/// state had and the new one leaves out is kept.
+pub(crate) fn reserve(
+    server: &Server,
+    resource: &Resource,
+    object: &mut Value,
+    old: Option<&Value>,
+) -> Result<Reservation, Status> {
+    if !(resource.group.is_empty() && resource.kind == "Service") {
+        return Ok(Reservation::none());
+    }
+    if let Some(old) = old {
+        carry_over(object, old);
+    }
+    server.services.reserve(object, old).map_err(|errors| {
+        let name = object.str_at(&["metadata", "name"]);
+        api::field::invalid(resource, name, errors)
+    })
+}
+
+fn carry_over(new: &mut Value, old: &Value) {
+    let is_external = |service: &Value| service.str_at(&["spec", "type"]) == "ExternalName";
+    if is_external(new) || is_external(old) {
+        return;
+    }
+    for field in ["clusterIP", "clusterIPs"] {
+        let path = ["spec", field];
+        let empty = match new.at(&path) {
+            None | Some(Value::Null) => true,
+            Some(Value::String(text)) => text.is_empty(),
+            Some(Value::Array(list)) => list.is_empty(),
+            _ => false,
+        };
+        if let (true, Some(value)) = (empty, old.at(&path)) {
+            new.set(&path, value.clone());
+        }
+    }
+    let has_ports = |service: &Value| {
+        matches!(
+            service.str_at(&["spec", "type"]),
+            "NodePort" | "LoadBalancer"
+        )
+    };
+    if !has_ports(new) || !has_ports(old) {
+        return;
+    }
+    let before: Vec<Value> = old
+        .at(&["spec", "ports"])
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    let ports = new.at_mut(&["spec", "ports"]).and_then(Value::as_array_mut);
+    for port in ports.into_iter().flatten() {
+        if port.get("nodePort").and_then(Value::as_i64).unwrap_or(0) != 0 {
+            continue;
+        }
+        let same = before.iter().find(|candidate| {
+            candidate.get("port") == port.get("port")
+                && candidate.str_at(&["protocol"]) == port.str_at(&["protocol"])
+        });
+        if let Some(number) = same.and_then(|port| port.get("nodePort")) {
+            port.set(&["nodePort"], number.clone());
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Who is asking: a client certificate, a ServiceAccount token, or nobody known.
+//!
+//! What they may do is `authorization`'s.
+
+mod certificate;
+pub(crate) mod claims;
+mod token;
+
+use std::sync::Arc;
+
+use api::Status;
+use http::HeaderMap;
+
+use crate::Environment;
+use crate::Error;
+use crate::cache::Cache;
+use crate::identity::Identity;
+
+pub(crate) use certificate::CertificateVerifier;
+pub(crate) use token::{Binding, Tokens};
+
+/// What a connection's client certificate says.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Peer {
+    #[default]
+    NoCertificate,
+    Known(Identity),
+    /// A certificate that our authority did not sign, or that has expired.
+    Refused,
+}
+
+pub(crate) struct Authenticator {
+    pub certificates: CertificateVerifier,
+    pub tokens: Tokens,
+}
+
+impl Authenticator {
+    pub fn new(
+        client_ca_pem: &str,
+        service_account_key_pem: &str,
+        issuer: &str,
+        cache: Arc<Cache>,
+        environment: Environment,
+    ) -> Result<Authenticator, Error> {
+        Ok(Authenticator {
+            certificates: CertificateVerifier::new(client_ca_pem, environment.clone())?,
+            tokens: Tokens::new(service_account_key_pem, issuer, cache, environment)?,
+        })
+    }
+
+    /// The caller of a network request. Wrong credentials are refused; none at all are anonymous.
+    pub async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<Identity, Status> {
+        if let Peer::Known(identity) = peer {
+            return Ok(identity.clone());
+        }
+        if let Some(header) = headers.get(http::header::AUTHORIZATION) {
+            let text = header.to_str().unwrap_or_default().trim();
+            let token = match text.split_once(' ') {
+                Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
+                _ => return Err(Status::unauthorized()),
+            };
+            return match self.tokens.verify(token, &[]).await {
+                Ok(verified) => Ok(verified.identity),
+                Err(problem) => {
+                    tracing::debug!(%problem, "a token was refused");
+                    Err(Status::unauthorized())
+                }
+            };
+        }
+        match peer {
+            Peer::Refused => Err(Status::unauthorized()),
+            _ => Ok(Identity::anonymous()),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! ServiceAccount tokens: making them and believing them only while what they are bound to lives.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::Value;
+use parking_lot::Mutex;
+use sha2::Digest;
+
+use super::claims::SigningKey;
+use crate::Environment;
+use crate::Error;
+use crate::cache::{Cache, Entry, key_of};
+use crate::identity::{AUTHENTICATED, Identity};
+
+/// Signatures remembered as good, so that a client's every request does not verify one anew.
+const REMEMBERED: usize = 1024;
+
+pub(crate) struct Tokens {
+    pub key: SigningKey,
+    pub issuer: String,
+    cache: Arc<Cache>,
+    environment: Environment,
+    opened: Mutex<BTreeMap<[u8; 32], Arc<Value>>>,
+}
+
+/// A believed token.
+pub(crate) struct Verified {
+    pub identity: Identity,
+    /// The asked-for audiences that the token has.
+    pub audiences: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("not signed by this cluster")]
+    Signature,
+    #[error("of another issuer")]
+    Issuer,
+    #[error("for another audience")]
+    Audience,
+    #[error("expired or not yet valid")]
+    Time,
+    #[error("{0} is gone")]
+    Gone(&'static str),
+    #[error("claims are missing")]
+    Claims,
+}
+
+/// What a new token is bound to, besides its ServiceAccount.
+#[derive(Default)]
+pub(crate) struct Binding {
+    /// `pod`, `secret` or `node`; its name and UID.
+    pub object: Option<(&'static str, String, String)>,
+    /// The node a bound pod runs on, and its UID.
+    pub node: Option<(String, String)>,
+}
+
+impl Tokens {
+    pub fn new(
+        key_pem: &str,
+        issuer: &str,
+        cache: Arc<Cache>,
+        environment: Environment,
+    ) -> Result<Tokens, Error> {
+        Ok(Tokens {
+            key: SigningKey::from_pem(key_pem)?,
+            issuer: issuer.to_string(),
+            cache,
+            environment,
+            opened: Mutex::default(),
+        })
+    }
+
+    /// A signed token and the second it expires at.
+    pub fn issue(
+        &self,
+        account: &Entry,
+        account_uid: &str,
+        audiences: &[String],
+        seconds: i64,
+        binding: &Binding,
+    ) -> Option<(String, i64)> {
+        let now = self.environment.now_micros() / 1_000_000;
+        let mut scope = api::document!({
+            "namespace": account.namespace(),
+            "serviceaccount": {"name": account.name(), "uid": account_uid},
+        });
+        if let Some((kind, name, uid)) = &binding.object {
+            scope.set(&[kind], api::document!({"name": name, "uid": uid}));
+        }
+        if let Some((name, uid)) = &binding.node {
+            scope.set(&["node"], api::document!({"name": name, "uid": uid}));
+        }
+        let claims = api::document!({
+            "aud": audiences, "exp": now + seconds, "iat": now, "nbf": now, "iss": self.issuer,
+            "jti": self.environment.uuid(),
+            "sub": format!("system:serviceaccount:{}:{}", account.namespace(), account.name()),
+            "kubernetes.io": scope,
+        });
+        Some((self.key.sign(&claims)?, now + seconds))
+    }
+
+    /// Believes a token, or says why not. Without `audiences`, the API server's own is demanded.
+    pub async fn verify(&self, token: &str, audiences: &[String]) -> Result<Verified, Refusal> {
+        let claims = self.open(token).ok_or(Refusal::Signature)?;
+        if claims.str_at(&["iss"]) != self.issuer {
+            return Err(Refusal::Issuer);
+        }
+        let now = self.environment.now_micros() / 1_000_000;
+        let second = |name: &str| claims.get(name).and_then(Value::as_i64);
+        if second("exp").is_none_or(|end| now >= end)
+            || second("nbf").is_some_and(|begin| now < begin)
+        {
+            return Err(Refusal::Time);
+        }
+        let own = [self.issuer.clone()];
+        let wanted = if audiences.is_empty() {
+            &own[..]
+        } else {
+            audiences
+        };
+        let has = |audience: &str| match claims.get("aud") {
+            Some(Value::Array(list)) => list.iter().any(|item| item.as_str() == Some(audience)),
+            Some(Value::String(only)) => only == audience,
+            _ => false,
+        };
+        let matching: Vec<String> = wanted.iter().filter(|name| has(name)).cloned().collect();
+        if matching.is_empty() {
+            return Err(Refusal::Audience);
+        }
+        let identity = self.bound_identity(&claims)?;
+        Ok(Verified {
+            identity,
+            audiences: matching,
+        })
+    }
+
+    fn bound_identity(&self, claims: &Value) -> Result<Identity, Refusal> {
+        let scope = claims.get("kubernetes.io").ok_or(Refusal::Claims)?;
+        let namespace = scope.str_at(&["namespace"]);
+        let (name, uid) = (
+            scope.str_at(&["serviceaccount", "name"]),
+            scope.str_at(&["serviceaccount", "uid"]),
+        );
+        if namespace.is_empty() || name.is_empty() || uid.is_empty() {
+            return Err(Refusal::Claims);
+        }
+        self.must_live("", "serviceaccounts", namespace, name, uid)
+            .ok_or(Refusal::Gone("the service account"))?;
+        let mut extra = BTreeMap::new();
+        let id = claims.str_at(&["jti"]);
+        if !id.is_empty() {
+            extra.insert(
+                "authentication.kubernetes.io/credential-id".to_string(),
+                vec![format!("JTI={id}")],
+            );
+        }
+        for (claim, plural, what) in [
+            ("pod", "pods", "the pod"),
+            ("secret", "secrets", "the secret"),
+            ("node", "nodes", "the node"),
+        ] {
+            let Some(bound) = scope.get(claim) else {
+                continue;
+            };
+            let (name, uid) = (bound.str_at(&["name"]), bound.str_at(&["uid"]));
+            let place = if claim == "node" { "" } else { namespace };
+            // A pod's token only mentions its node; a node's own token is bound to it.
+            let mentioned = claim == "node" && scope.get("pod").is_some();
+            if !mentioned {
+                self.must_live("", plural, place, name, uid)
+                    .ok_or(Refusal::Gone(what))?;
+            }
+            if claim != "secret" {
+                for (suffix, value) in [("name", name), ("uid", uid)] {
+                    extra.insert(
+                        format!("authentication.kubernetes.io/{claim}-{suffix}"),
+                        vec![value.to_string()],
+                    );
+                }
+            }
+        }
+        Ok(Identity {
+            user: format!("system:serviceaccount:{namespace}:{name}"),
+            groups: vec![
+                "system:serviceaccounts".to_string(),
+                format!("system:serviceaccounts:{namespace}"),
+                AUTHENTICATED.to_string(),
+            ],
+            uid: uid.to_string(),
+            extra,
+        })
+    }
+
+    fn must_live(
+        &self,
+        group: &'static str,
+        plural: &'static str,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Option<()> {
+        let entry = self
+            .cache
+            .named(group, plural)
+            .get(&key_of(namespace, name))?;
+        let object = entry.object().ok()?;
+        (object.str_at(&["metadata", "uid"]) == uid).then_some(())
+    }
+
+    fn open(&self, token: &str) -> Option<Arc<Value>> {
+        let digest: [u8; 32] = sha2::Sha256::digest(token.as_bytes()).into();
+        if let Some(claims) = self.opened.lock().get(&digest) {
+            return Some(claims.clone());
+        }
+        let claims = Arc::new(self.key.open(token)?);
+        let mut opened = self.opened.lock();
+        if opened.len() >= REMEMBERED {
+            opened.clear();
+        }
+        opened.insert(digest, claims.clone());
+        Some(claims)
+    }
+}

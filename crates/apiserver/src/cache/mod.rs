@@ -1,0 +1,117 @@
+//! The watch cache: one store watch over everything feeds, per kind, a persistent map of entries,
+//! a bounded history and the watchers. Reads are snapshots; nobody waits for a slow watcher.
+
+mod change;
+mod entry;
+mod feed;
+mod keys;
+mod layout;
+mod resource;
+mod watchers;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::catalogue::{self, Resource};
+use tokio::sync::watch;
+
+pub(crate) use change::{Change, EventType};
+pub(crate) use entry::Entry;
+pub(crate) use feed::{fill, follow};
+pub(crate) use keys::{key_of, storage_key, storage_prefix};
+pub(crate) use resource::{Entries, From, Initial, ResourceCache, Snapshot, Subscription, TooOld};
+pub(crate) use watchers::Requirement;
+
+pub(crate) struct Cache {
+    kinds: BTreeMap<(&'static str, &'static str), ResourceCache>,
+    /// The revision up to which every kind has everything.
+    applied: watch::Sender<u64>,
+}
+
+impl Cache {
+    fn new(mut entries: BTreeMap<(&'static str, &'static str), Entries>, revision: u64) -> Cache {
+        let kinds = catalogue::resources()
+            .iter()
+            .filter(|resource| is_stored(resource))
+            .map(|resource| {
+                let id = (resource.group, resource.plural);
+                let entries = entries.remove(&id).unwrap_or_default();
+                (id, ResourceCache::new(resource, entries, revision))
+            })
+            .collect();
+        Cache {
+            kinds,
+            applied: watch::channel(revision).0,
+        }
+    }
+
+    /// The cache of a stored kind. Reviews are not stored and have none.
+    pub fn of(&self, resource: &Resource) -> Option<&ResourceCache> {
+        self.kinds.get(&(resource.group, resource.plural))
+    }
+
+    /// As [`Cache::of`], for kinds the server itself relies on.
+    pub fn named(&self, group: &'static str, plural: &'static str) -> &ResourceCache {
+        self.kinds
+            .get(&(group, plural))
+            .expect("the catalogue has the kinds the server relies on")
+    }
+
+    pub fn kinds(&self) -> impl Iterator<Item = &ResourceCache> {
+        self.kinds.values()
+    }
+
+    pub fn applied(&self) -> u64 {
+        *self.applied.borrow()
+    }
+
+    /// Waits until everything up to `revision` is in.
+    pub async fn reach(&self, revision: u64) {
+        if self.applied() >= revision {
+            return;
+        }
+        let mut applied = self.applied.subscribe();
+        // The sender lives as long as `self`.
+        let _ = applied.wait_for(|applied| *applied >= revision).await;
+    }
+
+    pub fn snapshot(&self, kind: &ResourceCache) -> Snapshot {
+        kind.snapshot(self.applied())
+    }
+}
+
+/// A subscription that leaves when it is dropped.
+pub(crate) struct Watch {
+    cache: Arc<Cache>,
+    resource: &'static Resource,
+    pub subscription: Subscription,
+}
+
+impl Watch {
+    pub fn begin(
+        cache: &Arc<Cache>,
+        kind: &ResourceCache,
+        from: From,
+        requirement: Requirement,
+    ) -> Result<Watch, TooOld> {
+        let subscription = kind.subscribe(from, cache.applied(), requirement)?;
+        Ok(Watch {
+            cache: cache.clone(),
+            resource: kind.resource,
+            subscription,
+        })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(kind) = self.cache.of(self.resource) {
+            kind.unsubscribe(self.subscription.id);
+        }
+    }
+}
+
+/// Whether objects of this kind are kept, as opposed to answered on the spot.
+pub(crate) fn is_stored(resource: &Resource) -> bool {
+    resource.has_verb("get")
+}

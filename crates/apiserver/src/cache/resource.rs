@@ -1,0 +1,196 @@
+//! The cache of one kind: a persistent ordered map of entries, the recent changes, the watchers.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use api::catalogue::Resource;
+use imbl::OrdMap;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use super::change::Change;
+use super::entry::Entry;
+use super::watchers::{Requirement, Watchers};
+
+/// Changes remembered for watches that begin in the past.
+const HISTORY: usize = 4096;
+
+pub(crate) type Entries = OrdMap<Arc<str>, Arc<Entry>>;
+
+pub(crate) struct ResourceCache {
+    pub resource: &'static Resource,
+    /// Held for moments only; never across an await.
+    state: Mutex<State>,
+}
+
+struct State {
+    entries: Entries,
+    /// The revision of the newest change of this kind.
+    changed: u64,
+    history: VecDeque<Arc<Change>>,
+    /// Watches may begin at this revision or later.
+    floor: u64,
+    watchers: Watchers,
+}
+
+/// All entries of a kind at one moment.
+#[derive(Clone)]
+pub(crate) struct Snapshot {
+    pub entries: Entries,
+    /// Every change up to this revision is in.
+    pub revision: u64,
+}
+
+impl Snapshot {
+    /// The entries whose key begins with `prefix`, from `start` on.
+    pub fn range<'a>(
+        &'a self,
+        prefix: &'a str,
+        start: &str,
+    ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+        let from = if start.is_empty() { prefix } else { start };
+        self.entries
+            .range::<_, str>((Bound::Included(from), Bound::Unbounded))
+            .map(|(_, entry)| entry)
+            .take_while(move |entry| entry.key.starts_with(prefix))
+    }
+}
+
+/// A watch's beginning.
+pub(crate) struct Subscription {
+    pub id: u64,
+    pub initial: Initial,
+    pub changes: mpsc::Receiver<Arc<Change>>,
+}
+
+pub(crate) enum Initial {
+    /// The state to begin with, told as additions.
+    State(Snapshot),
+    /// The changes since the revision the watcher named.
+    Changes(Vec<Arc<Change>>),
+}
+
+/// From where a watch begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    State,
+    After(u64),
+}
+
+/// The history before `oldest` is gone.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TooOld {
+    pub oldest: u64,
+}
+
+impl ResourceCache {
+    pub fn new(resource: &'static Resource, entries: Entries, revision: u64) -> ResourceCache {
+        ResourceCache {
+            resource,
+            state: Mutex::new(State {
+                entries,
+                changed: revision,
+                history: VecDeque::new(),
+                floor: revision,
+                watchers: Watchers::default(),
+            }),
+        }
+    }
+
+    pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
+        self.state.lock().entries.get(key).cloned()
+    }
+
+    /// `applied`: the revision up to which the feed has delivered to all kinds, read by the caller
+    /// before this call.
+    pub fn snapshot(&self, applied: u64) -> Snapshot {
+        let state = self.state.lock();
+        Snapshot {
+            entries: state.entries.clone(),
+            revision: applied.max(state.changed),
+        }
+    }
+
+    pub fn subscribe(
+        &self,
+        from: From,
+        applied: u64,
+        requirement: Requirement,
+    ) -> Result<Subscription, TooOld> {
+        let mut state = self.state.lock();
+        let initial = match from {
+            From::State => Initial::State(Snapshot {
+                entries: state.entries.clone(),
+                revision: applied.max(state.changed),
+            }),
+            From::After(revision) if revision < state.floor => {
+                return Err(TooOld {
+                    oldest: state.floor,
+                });
+            }
+            From::After(revision) => {
+                let first = state
+                    .history
+                    .partition_point(|change| change.revision <= revision);
+                Initial::Changes(state.history.range(first..).cloned().collect())
+            }
+        };
+        let (id, changes) = state.watchers.add(requirement);
+        Ok(Subscription {
+            id,
+            initial,
+            changes,
+        })
+    }
+
+    /// The revision of the newest change of this kind.
+    pub fn changed(&self) -> u64 {
+        self.state.lock().changed
+    }
+
+    pub fn unsubscribe(&self, id: u64) {
+        self.state.lock().watchers.remove(id);
+    }
+
+    pub fn watchers(&self) -> usize {
+        self.state.lock().watchers.len()
+    }
+
+    pub fn len(&self) -> usize {
+        self.state.lock().entries.len()
+    }
+
+    /// Takes in all changes of this kind at one revision: puts (some) and deletions (none).
+    pub fn apply(&self, revision: u64, puts: Vec<(Arc<str>, Option<Arc<Entry>>)>) {
+        let mut state = self.state.lock();
+        for (key, entry) in puts {
+            let previous = match &entry {
+                Some(entry) => state.entries.insert(key, entry.clone()),
+                None => state.entries.remove(&key),
+            };
+            if entry.is_none() && previous.is_none() {
+                continue;
+            }
+            let change = Arc::new(Change::new(revision, entry, previous));
+            state.watchers.dispatch(&change);
+            state.history.push_back(change);
+            if state.history.len() > HISTORY
+                && let Some(oldest) = state.history.pop_front()
+            {
+                state.floor = oldest.revision;
+            }
+        }
+        state.changed = revision;
+    }
+
+    /// Ends every watch and forgets history: used when the feed itself lost its place.
+    pub fn reset(&self, entries: Entries, revision: u64) {
+        let mut state = self.state.lock();
+        state.entries = entries;
+        state.changed = revision;
+        state.floor = revision;
+        state.history.clear();
+        state.watchers.clear();
+    }
+}

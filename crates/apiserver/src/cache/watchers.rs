@@ -1,0 +1,115 @@
+//! Who watches a resource, indexed so that an event's cost does not grow with the watchers that do
+//! not want it: watches on one `spec.nodeName` or one `metadata.name` are found by that value.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::change::Change;
+use super::entry::Entry;
+
+/// Events a watcher may lag behind before it is cut off (and watches again from where it was).
+pub(crate) const QUEUE: usize = 1024;
+
+/// The fields whose equality selectors are indexed.
+const INDEXED: [&str; 2] = ["metadata.name", "spec.nodeName"];
+
+/// What a watch requires by equality.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Requirement {
+    /// A field of [`INDEXED`] and its value, if the field selector demands one.
+    pub field: Option<(&'static str, String)>,
+}
+
+impl Requirement {
+    /// The first indexed field that `demanded` (field, value) pairs fix.
+    pub fn of<'a>(demanded: impl IntoIterator<Item = (&'a str, &'a str)>) -> Requirement {
+        let field = demanded.into_iter().find_map(|(field, value)| {
+            let indexed = INDEXED.iter().find(|name| **name == field)?;
+            Some((*indexed, value.to_string()))
+        });
+        Requirement { field }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Watchers {
+    next: u64,
+    all: BTreeMap<u64, (mpsc::Sender<Arc<Change>>, Requirement)>,
+    indexed: BTreeMap<(&'static str, String), BTreeSet<u64>>,
+    others: BTreeSet<u64>,
+}
+
+impl Watchers {
+    pub fn add(&mut self, requirement: Requirement) -> (u64, mpsc::Receiver<Arc<Change>>) {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let id = self.next;
+        self.next += 1;
+        match &requirement.field {
+            Some(field) => self.indexed.entry(field.clone()).or_default().insert(id),
+            None => self.others.insert(id),
+        };
+        self.all.insert(id, (sender, requirement));
+        (id, receiver)
+    }
+
+    pub fn remove(&mut self, id: u64) {
+        let Some((_, requirement)) = self.all.remove(&id) else {
+            return;
+        };
+        match requirement.field {
+            Some(field) => {
+                if let Some(ids) = self.indexed.get_mut(&field) {
+                    ids.remove(&id);
+                    if ids.is_empty() {
+                        self.indexed.remove(&field);
+                    }
+                }
+            }
+            None => {
+                self.others.remove(&id);
+            }
+        }
+    }
+
+    /// Hands `change` to everyone it may concern. A full queue cuts its watcher off.
+    pub fn dispatch(&mut self, change: &Arc<Change>) {
+        let mut interested = self.others.clone();
+        if !self.indexed.is_empty() {
+            for entry in [&change.current, &change.previous].into_iter().flatten() {
+                self.find(entry, &mut interested);
+            }
+        }
+        for id in interested {
+            let delivered = match self.all.get(&id) {
+                Some((sender, _)) => sender.try_send(change.clone()).is_ok(),
+                None => continue,
+            };
+            if !delivered {
+                self.remove(id);
+            }
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Forgets everyone: their streams end.
+    pub fn clear(&mut self) {
+        self.all.clear();
+        self.indexed.clear();
+        self.others.clear();
+    }
+
+    fn find(&self, entry: &Entry, interested: &mut BTreeSet<u64>) {
+        for field in INDEXED {
+            if let Some(value) = entry.field(field)
+                && let Some(ids) = self.indexed.get(&(field, value.to_string()))
+            {
+                interested.extend(ids);
+            }
+        }
+    }
+}

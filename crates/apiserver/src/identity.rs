@@ -1,0 +1,57 @@
+//! Who asks: a user with groups. Made by authentication, or by this process for its own
+//! components; nothing in a network request can carry one.
+
+use std::collections::BTreeMap;
+
+/// A known caller.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    pub(crate) user: String,
+    pub(crate) groups: Vec<String>,
+    pub(crate) uid: String,
+    pub(crate) extra: BTreeMap<String, Vec<String>>,
+}
+
+pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+pub(crate) const MASTERS: &str = "system:masters";
+
+impl Identity {
+    /// A component of this process. `system:authenticated` is added.
+    pub fn component(user: impl Into<String>, groups: &[&str]) -> Identity {
+        let mut groups: Vec<String> = groups.iter().map(|group| group.to_string()).collect();
+        if !groups.iter().any(|group| group == AUTHENTICATED) {
+            groups.push(AUTHENTICATED.to_string());
+        }
+        Identity {
+            user: user.into(),
+            groups,
+            ..Identity::default()
+        }
+    }
+
+    /// The administrator: member of `system:masters`.
+    pub fn administrator() -> Identity {
+        Identity::component("system:admin", &[MASTERS])
+    }
+
+    /// The node `name`, as its client certificate would say.
+    pub fn node(name: &str) -> Identity {
+        Identity::component(format!("system:node:{name}"), &["system:nodes"])
+    }
+
+    pub(crate) fn anonymous() -> Identity {
+        Identity {
+            user: "system:anonymous".to_string(),
+            groups: vec!["system:unauthenticated".to_string()],
+            ..Identity::default()
+        }
+    }
+
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    pub fn groups(&self) -> &[String] {
+        &self.groups
+    }
+}

@@ -1,0 +1,101 @@
+//! Answers: status documents, JSON and plain text, warnings, compression.
+
+use std::io::Write;
+
+use api::{Status, Value};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+
+use crate::body::Body;
+use crate::negotiate::Encoding;
+
+/// Bodies from this size on are compressed for those who accept it, as upstream does.
+const COMPRESS_FROM: usize = 128 * 1024;
+
+pub(crate) fn bytes(
+    code: u16,
+    content_type: &'static str,
+    body: impl Into<Body>,
+) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+pub(crate) fn json(code: u16, value: &Value) -> Response<Body> {
+    bytes(code, "application/json", value.to_json())
+}
+
+pub(crate) fn encoded(code: u16, value: &Value, encoding: Encoding) -> Response<Body> {
+    match encoding {
+        Encoding::Json => json(code, value),
+        Encoding::Yaml => bytes(
+            code,
+            "application/yaml",
+            api::document::yaml::to_yaml(value).into_bytes(),
+        ),
+    }
+}
+
+pub(crate) fn text(code: u16, text: impl Into<String>) -> Response<Body> {
+    bytes(code, "text/plain; charset=utf-8", text.into().into_bytes())
+}
+
+pub(crate) fn failure(status: &Status) -> Response<Body> {
+    let mut response = json(status.code(), &status.to_document());
+    let retry = status
+        .details
+        .as_ref()
+        .map_or(0, |details| details.retry_after_seconds);
+    if retry > 0 {
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, HeaderValue::from(retry));
+    }
+    response
+}
+
+/// Adds RFC 7234 warnings with code 299.
+pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    for warning in warnings {
+        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+}
+
+/// A large JSON body, gzip-compressed when the client accepts that.
+pub(crate) fn large_json(code: u16, body: Vec<u8>, request: &HeaderMap) -> Response<Body> {
+    if body.len() < COMPRESS_FROM || !accepts_gzip(request) {
+        return bytes(code, "application/json", body);
+    }
+    let mut encoder = flate2::write::GzEncoder::new(
+        Vec::with_capacity(body.len() / 4),
+        flate2::Compression::fast(),
+    );
+    let compressed = encoder.write_all(&body).and_then(|()| encoder.finish());
+    match compressed {
+        Ok(compressed) => {
+            let mut response = bytes(code, "application/json", Bytes::from(compressed));
+            let headers = response.headers_mut();
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+            response
+        }
+        Err(_) => bytes(code, "application/json", body),
+    }
+}
+
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(header::ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|coding| coding.split(';').next().unwrap_or_default().trim() == "gzip")
+}

@@ -1,0 +1,199 @@
+//! The server's insides, shared by all requests, and the context one request carries along.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use api::{Resource, Status, Value};
+use bytes::Bytes;
+use environment::Environment;
+use http::HeaderMap;
+use parking_lot::Mutex;
+use store::Store;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::allocation::ServiceAllocator;
+use crate::authentication::Authenticator;
+use crate::authorization::Authorizer;
+use crate::cache::{Cache, Entry, ResourceCache, key_of, storage_key};
+use crate::identity::Identity;
+use crate::negotiate::Output;
+use crate::query::Query;
+use crate::request::RequestInfo;
+use crate::subresources::KubeletDialer;
+
+pub(crate) struct Server {
+    pub store: Arc<dyn Store>,
+    pub environment: Environment,
+    pub timelines: trace::Timelines,
+    pub cache: Arc<Cache>,
+    pub authenticator: Authenticator,
+    pub authorizer: Authorizer,
+    pub services: ServiceAllocator,
+    pub kubelets: Option<KubeletDialer>,
+    pub metrics: Metrics,
+    pub advertise: std::net::SocketAddr,
+    /// Set once the first objects are there.
+    pub ready: AtomicBool,
+    /// Ends the background tasks with the server.
+    pub _stop: DropGuard,
+}
+
+#[derive(Default)]
+pub(crate) struct Metrics {
+    pub requests: AtomicU64,
+    pub failures: AtomicU64,
+    pub in_flight: AtomicU64,
+}
+
+impl Server {
+    /// The cache of a kind that is stored; 405 for one that is not.
+    pub fn kind(&self, resource: &Resource) -> Result<&ResourceCache, Status> {
+        self.cache.of(resource).ok_or_else(|| {
+            Status::new(
+                api::Reason::MethodNotAllowed,
+                "the server does not allow this method on the requested resource",
+            )
+        })
+    }
+
+    /// Waits until the cache has all that the store had when this was called.
+    pub async fn catch_up(&self) -> Result<(), Status> {
+        let revision = self.store.revision().await.map_err(store_failure)?;
+        self.cache.reach(revision).await;
+        Ok(())
+    }
+
+    /// The object as it is now.
+    pub async fn get(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Arc<Entry>, Status> {
+        let kind = self.kind(resource)?;
+        self.catch_up().await?;
+        kind.get(&key_of(namespace, name))
+            .ok_or_else(|| Status::not_found(resource.group, resource.plural, name))
+    }
+
+    /// As [`Server::get`], content with what the cache has when it has it.
+    pub async fn find(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Arc<Entry>, Status> {
+        match self.kind(resource)?.get(&key_of(namespace, name)) {
+            Some(entry) => Ok(entry),
+            None => self.get(resource, namespace, name).await,
+        }
+    }
+
+    pub fn entry(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        bytes: Bytes,
+        revision: u64,
+        object: &Value,
+    ) -> Result<Arc<Entry>, Status> {
+        let key = key_of(namespace, name);
+        Ok(Arc::new(Entry::new(
+            resource, &key, bytes, revision, object,
+        )?))
+    }
+
+    pub fn store_key(resource: &Resource, namespace: &str, name: &str) -> Bytes {
+        storage_key(resource, &key_of(namespace, name))
+    }
+
+    /// Now, as `metadata.creationTimestamp` has it.
+    pub fn timestamp(&self) -> String {
+        seconds_text(self.environment.now())
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+}
+
+/// RFC 3339 in UTC with whole seconds.
+pub(crate) fn seconds_text(time: jiff::Timestamp) -> String {
+    jiff::Timestamp::from_second(time.as_second())
+        .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+        .to_string()
+}
+
+pub(crate) fn store_failure(problem: store::Error) -> Status {
+    match problem {
+        store::Error::Closed(_) => Status::new(
+            api::Reason::ServiceUnavailable,
+            format!("the store is not available: {problem}"),
+        ),
+        other => Status::internal(other),
+    }
+}
+
+/// One request on its way.
+pub(crate) struct Context {
+    pub server: Arc<Server>,
+    pub identity: Identity,
+    pub info: RequestInfo,
+    pub query: Query,
+    pub headers: HeaderMap,
+    pub output: Output,
+    pub dry_run: bool,
+    /// When the request arrived, in microseconds since the Unix epoch.
+    pub received: i64,
+    /// Ends watches and followed logs of the network when the listener shuts down.
+    pub closing: CancellationToken,
+    warnings: Mutex<Vec<String>>,
+}
+
+impl Context {
+    pub fn new(
+        server: Arc<Server>,
+        identity: Identity,
+        info: RequestInfo,
+        query: Query,
+        headers: HeaderMap,
+    ) -> Context {
+        let received = server.environment.now_micros();
+        Context {
+            server,
+            identity,
+            info,
+            query,
+            headers,
+            output: Output::JSON,
+            dry_run: false,
+            received,
+            closing: CancellationToken::new(),
+            warnings: Mutex::default(),
+        }
+    }
+
+    /// A request the server makes to itself, e.g. at its start.
+    pub fn internal(server: &Arc<Server>) -> Context {
+        Context::new(
+            server.clone(),
+            Identity::component("system:apiserver", &[crate::identity::MASTERS]),
+            RequestInfo::default(),
+            Query::default(),
+            HeaderMap::new(),
+        )
+    }
+
+    pub fn warn(&self, warning: impl Into<String>) {
+        let mut warnings = self.warnings.lock();
+        let warning = warning.into();
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+
+    pub fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.warnings.lock())
+    }
+}

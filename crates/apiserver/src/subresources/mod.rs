@@ -1,0 +1,88 @@
+//! What lies below an object: the few paths that are not the generic verbs.
+
+mod binding;
+mod eviction;
+mod log;
+mod scale;
+mod token;
+
+use std::sync::Arc;
+
+use api::{Reason, Resource, Status};
+use http::Response;
+
+use crate::body::Body;
+use crate::decode;
+use crate::server::Context;
+use crate::verbs::update::{Target, change};
+use crate::verbs::{get, patch, respond, update};
+
+pub(crate) use log::KubeletDialer;
+
+pub(crate) async fn handle(
+    context: &Arc<Context>,
+    resource: &'static Resource,
+    body: &[u8],
+) -> Result<Response<Body>, Status> {
+    let info = &context.info;
+    let known = resource.subresource(&info.subresource);
+    if !known.is_some_and(|subresource| subresource.verbs.contains(&info.verb)) {
+        return Err(match known {
+            Some(_) => not_allowed(),
+            None => not_served(),
+        });
+    }
+    match (info.subresource.as_str(), info.verb) {
+        ("status", "get") => get::get(context, resource).await,
+        ("status", "update") => update::update(context, resource, body).await,
+        ("status", "patch") => patch::patch(context, resource, body).await,
+        ("finalize", "update") => finalize(context, resource, body).await,
+        ("binding", "create") => binding::create(context, resource, body).await,
+        ("eviction", "create") => eviction::create(context, resource, body).await,
+        ("scale", _) => scale::handle(context, resource, body).await,
+        ("token", "create") => token::create(context, resource, body).await,
+        ("log", "get") => log::get(context, resource).await,
+        _ => Err(not_served()),
+    }
+}
+
+/// PUT of a namespace's spec.finalizers.
+async fn finalize(
+    context: &Context,
+    resource: &'static Resource,
+    body: &[u8],
+) -> Result<Response<Body>, Status> {
+    let sent = decode::object(context, resource, body)?;
+    let target = Target {
+        raw: true,
+        ..Target::of(context, resource)
+    };
+    let version = sent.str_at(&["metadata", "resourceVersion"]);
+    let entry = change(context, &target, !version.is_empty(), |old| {
+        let mut new = old.clone();
+        new.set(&["metadata", "resourceVersion"], version);
+        match sent.at(&["spec", "finalizers"]) {
+            Some(finalizers) => new.set(&["spec", "finalizers"], finalizers.clone()),
+            None => drop(new.remove(&["spec", "finalizers"])),
+        }
+        Ok(new)
+    })
+    .await?;
+    respond(context, 200, resource, &entry)
+}
+
+pub(crate) fn not_served() -> Status {
+    Status::new(
+        Reason::NotFound,
+        "the server could not find the requested resource",
+    )
+    .with_details(api::Details::default())
+}
+
+pub(crate) fn not_allowed() -> Status {
+    Status::new(
+        Reason::MethodNotAllowed,
+        "the server does not allow this method on the requested resource",
+    )
+    .with_details(api::Details::default())
+}

@@ -1,0 +1,106 @@
+//! The scale subresource: replicas of a workload as an autoscaling/v1 Scale.
+
+use api::selector::LabelSelector;
+use api::{Resource, Status, Value};
+use http::Response;
+
+use crate::body::Body;
+use crate::cache::Entry;
+use crate::decode;
+use crate::response;
+use crate::server::Context;
+use crate::verbs::patch;
+use crate::verbs::update::{Target, change};
+
+const DEFINITION: &str = "io.k8s.api.autoscaling.v1.Scale";
+
+pub(super) async fn handle(
+    context: &Context,
+    resource: &'static Resource,
+    body: &[u8],
+) -> Result<Response<Body>, Status> {
+    let target = Target {
+        subresource: "",
+        ..Target::of(context, resource)
+    };
+    let entry = match context.info.verb {
+        "get" => {
+            context
+                .server
+                .get(resource, target.namespace, target.name)
+                .await?
+        }
+        "update" => {
+            let scale = decode::of_kind(context, "autoscaling", "v1", "Scale", body)?;
+            let version = scale.str_at(&["metadata", "resourceVersion"]);
+            change(context, &target, !version.is_empty(), |old| {
+                with_scale(old, &scale)
+            })
+            .await?
+        }
+        _ => {
+            let (patch_type, patch) = patch::parse(context, body)?;
+            let conditional = patch::names_version(patch_type, &patch);
+            change(context, &target, conditional, |old| {
+                let scale = patch::apply(patch_type, &scale_of(old), &patch, DEFINITION)?;
+                with_scale(old, &scale)
+            })
+            .await?
+        }
+    };
+    Ok(answer(&entry)?)
+}
+
+fn answer(entry: &Entry) -> Result<Response<Body>, Status> {
+    Ok(response::json(
+        200,
+        &scale_of(&entry.object_with_version()?),
+    ))
+}
+
+fn with_scale(old: &Value, scale: &Value) -> Result<Value, Status> {
+    let replicas = match scale.at(&["spec", "replicas"]) {
+        None | Some(Value::Null) => 0,
+        Some(Value::Integer(number)) => *number,
+        Some(_) => {
+            return Err(Status::bad_request(
+                "spec.replicas: Invalid value: must be a number",
+            ));
+        }
+    };
+    let mut new = old.clone();
+    new.set(&["spec", "replicas"], replicas);
+    new.set(
+        &["metadata", "resourceVersion"],
+        scale.str_at(&["metadata", "resourceVersion"]),
+    );
+    Ok(new)
+}
+
+fn scale_of(object: &Value) -> Value {
+    let mut scale = api::document!({"kind": "Scale", "apiVersion": "autoscaling/v1"});
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
+        if let Some(value) = object.at(&["metadata", field]) {
+            scale.set(&["metadata", field], value.clone());
+        }
+    }
+    let number = |path: &[&str]| object.at(path).and_then(Value::as_i64).unwrap_or(0);
+    let replicas = number(&["spec", "replicas"]);
+    match replicas {
+        0 => scale.set(&["spec"], Value::object()),
+        _ => scale.set(&["spec", "replicas"], replicas),
+    }
+    scale.set(&["status", "replicas"], number(&["status", "replicas"]));
+    if let Some(selector) = object.at(&["spec", "selector"])
+        && let Ok(selector) = LabelSelector::from_document(selector)
+    {
+        scale.set(&["status", "selector"], selector.to_string());
+    }
+    scale
+}

@@ -1,0 +1,164 @@
+//! serviceaccounts/token: a signed token for the account, bound to a pod, secret or node if asked.
+
+use api::field::{FieldError, Path};
+use api::{Cause, Resource, Status, Value, catalogue};
+use http::Response;
+
+use crate::authentication::Binding;
+use crate::body::Body;
+use crate::decode;
+use crate::response;
+use crate::server::{Context, seconds_text};
+
+const LEAST_SECONDS: i64 = 600;
+const DEFAULT_SECONDS: i64 = 3600;
+const MOST_SECONDS: i64 = 1 << 32;
+/// The projected token volume asks for this; such tokens live a year, as upstream extends them.
+const EXTENDED_FOR: i64 = 3607;
+const YEAR: i64 = 365 * 24 * 3600;
+
+pub(super) async fn create(
+    context: &Context,
+    resource: &'static Resource,
+    body: &[u8],
+) -> Result<Response<Body>, Status> {
+    let server = &context.server;
+    let info = &context.info;
+    let mut request =
+        decode::of_kind(context, "authentication.k8s.io", "v1", "TokenRequest", body)?;
+    let entry = server.get(resource, &info.namespace, &info.name).await?;
+    let account = entry.object()?;
+    let uid = account.str_at(&["metadata", "uid"]);
+    let asked_uid = request.str_at(&["metadata", "uid"]);
+    if !asked_uid.is_empty() && asked_uid != uid {
+        return Err(Status::conflict(
+            "authentication.k8s.io",
+            "TokenRequest",
+            &info.name,
+            format_args!(
+                "the UID in the token request ({asked_uid}) does not match the UID of the service account ({uid})"
+            ),
+        ));
+    }
+    let seconds = request
+        .at(&["spec", "expirationSeconds"])
+        .and_then(Value::as_i64)
+        .unwrap_or(DEFAULT_SECONDS);
+    check_seconds(seconds)?;
+    let mut audiences: Vec<String> = request
+        .at(&["spec", "audiences"])
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|audience| audience.as_str().map(str::to_string))
+        .collect();
+    let own = &server.authenticator.tokens.issuer;
+    if audiences.is_empty() {
+        audiences.push(own.clone());
+    }
+    let binding = bound_to(context, &request).await?;
+    let on_pod = matches!(&binding.object, Some(("pod", ..)));
+    let extends = on_pod && seconds == EXTENDED_FOR && audiences.iter().all(|name| name == own);
+    let lifetime = if extends { YEAR } else { seconds };
+    let (token, _) = server
+        .authenticator
+        .tokens
+        .issue(&entry, uid, &audiences, lifetime, &binding)
+        .ok_or_else(|| Status::internal("failed to generate token"))?;
+    let now = server.environment.now();
+    let expires = now
+        .checked_add(jiff::SignedDuration::from_secs(seconds))
+        .unwrap_or(now);
+    for (field, value) in [
+        ("name", info.name.as_str()),
+        ("namespace", info.namespace.as_str()),
+        ("uid", uid),
+    ] {
+        request.set(&["metadata", field], value);
+    }
+    request.set(&["metadata", "creationTimestamp"], seconds_text(now));
+    request.set(&["spec", "audiences"], api::document!(audiences));
+    request.set(&["spec", "expirationSeconds"], seconds);
+    request.set(
+        &["status"],
+        api::document!({"token": token, "expirationTimestamp": seconds_text(expires)}),
+    );
+    Ok(response::json(201, &request))
+}
+
+fn check_seconds(seconds: i64) -> Result<(), Status> {
+    let path = Path::new("spec").child("expirationSeconds");
+    let detail = match seconds {
+        _ if seconds < LEAST_SECONDS => "may not specify a duration less than 10 minutes",
+        _ if seconds > MOST_SECONDS => "may not specify a duration larger than 2^32 seconds",
+        _ => return Ok(()),
+    };
+    let error = FieldError::invalid(&path, seconds, detail);
+    Err(Status::invalid(
+        "authentication.k8s.io",
+        "TokenRequest",
+        "",
+        vec![Cause::from(error)],
+    ))
+}
+
+async fn bound_to(context: &Context, request: &Value) -> Result<Binding, Status> {
+    let Some(reference) = request.at(&["spec", "boundObjectRef"]) else {
+        return Ok(Binding::default());
+    };
+    let server = &context.server;
+    let info = &context.info;
+    let (kind, name) = (reference.str_at(&["kind"]), reference.str_at(&["name"]));
+    let (claim, plural) = match (reference.str_at(&["apiVersion"]), kind) {
+        ("v1" | "", "Pod") => ("pod", "pods"),
+        ("v1" | "", "Secret") => ("secret", "secrets"),
+        ("v1" | "", "Node") => ("node", "nodes"),
+        (version, kind) => {
+            return Err(Status::bad_request(format!(
+                "cannot bind token to object of type {version}, Kind={kind}"
+            )));
+        }
+    };
+    let find = |plural| catalogue::find("", "v1", plural).ok_or_else(super::not_served);
+    let resource = find(plural)?;
+    let namespace = if resource.namespaced {
+        info.namespace.as_str()
+    } else {
+        ""
+    };
+    let object = server.get(resource, namespace, name).await?.object()?;
+    let uid = object.str_at(&["metadata", "uid"]).to_string();
+    let asked = reference.str_at(&["uid"]);
+    if !asked.is_empty() && asked != uid {
+        return Err(Status::conflict(
+            "",
+            kind,
+            name,
+            format_args!(
+                "the UID in the bound object reference ({asked}) does not match the UID in record. The object might have been deleted and then recreated"
+            ),
+        ));
+    }
+    let mut node = None;
+    if claim == "pod" {
+        if object.str_at(&["spec", "serviceAccountName"]) != info.name {
+            return Err(Status::bad_request(format!(
+                "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+                info.name
+            )));
+        }
+        let node_name = object.str_at(&["spec", "nodeName"]);
+        if !node_name.is_empty() {
+            let found = server.find(find("nodes")?, "", node_name).await.ok();
+            let node_object = found
+                .and_then(|entry| entry.object().ok())
+                .unwrap_or_default();
+            let node_uid = node_object.str_at(&["metadata", "uid"]).to_string();
+            node = Some((node_name.to_string(), node_uid));
+        }
+    }
+    Ok(Binding {
+        object: Some((claim, name.to_string(), uid)),
+        node,
+    })
+}

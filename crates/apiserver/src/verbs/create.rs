@@ -1,0 +1,208 @@
+//! POST: a new object, through defaulting, admission and validation, into the store under the
+//! condition that it was not there.
+
+use std::sync::Arc;
+
+use api::{Reason, Resource, Status, Value};
+use bytes::Bytes;
+use http::Response;
+use store::{Compare, Operation, Transaction, TransactionResult};
+
+use super::respond;
+use crate::admission::{self, Admitted};
+use crate::allocation;
+use crate::body::Body;
+use crate::cache::Entry;
+use crate::decode;
+use crate::hops::Hops;
+use crate::server::{Context, Server, store_failure};
+
+/// Fresh names tried for `generateName` before giving up.
+const NAME_ATTEMPTS: usize = 8;
+/// Random characters appended to `generateName`, and the longest prefix kept.
+const SUFFIX: usize = 5;
+const LONGEST_PREFIX: usize = 63 - SUFFIX;
+
+pub(crate) async fn create(
+    context: &Context,
+    resource: &'static Resource,
+    body: &[u8],
+) -> Result<Response<Body>, Status> {
+    let object = decode::object(context, resource, body)?;
+    let mut hops = Hops::begin(context, resource, body.len());
+    let entry = create_object(context, resource, object, &mut hops).await?;
+    let response = respond(context, 201, resource, &entry)?;
+    hops.created(&entry, context);
+    Ok(response)
+}
+
+/// Creates `object` (already checked against the schema) in the namespace of the request.
+pub(crate) async fn create_object(
+    context: &Context,
+    resource: &'static Resource,
+    mut object: Value,
+    hops: &mut Hops,
+) -> Result<Arc<Entry>, Status> {
+    let server = &context.server;
+    settle_namespace(resource, &context.info.namespace, &mut object)?;
+    if !object.str_at(&["metadata", "resourceVersion"]).is_empty() {
+        return Err(Status::bad_request(
+            "resourceVersion should not be set on objects to be created",
+        ));
+    }
+    let strategy = api::strategy::of(resource);
+    let generate = object.str_at(&["metadata", "name"]).is_empty();
+    let prefix = object.str_at(&["metadata", "generateName"]).to_string();
+    let mut attempts = if generate && !prefix.is_empty() {
+        NAME_ATTEMPTS
+    } else {
+        1
+    };
+    loop {
+        let mut object = object.clone();
+        if generate && !prefix.is_empty() {
+            let kept: String = prefix.chars().take(LONGEST_PREFIX).collect();
+            let suffix = server.environment.name_suffix(SUFFIX);
+            object.set(&["metadata", "name"], format!("{kept}{suffix}"));
+        }
+        fill_system_fields(server, &mut object);
+        api::schema::defaults(resource, &mut object);
+        strategy.default(&mut object);
+        strategy.prepare_create(&mut object);
+        let mut admitted = Admitted {
+            context,
+            resource,
+            subresource: "",
+            operation: admission::Operation::Create,
+            object: &mut object,
+        };
+        admission::admit(&mut admitted).await?;
+        // Admission may have added what has defaults of its own.
+        api::schema::defaults(resource, &mut object);
+        strategy.default(&mut object);
+        let reservation = allocation::reserve(server, resource, &mut object, None)?;
+        let errors = strategy.validate_create(&object);
+        if !errors.is_empty() {
+            let name = object.str_at(&["metadata", "name"]);
+            return Err(api::field::invalid(resource, name, errors));
+        }
+        context.server.authorizer.check_escalation(
+            &context.identity,
+            resource,
+            &object,
+            object.str_at(&["metadata", "namespace"]),
+        )?;
+        let result = insert(context, resource, &object, hops).await;
+        if let (Ok(entry), true) = (&result, reservation.holds()) {
+            // The reservation may go once the cache shows the service itself.
+            server.cache.reach(entry.revision).await;
+        }
+        attempts -= 1;
+        match result {
+            Err(status) if status.reason == Reason::AlreadyExists && attempts > 0 => continue,
+            Err(status) if status.reason == Reason::AlreadyExists && generate => {
+                let mut status = status;
+                let name = object.str_at(&["metadata", "name"]);
+                status.message = format!(
+                    "{} {name:?} already exists, the server was not able to generate a unique name for the object",
+                    resource.qualified()
+                );
+                if let Some(details) = &mut status.details {
+                    details.retry_after_seconds = 1;
+                }
+                return Err(status);
+            }
+            other => return other,
+        }
+    }
+}
+
+async fn insert(
+    context: &Context,
+    resource: &'static Resource,
+    object: &Value,
+    hops: &mut Hops,
+) -> Result<Arc<Entry>, Status> {
+    let server = &context.server;
+    let (namespace, name) = (
+        object.str_at(&["metadata", "namespace"]),
+        object.str_at(&["metadata", "name"]),
+    );
+    let bytes = Bytes::from(object.to_json());
+    let key = Server::store_key(resource, namespace, name);
+    if context.dry_run {
+        if server.get(resource, namespace, name).await.is_ok() {
+            return Err(Status::already_exists(
+                resource.group,
+                resource.plural,
+                name,
+            ));
+        }
+        return server.entry(resource, namespace, name, bytes, 0, object);
+    }
+    hops.put(context, bytes.len());
+    let result = server
+        .store
+        .transact(Transaction {
+            compare: vec![Compare::ModRevision {
+                key: key.clone(),
+                revision: 0,
+            }],
+            then: vec![Operation::Put {
+                key,
+                value: bytes.clone(),
+                lease: None,
+            }],
+        })
+        .await
+        .map_err(store_failure)?;
+    match result {
+        TransactionResult::Committed { revision, .. } => {
+            hops.revision(context);
+            server.entry(resource, namespace, name, bytes, revision, object)
+        }
+        TransactionResult::Failed { .. } => Err(Status::already_exists(
+            resource.group,
+            resource.plural,
+            name,
+        )),
+    }
+}
+
+fn fill_system_fields(server: &Server, object: &mut Value) {
+    object.set(&["metadata", "creationTimestamp"], server.timestamp());
+    object.set(&["metadata", "uid"], server.environment.uuid());
+    for field in [
+        "resourceVersion",
+        "selfLink",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "managedFields",
+    ] {
+        object.remove(&["metadata", field]);
+    }
+}
+
+/// Puts the request's namespace into the object, or refuses a different one.
+pub(crate) fn settle_namespace(
+    resource: &Resource,
+    namespace: &str,
+    object: &mut Value,
+) -> Result<(), Status> {
+    if !matches!(object.get("metadata"), Some(Value::Object(_))) {
+        object.set(&["metadata"], Value::object());
+    }
+    let given = object.str_at(&["metadata", "namespace"]);
+    match (resource.namespaced, given) {
+        (false, "") => Ok(()),
+        (false, _) => Ok(()),
+        (true, "") => {
+            object.set(&["metadata", "namespace"], namespace);
+            Ok(())
+        }
+        (true, given) if given == namespace => Ok(()),
+        (true, _) => Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )),
+    }
+}

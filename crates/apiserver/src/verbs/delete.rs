@@ -1,0 +1,447 @@
+//! DELETE of one object or a collection: preconditions, grace, finalizers, propagation.
+//!
+//! An object goes at once unless a grace period or a finalizer holds it; then it is marked with a
+//! deletionTimestamp and goes with the update that removes the last hold.
+
+use std::sync::Arc;
+
+use api::{Resource, Status, Value};
+use bytes::Bytes;
+use http::Response;
+use store::{Compare, Operation, Transaction, TransactionResult};
+
+use super::selection::Selection;
+use super::update::{has_finalizers, is_deleting};
+use super::{respond, success};
+use crate::admission::{self, Admitted};
+use crate::body::Body;
+use crate::cache::Entry;
+use crate::decode;
+use crate::response;
+use crate::server::{Context, Server, seconds_text, store_failure};
+
+const ATTEMPTS: usize = 20;
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// `DeleteOptions`, from the body or the query.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeleteOptions {
+    pub grace_seconds: Option<i64>,
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    pub propagation: Option<String>,
+    pub dry_run: bool,
+}
+
+impl DeleteOptions {
+    pub fn parse(context: &Context, body: &[u8]) -> Result<DeleteOptions, Status> {
+        let query = &context.query;
+        let mut options = DeleteOptions {
+            dry_run: context.dry_run,
+            ..DeleteOptions::default()
+        };
+        let document = match body.is_empty() {
+            true => Value::object(),
+            false => decode::of_kind(context, "", "v1", "DeleteOptions", body)?,
+        };
+        let grace = document.get("gracePeriodSeconds").and_then(Value::as_i64);
+        options.grace_seconds = match (grace, query.get("gracePeriodSeconds")) {
+            (Some(seconds), _) => Some(seconds),
+            (None, "") => None,
+            (None, text) => Some(text.parse().map_err(|_| {
+                Status::bad_request(format!(
+                    "strconv.ParseInt: parsing {text:?}: invalid syntax"
+                ))
+            })?),
+        };
+        let text = |path: &[&str]| match document.str_at(path) {
+            "" => None,
+            text => Some(text.to_string()),
+        };
+        options.uid = text(&["preconditions", "uid"]);
+        options.resource_version = text(&["preconditions", "resourceVersion"]);
+        options.propagation =
+            text(&["propagationPolicy"]).or_else(|| match query.get("propagationPolicy") {
+                "" => None,
+                text => Some(text.to_string()),
+            });
+        let orphan = document
+            .get("orphanDependents")
+            .and_then(Value::as_bool)
+            .or(match query.get("orphanDependents") {
+                "" => None,
+                _ => Some(query.flag("orphanDependents")),
+            });
+        if let Some(orphan) = orphan {
+            if options.propagation.is_some() {
+                return Err(options_error(
+                    "propagationPolicy",
+                    "Invalid value: \"\": orphanDependents and deletionPropagation cannot be both set",
+                ));
+            }
+            options.propagation = Some(if orphan { "Orphan" } else { "Background" }.to_string());
+        }
+        if let Some(policy) = &options.propagation
+            && !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan")
+        {
+            return Err(options_error(
+                "propagationPolicy",
+                &format!(
+                    "Unsupported value: {policy:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
+                ),
+            ));
+        }
+        let dry_run = document.get("dryRun").and_then(Value::as_array);
+        if dry_run.is_some_and(|list| list.iter().any(|item| item.as_str() == Some("All"))) {
+            options.dry_run = true;
+        }
+        Ok(options)
+    }
+}
+
+fn options_error(field: &str, message: &str) -> Status {
+    Status::invalid(
+        "meta.k8s.io",
+        "DeleteOptions",
+        "",
+        vec![api::Cause {
+            reason: "FieldValueInvalid",
+            message: message.to_string(),
+            field: field.to_string(),
+        }],
+    )
+}
+
+/// What became of the object.
+pub(crate) enum Deleted {
+    /// It is gone; this was its last state.
+    Removed(Arc<Entry>),
+    /// It stays for now, marked.
+    Pending(Arc<Entry>),
+}
+
+pub(crate) async fn delete(
+    context: &Context,
+    resource: &'static Resource,
+    body: &[u8],
+) -> Result<Response<Body>, Status> {
+    let options = DeleteOptions::parse(context, body)?;
+    let info = &context.info;
+    let namespace = if resource.namespaced {
+        &info.namespace
+    } else {
+        ""
+    };
+    match delete_object(context, resource, namespace, &info.name, &options).await? {
+        Deleted::Pending(entry) => respond(context, 200, resource, &entry),
+        Deleted::Removed(entry) => {
+            if returns_object(resource) {
+                return respond(context, 200, resource, &entry);
+            }
+            let object = entry.object()?;
+            let uid = object.str_at(&["metadata", "uid"]);
+            Ok(response::json(200, &success(resource, &info.name, uid)))
+        }
+    }
+}
+
+/// Kinds whose deletion answers with the object instead of a success status.
+fn returns_object(resource: &Resource) -> bool {
+    matches!(
+        (resource.group, resource.plural),
+        ("", "pods" | "services" | "serviceaccounts")
+    )
+}
+
+pub(crate) async fn delete_collection(
+    context: &Context,
+    resource: &'static Resource,
+    body: &[u8],
+) -> Result<Response<Body>, Status> {
+    let options = DeleteOptions::parse(context, body)?;
+    let kind = context.server.kind(resource)?;
+    let selection = Selection::of(context, resource)?;
+    context.server.catch_up().await?;
+    let snapshot = context.server.cache.snapshot(kind);
+    let entries: Vec<Arc<Entry>> = snapshot
+        .range(&selection.prefix, "")
+        .filter(|entry| selection.matches(entry))
+        .cloned()
+        .collect();
+    let mut items = Vec::with_capacity(entries.len());
+    for entry in entries {
+        match delete_object(context, resource, entry.namespace(), entry.name(), &options).await {
+            Ok(Deleted::Pending(entry) | Deleted::Removed(entry)) => {
+                items.push(entry.object_with_version()?);
+            }
+            Err(status) if status.reason == api::Reason::NotFound => {}
+            Err(status) => return Err(status),
+        }
+    }
+    let mut list = api::document!({
+        "kind": format!("{}List", resource.kind), "apiVersion": resource.api_version(),
+        "metadata": {"resourceVersion": context.server.cache.applied().to_string()},
+    });
+    list.set(&["items"], items);
+    Ok(response::json(200, &list))
+}
+
+pub(crate) async fn delete_object(
+    context: &Context,
+    resource: &'static Resource,
+    namespace: &str,
+    name: &str,
+    options: &DeleteOptions,
+) -> Result<Deleted, Status> {
+    let server = &context.server;
+    let mut current = server.get(resource, namespace, name).await?;
+    let mut attempts = 0;
+    loop {
+        let mut object = current.object_with_version()?;
+        check_preconditions(resource, name, &object, options)?;
+        let mut admitted = Admitted {
+            context,
+            resource,
+            subresource: "",
+            operation: admission::Operation::Delete,
+            object: &mut object,
+        };
+        admission::admit(&mut admitted).await?;
+        let plan = plan(server, resource, &mut object, options)?;
+        object.remove(&["metadata", "resourceVersion"]);
+        let bytes = Bytes::from(object.to_json());
+        let remove = plan == Plan::Remove;
+        if !remove && bytes == current.bytes {
+            return Ok(Deleted::Pending(current));
+        }
+        if options.dry_run {
+            let entry =
+                server.entry(resource, namespace, name, bytes, current.revision, &object)?;
+            return Ok(if remove {
+                Deleted::Removed(entry)
+            } else {
+                Deleted::Pending(entry)
+            });
+        }
+        let key = Server::store_key(resource, namespace, name);
+        let operation = match remove {
+            true => Operation::Delete { key: key.clone() },
+            false => Operation::Put {
+                key: key.clone(),
+                value: bytes.clone(),
+                lease: None,
+            },
+        };
+        let result = server
+            .store
+            .transact(Transaction {
+                compare: vec![Compare::ModRevision {
+                    key,
+                    revision: current.revision,
+                }],
+                then: vec![operation],
+            })
+            .await
+            .map_err(store_failure)?;
+        match result {
+            TransactionResult::Committed { revision, .. } => {
+                let entry = server.entry(resource, namespace, name, bytes, revision, &object)?;
+                return Ok(if remove {
+                    Deleted::Removed(entry)
+                } else {
+                    Deleted::Pending(entry)
+                });
+            }
+            TransactionResult::Failed { current: found, .. } => {
+                attempts += 1;
+                let Some(found) = found.into_iter().next().flatten() else {
+                    return Err(Status::not_found(resource.group, resource.plural, name));
+                };
+                if attempts >= ATTEMPTS {
+                    return Err(Status::conflict(
+                        resource.group,
+                        resource.plural,
+                        name,
+                        "the object has been modified; please apply your changes to the latest version and try again",
+                    ));
+                }
+                let key = crate::cache::key_of(namespace, name);
+                current = Arc::new(Entry::decode(
+                    resource,
+                    &key,
+                    found.value,
+                    found.mod_revision,
+                )?);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plan {
+    Remove,
+    Keep,
+}
+
+/// Marks `object` as the options ask and says whether anything still holds it.
+fn plan(
+    server: &Server,
+    resource: &Resource,
+    object: &mut Value,
+    options: &DeleteOptions,
+) -> Result<Plan, Status> {
+    let is_namespace = resource.group.is_empty() && resource.kind == "Namespace";
+    if is_namespace && is_deleting(object) && has_spec_finalizers(object) {
+        return Err(Status::conflict(
+            "",
+            "namespaces",
+            object.str_at(&["metadata", "name"]),
+            "The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will automatically be purged by the system.",
+        ));
+    }
+    settle_finalizers(object, options.propagation.as_deref());
+    let now = server.environment.now();
+    let default = api::strategy::of(resource).graceful_delete_seconds(object);
+    let existing = object
+        .at(&["metadata", "deletionGracePeriodSeconds"])
+        .and_then(Value::as_i64);
+    let asked = options
+        .grace_seconds
+        .map(|seconds| if seconds < 0 { 1 } else { seconds });
+    let mut remaining = 0;
+    match (default, is_deleting(object)) {
+        (None, false) => {
+            if has_finalizers(object) {
+                mark(object, now, 0);
+            }
+        }
+        (None, true) => {}
+        (Some(default), false) => {
+            // A pod that runs nowhere has nothing to end gracefully.
+            let seconds = if default == 0 {
+                0
+            } else {
+                asked.unwrap_or(default)
+            };
+            mark(object, now, seconds);
+            remaining = seconds;
+        }
+        (Some(_), true) => {
+            let before = existing.unwrap_or(0);
+            remaining = before;
+            if let Some(seconds) = asked
+                && seconds < before
+            {
+                remaining = shorten(object, now, before, seconds);
+            }
+        }
+    }
+    if is_namespace && is_deleting(object) {
+        object.set(&["status", "phase"], "Terminating");
+    }
+    match remaining > 0 || has_finalizers(object) {
+        true => Ok(Plan::Keep),
+        false => Ok(Plan::Remove),
+    }
+}
+
+fn mark(object: &mut Value, now: jiff::Timestamp, seconds: i64) {
+    let at = now
+        .checked_add(jiff::SignedDuration::from_secs(seconds))
+        .unwrap_or(now);
+    object.set(&["metadata", "deletionTimestamp"], seconds_text(at));
+    object.set(&["metadata", "deletionGracePeriodSeconds"], seconds);
+    let generation = object
+        .at(&["metadata", "generation"])
+        .and_then(Value::as_i64);
+    if let Some(generation) = generation.filter(|generation| *generation > 0) {
+        object.set(&["metadata", "generation"], generation + 1);
+    }
+}
+
+/// Moves the deletion nearer, never into the past; returns the grace that is left.
+fn shorten(object: &mut Value, now: jiff::Timestamp, before: i64, seconds: i64) -> i64 {
+    let stamp: Option<jiff::Timestamp> = object
+        .str_at(&["metadata", "deletionTimestamp"])
+        .parse()
+        .ok();
+    let moved = stamp
+        .and_then(|stamp| {
+            stamp
+                .checked_add(jiff::SignedDuration::from_secs(seconds - before))
+                .ok()
+        })
+        .unwrap_or(now);
+    let (stamp, seconds) = match moved < now {
+        true => (now, seconds.min(1)),
+        false => (moved, seconds),
+    };
+    object.set(&["metadata", "deletionTimestamp"], seconds_text(stamp));
+    object.set(&["metadata", "deletionGracePeriodSeconds"], seconds);
+    seconds
+}
+
+/// The garbage collector's finalizers, as the propagation policy asks.
+fn settle_finalizers(object: &mut Value, propagation: Option<&str>) {
+    let Some(policy) = propagation else {
+        return;
+    };
+    let mut finalizers: Vec<Value> = object
+        .at(&["metadata", "finalizers"])
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    finalizers.retain(|name| !matches!(name.as_str(), Some(ORPHAN | FOREGROUND)));
+    match policy {
+        "Orphan" => finalizers.push(ORPHAN.into()),
+        "Foreground" => finalizers.push(FOREGROUND.into()),
+        _ => {}
+    }
+    match finalizers.is_empty() {
+        true => drop(object.remove(&["metadata", "finalizers"])),
+        false => object.set(&["metadata", "finalizers"], finalizers),
+    }
+}
+
+fn has_spec_finalizers(object: &Value) -> bool {
+    object
+        .at(&["spec", "finalizers"])
+        .and_then(Value::as_array)
+        .is_some_and(|list| !list.is_empty())
+}
+
+fn check_preconditions(
+    resource: &Resource,
+    name: &str,
+    object: &Value,
+    options: &DeleteOptions,
+) -> Result<(), Status> {
+    let uid = object.str_at(&["metadata", "uid"]);
+    if let Some(given) = &options.uid
+        && given != uid
+    {
+        return Err(Status::conflict(
+            resource.group,
+            resource.kind,
+            name,
+            format_args!(
+                "the UID in the precondition ({given}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+            ),
+        ));
+    }
+    let version = object.str_at(&["metadata", "resourceVersion"]);
+    if let Some(given) = &options.resource_version
+        && given != version
+    {
+        return Err(Status::conflict(
+            resource.group,
+            resource.kind,
+            name,
+            format_args!(
+                "the ResourceVersion in the precondition ({given}) does not match the ResourceVersion in record ({version}). The object might have been modified"
+            ),
+        ));
+    }
+    Ok(())
+}

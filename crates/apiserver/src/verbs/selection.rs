@@ -1,0 +1,76 @@
+//! Which objects a list, watch or collection delete is about: namespace, labels, fields.
+
+use api::selector::{FieldSelector, LabelSelector};
+use api::{Resource, Status};
+
+use crate::cache::{Entry, Requirement};
+use crate::server::Context;
+
+pub(crate) struct Selection {
+    /// Keys begin with this: `namespace/`, or "".
+    pub prefix: String,
+    labels: LabelSelector,
+    fields: FieldSelector,
+    selective: bool,
+}
+
+impl Selection {
+    pub fn of(context: &Context, resource: &Resource) -> Result<Selection, Status> {
+        let query = &context.query;
+        let labels = LabelSelector::parse(query.get("labelSelector")).map_err(|problem| {
+            Status::bad_request(format!(
+                "unable to parse requirement: {}",
+                problem
+                    .0
+                    .trim_start_matches("unable to parse requirement: ")
+            ))
+        })?;
+        let mut field_text = query.get("fieldSelector").to_string();
+        if !context.info.name.is_empty() {
+            // A watch of one object by its path.
+            field_text = format!("metadata.name={}", context.info.name);
+        }
+        let fields = FieldSelector::parse(&field_text)
+            .map_err(|problem| Status::bad_request(problem.to_string()))?;
+        let supported = api::strategy::of(resource).selectable_fields(&api::Value::object());
+        if let Some(field) = fields.unsupported(&supported)
+            && !matches!(field, "metadata.name" | "metadata.namespace")
+        {
+            return Err(Status::bad_request(format!(
+                "field label not supported: {field}"
+            )));
+        }
+        let prefix = match (resource.namespaced, context.info.namespace.as_str()) {
+            (true, namespace) if !namespace.is_empty() => format!("{namespace}/"),
+            _ => String::new(),
+        };
+        let selective = !labels.is_everything() || !fields.is_everything();
+        Ok(Selection {
+            prefix,
+            labels,
+            fields,
+            selective,
+        })
+    }
+
+    pub fn matches(&self, entry: &Entry) -> bool {
+        entry.key.starts_with(&self.prefix)
+            && (!self.selective
+                || self.labels.matches(|name| entry.label(name))
+                    && self.fields.matches(&entry.fields))
+    }
+
+    /// Whether anything but the namespace is asked for.
+    pub fn is_selective(&self) -> bool {
+        self.selective
+    }
+
+    /// What an index can use.
+    pub fn requirement(&self) -> Requirement {
+        Requirement::of(
+            ["metadata.name", "spec.nodeName"]
+                .into_iter()
+                .filter_map(|field| Some((field, self.fields.exact(field)?))),
+        )
+    }
+}

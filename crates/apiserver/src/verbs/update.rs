@@ -1,0 +1,353 @@
+//! PUT, and the conditional read-change-write loop that PATCH and the subresources share.
+
+use std::sync::Arc;
+
+use api::{Resource, Status, Value};
+use bytes::Bytes;
+use http::Response;
+use store::{Compare, Operation, Transaction, TransactionResult};
+
+use super::create::{create_object, settle_namespace};
+use super::respond;
+use crate::admission::{self, Admitted};
+use crate::allocation;
+use crate::body::Body;
+use crate::cache::Entry;
+use crate::decode;
+use crate::hops::Hops;
+use crate::server::{Context, Server, store_failure};
+
+const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+/// Attempts of a change that names no resourceVersion and meets others' writes.
+const ATTEMPTS: usize = 20;
+
+pub(crate) async fn update(
+    context: &Context,
+    resource: &'static Resource,
+    body: &[u8],
+) -> Result<Response<Body>, Status> {
+    let info = &context.info;
+    let mut sent = decode::object(context, resource, body)?;
+    check_name(&mut sent, &info.name)?;
+    settle_namespace(resource, &info.namespace, &mut sent)?;
+    let target = Target::of(context, resource);
+    let exists = context
+        .server
+        .get(resource, target.namespace, target.name)
+        .await;
+    let strategy = api::strategy::of(resource);
+    if let Err(status) = exists
+        && status.reason == api::Reason::NotFound
+        && info.subresource.is_empty()
+        && strategy.allow_create_on_update()
+    {
+        if !sent.str_at(&["metadata", "resourceVersion"]).is_empty() {
+            return Err(status);
+        }
+        let attributes = crate::authorization::Attributes {
+            verb: "create".to_string(),
+            ..crate::authorization::Attributes::of(info)
+        };
+        context
+            .server
+            .authorizer
+            .check(&context.identity, &attributes)?;
+        let entry = create_object(context, resource, sent, &mut Hops::none()).await?;
+        return respond(context, 201, resource, &entry);
+    }
+    let conditional = !sent.str_at(&["metadata", "resourceVersion"]).is_empty();
+    let entry = change(context, &target, conditional, |_| Ok(sent.clone())).await?;
+    respond(context, 200, resource, &entry)
+}
+
+/// What a change is about.
+pub(crate) struct Target<'a> {
+    pub resource: &'static Resource,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    /// "" for the object itself.
+    pub subresource: &'a str,
+    /// Written as it is, past the kind's rules: for subresources that are rules of their own, such
+    /// as `binding`.
+    pub raw: bool,
+}
+
+impl<'a> Target<'a> {
+    pub fn of(context: &'a Context, resource: &'static Resource) -> Target<'a> {
+        let info = &context.info;
+        Target {
+            resource,
+            namespace: if resource.namespaced {
+                &info.namespace
+            } else {
+                ""
+            },
+            name: &info.name,
+            subresource: &info.subresource,
+            raw: false,
+        }
+    }
+}
+
+/// Reads the object, lets `make` say what it should be, and writes that if nobody wrote in between;
+/// otherwise tries again unless the caller named a resourceVersion (`conditional`).
+pub(crate) async fn change(
+    context: &Context,
+    target: &Target<'_>,
+    conditional: bool,
+    mut make: impl FnMut(&Value) -> Result<Value, Status>,
+) -> Result<Arc<Entry>, Status> {
+    let server = &context.server;
+    let Target {
+        resource,
+        namespace,
+        name,
+        subresource,
+        ..
+    } = *target;
+    let mut current = server.get(resource, namespace, name).await?;
+    let mut attempts = 0;
+    loop {
+        let old = current.object_with_version()?;
+        let mut new = make(&old)?;
+        check_preconditions(resource, &mut new, &old, name)?;
+        if target.raw {
+            match write(context, target, &current, &old, new).await? {
+                Written::Done(entry) => return Ok(entry),
+                Written::Lost(found) => {
+                    current = again(resource, name, found, conditional, &mut attempts)?
+                }
+            }
+            continue;
+        }
+        let strategy = api::strategy::of(resource);
+        api::schema::defaults(resource, &mut new);
+        strategy.default(&mut new);
+        strategy.prepare_update(&mut new, &old, subresource);
+        let mut admitted = Admitted {
+            context,
+            resource,
+            subresource,
+            operation: admission::Operation::Update,
+            object: &mut new,
+        };
+        admission::admit(&mut admitted).await?;
+        let reservation = match subresource {
+            "" => allocation::reserve(server, resource, &mut new, Some(&old))?,
+            _ => allocation::Reservation::none(),
+        };
+        let errors = strategy.validate_update(&new, &old, subresource);
+        if !errors.is_empty() {
+            return Err(api::field::invalid(resource, name, errors));
+        }
+        let grants = ["rules", "roleRef", "subjects"];
+        if subresource.is_empty() && grants.iter().any(|field| new.get(field) != old.get(field)) {
+            server
+                .authorizer
+                .check_escalation(&context.identity, resource, &new, namespace)?;
+        }
+        match write(context, target, &current, &old, new).await? {
+            Written::Done(entry) => {
+                if reservation.holds() {
+                    server.cache.reach(entry.revision).await;
+                }
+                return Ok(entry);
+            }
+            Written::Lost(found) => {
+                current = again(resource, name, found, conditional, &mut attempts)?
+            }
+        }
+    }
+}
+
+enum Written {
+    Done(Arc<Entry>),
+    /// Somebody else wrote first; this is what is there now.
+    Lost(Option<Arc<Entry>>),
+}
+
+/// Writes `new` in place of `current`, or removes the object when this was the last thing that
+/// held it. Writes nothing when nothing changed.
+async fn write(
+    context: &Context,
+    target: &Target<'_>,
+    current: &Arc<Entry>,
+    old: &Value,
+    mut new: Value,
+) -> Result<Written, Status> {
+    let server = &context.server;
+    let Target {
+        resource,
+        namespace,
+        name,
+        ..
+    } = *target;
+    for field in ["resourceVersion", "selfLink", "managedFields"] {
+        new.remove(&["metadata", field]);
+    }
+    let bytes = Bytes::from(new.to_json());
+    if bytes == current.bytes {
+        return Ok(Written::Done(current.clone()));
+    }
+    if context.dry_run {
+        let entry = server.entry(resource, namespace, name, bytes, current.revision, &new)?;
+        return Ok(Written::Done(entry));
+    }
+    let key = Server::store_key(resource, namespace, name);
+    let operation = match is_deleting(old) && !awaits_deletion(&new) {
+        true => Operation::Delete { key: key.clone() },
+        false => Operation::Put {
+            key: key.clone(),
+            value: bytes.clone(),
+            lease: None,
+        },
+    };
+    let result = server
+        .store
+        .transact(Transaction {
+            compare: vec![Compare::ModRevision {
+                key,
+                revision: current.revision,
+            }],
+            then: vec![operation],
+        })
+        .await
+        .map_err(store_failure)?;
+    match result {
+        TransactionResult::Committed { revision, .. } => {
+            let entry = server.entry(resource, namespace, name, bytes, revision, &new)?;
+            Ok(Written::Done(entry))
+        }
+        TransactionResult::Failed { current: found, .. } => {
+            let key = crate::cache::key_of(namespace, name);
+            let found = found.into_iter().next().flatten();
+            let found = found
+                .map(|item| Entry::decode(resource, &key, item.value, item.mod_revision))
+                .transpose()?;
+            Ok(Written::Lost(found.map(Arc::new)))
+        }
+    }
+}
+
+/// What to try again with, after somebody else wrote first.
+fn again(
+    resource: &Resource,
+    name: &str,
+    found: Option<Arc<Entry>>,
+    conditional: bool,
+    attempts: &mut usize,
+) -> Result<Arc<Entry>, Status> {
+    *attempts += 1;
+    match found {
+        None => Err(Status::not_found(resource.group, resource.plural, name)),
+        Some(_) if conditional || *attempts >= ATTEMPTS => Err(Status::conflict(
+            resource.group,
+            resource.plural,
+            name,
+            MODIFIED,
+        )),
+        Some(found) => Ok(found),
+    }
+}
+
+/// Compares the resourceVersion and UID the client named with what is there.
+fn check_preconditions(
+    resource: &Resource,
+    new: &mut Value,
+    old: &Value,
+    name: &str,
+) -> Result<(), Status> {
+    let version = old.str_at(&["metadata", "resourceVersion"]);
+    match new.str_at(&["metadata", "resourceVersion"]) {
+        "" | "0" => {
+            if !api::strategy::of(resource).allow_unconditional_update() {
+                return Err(Status::invalid(
+                    resource.group,
+                    resource.kind,
+                    name,
+                    vec![api::Cause {
+                        reason: "FieldValueInvalid",
+                        message: "Invalid value: 0x0: must be specified for an update".to_string(),
+                        field: "metadata.resourceVersion".to_string(),
+                    }],
+                ));
+            }
+            new.set(&["metadata", "resourceVersion"], version);
+        }
+        given if given == version => {}
+        given if given.parse::<u64>().is_err() => {
+            return Err(Status::invalid(
+                resource.group,
+                resource.kind,
+                name,
+                vec![api::Cause {
+                    reason: "FieldValueInvalid",
+                    message: format!(
+                        "Invalid value: {given:?}: strconv.ParseUint: parsing {given:?}: invalid syntax"
+                    ),
+                    field: "metadata.resourceVersion".to_string(),
+                }],
+            ));
+        }
+        _ => {
+            return Err(Status::conflict(
+                resource.group,
+                resource.plural,
+                name,
+                MODIFIED,
+            ));
+        }
+    }
+    let (given, uid) = (
+        new.str_at(&["metadata", "uid"]),
+        old.str_at(&["metadata", "uid"]),
+    );
+    if !given.is_empty() && given != uid {
+        return Err(Status::conflict(
+            resource.group,
+            resource.plural,
+            name,
+            format_args!(
+                "Precondition failed: UID in precondition: {given}, UID in object meta: {uid}"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn check_name(object: &mut Value, name: &str) -> Result<(), Status> {
+    match object.str_at(&["metadata", "name"]) {
+        given if given == name => Ok(()),
+        "" => {
+            object.set(&["metadata", "name"], name);
+            Ok(())
+        }
+        given => Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        ))),
+    }
+}
+
+pub(crate) fn is_deleting(object: &Value) -> bool {
+    object.at(&["metadata", "deletionTimestamp"]).is_some()
+}
+
+/// Whether an object that is being deleted must still stay: finalizers, or grace.
+pub(crate) fn awaits_deletion(object: &Value) -> bool {
+    let grace = object
+        .at(&["metadata", "deletionGracePeriodSeconds"])
+        .and_then(Value::as_i64);
+    has_finalizers(object) || grace.is_some_and(|seconds| seconds > 0)
+}
+
+pub(crate) fn has_finalizers(object: &Value) -> bool {
+    let any = |path: &[&str]| {
+        object
+            .at(path)
+            .and_then(Value::as_array)
+            .is_some_and(|list| !list.is_empty())
+    };
+    any(&["metadata", "finalizers"])
+        || object.str_at(&["kind"]) == "Namespace" && any(&["spec", "finalizers"])
+}

@@ -1,0 +1,5 @@
+//! The client against a scripted server.
+
+mod events;
+mod reflector;
+mod script;

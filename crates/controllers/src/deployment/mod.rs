@@ -1,0 +1,341 @@
+//! Deployment: rolls pods from one template to the next through ReplicaSets.
+
+mod plan;
+mod rolling;
+mod status;
+mod template;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use client::controller::Outcome;
+use client::{Informer, ObjectKey, WorkQueue, events, retry};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use tokio_util::sync::CancellationToken;
+
+use crate::watching::{enqueue, own_key, owner_key};
+use crate::{Config, Error, meta};
+use plan::{Action, Observed};
+
+pub const REVISION: &str = "deployment.kubernetes.io/revision";
+const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
+const MAXIMUM: &str = "deployment.kubernetes.io/max-replicas";
+pub const HASH_LABEL: &str = "pod-template-hash";
+
+pub async fn run(config: Config, shutdown: CancellationToken) {
+    let deployments = config.informers.of::<Deployment>();
+    let sets = config.informers.of::<ReplicaSet>();
+    let pods = config.informers.of::<Pod>();
+    let queue = WorkQueue::new();
+    let feeds = futures::future::join3(
+        enqueue(&deployments, &queue, own_key),
+        enqueue(&sets, &queue, owner_key("Deployment")),
+        enqueue(&pods, &queue, {
+            let sets = sets.clone();
+            move |pod: &Pod| deployment_of_ended_pod(&sets, pod)
+        }),
+    );
+    let controller = Arc::new(Controller {
+        events: events::Recorder::new(
+            config.client.clone(),
+            config.environment.clone(),
+            "deployment-controller",
+            None,
+        ),
+        config,
+        deployments,
+        sets,
+        pods,
+    });
+    let reconcile = move |key: ObjectKey| {
+        let controller = controller.clone();
+        async move { controller.reconcile(&key).await }
+    };
+    tokio::select! {
+        biased;
+        () = shutdown.cancelled() => {}
+        _ = feeds => {}
+        () = client::controller::run("deployment", queue, 4, reconcile, shutdown.clone()) => {}
+    }
+}
+
+struct Controller {
+    config: Config,
+    deployments: Informer<Deployment>,
+    sets: Informer<ReplicaSet>,
+    pods: Informer<Pod>,
+    events: events::Recorder,
+}
+
+impl Controller {
+    /// 1. Look at the Deployment, the sets it controls and how many of their pods still exist.
+    /// 2. Carry out the planned actions; each of them changes a set, whose event brings us back.
+    /// 3. Write the status when it changed.
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+        self.deployments.synced().await;
+        self.sets.synced().await;
+        self.pods.synced().await;
+        let Some(deployment) = self.deployments.get(&key.namespace, &key.name) else {
+            return Ok(Outcome::Done);
+        };
+        let uid = deployment.metadata.uid.clone().unwrap_or_default();
+        let mut sets = Vec::new();
+        for set in self.sets.list_in(&key.namespace) {
+            if meta::is_controlled_by(&set.metadata, &uid) || self.adopt(&deployment, &set).await? {
+                sets.push(set);
+            }
+        }
+        let old_pods_exist = self.pods_exist_outside_new_set(&deployment, &sets, &key.namespace);
+        let observed = Observed {
+            deployment: &deployment,
+            sets: &sets,
+            old_pods_exist,
+        };
+        if deployment.metadata.deletion_timestamp.is_none() {
+            for action in plan::plan(&observed) {
+                self.carry_out(&deployment, action).await?;
+            }
+        }
+        let now = self.config.environment.now();
+        let status = status::status(&observed, now);
+        if deployment.status.as_ref() != Some(&status) {
+            let mut updated = (*deployment).clone();
+            updated.status = Some(status.clone());
+            self.api::<Deployment>(&key.namespace)
+                .replace_status(&key.name, &PostParams::default(), &updated)
+                .await?;
+        }
+        Ok(match status::next_look(&observed, &status, now) {
+            Some(delay) => Outcome::After(delay),
+            None => Outcome::Done,
+        })
+    }
+
+    async fn carry_out(&self, deployment: &Deployment, action: Action) -> Result<(), Error> {
+        let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
+        let sets = self.api::<ReplicaSet>(namespace);
+        match action {
+            Action::Create { replicas, revision } => {
+                self.create_set(deployment, replicas, revision).await
+            }
+            Action::Scale { set, from, to } => {
+                let patch = serde_json::json!({
+                    "metadata": {"annotations": size_annotations(deployment)},
+                    "spec": {"replicas": to},
+                });
+                sets.patch(&set, &PatchParams::default(), &Patch::Merge(patch))
+                    .await?;
+                let direction = if to > from { "up" } else { "down" };
+                self.events.normal(
+                    deployment,
+                    "ScalingReplicaSet",
+                    format!("Scaled {direction} replica set {set} from {from} to {to}"),
+                );
+                Ok(())
+            }
+            Action::SetRevision { set, revision } => {
+                let patch = serde_json::json!({"metadata": {"annotations": {
+                    REVISION: revision.to_string(),
+                }}});
+                sets.patch(&set, &PatchParams::default(), &Patch::Merge(patch))
+                    .await?;
+                Ok(())
+            }
+            Action::RecordRevision { revision } => {
+                let patch = serde_json::json!({"metadata": {"annotations": {
+                    REVISION: revision.to_string(),
+                }}});
+                let name = deployment.metadata.name.as_deref().unwrap_or_default();
+                self.api::<Deployment>(namespace)
+                    .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+                    .await?;
+                Ok(())
+            }
+            Action::Forget { set } => match sets.delete(&set, &DeleteParams::background()).await {
+                Err(error) if !retry::is_not_found(&error) => Err(error.into()),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    async fn create_set(
+        &self,
+        deployment: &Deployment,
+        replicas: i32,
+        revision: i64,
+    ) -> Result<(), Error> {
+        let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
+        let set = new_set(deployment, replicas, revision);
+        let name = set.metadata.name.clone().unwrap_or_default();
+        match self
+            .api::<ReplicaSet>(namespace)
+            .create(&PostParams::default(), &set)
+            .await
+        {
+            Ok(_) => {
+                self.events.normal(
+                    deployment,
+                    "ScalingReplicaSet",
+                    format!("Scaled up replica set {name} from 0 to {replicas}"),
+                );
+                Ok(())
+            }
+            Err(error) if retry::is_namespace_terminating(&error) => Ok(()),
+            Err(error) if retry::is_already_exists(&error) => {
+                self.note_collision(deployment, &name).await
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A set of that name exists. If it is ours with the same template the cache was late;
+    /// otherwise two templates have one hash, and the next try uses another one.
+    async fn note_collision(&self, deployment: &Deployment, name: &str) -> Result<(), Error> {
+        let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
+        let existing = self.api::<ReplicaSet>(namespace).get(name).await?;
+        let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
+        if meta::is_controlled_by(&existing.metadata, uid) && template::same(deployment, &existing)
+        {
+            return Ok(());
+        }
+        let mut updated = deployment.clone();
+        let status = updated.status.get_or_insert_default();
+        status.collision_count = Some(status.collision_count.unwrap_or(0) + 1);
+        let deployment_name = deployment.metadata.name.as_deref().unwrap_or_default();
+        self.api::<Deployment>(namespace)
+            .replace_status(deployment_name, &PostParams::default(), &updated)
+            .await?;
+        Ok(())
+    }
+
+    /// Takes over a matching set that nobody controls.
+    async fn adopt(&self, deployment: &Deployment, set: &ReplicaSet) -> Result<bool, Error> {
+        let matching = deployment.spec.as_ref().is_some_and(|spec| {
+            let labels = set.metadata.labels.clone().unwrap_or_default();
+            meta::selects(&spec.selector, &labels)
+        });
+        if !matching
+            || meta::controller_of(&set.metadata).is_some()
+            || set.metadata.deletion_timestamp.is_some()
+            || deployment.metadata.deletion_timestamp.is_some()
+        {
+            return Ok(false);
+        }
+        let patch = serde_json::json!({"metadata": {
+            "uid": set.metadata.uid,
+            "ownerReferences": [meta::owner_reference(deployment)],
+        }});
+        let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
+        let name = set.metadata.name.as_deref().unwrap_or_default();
+        match self
+            .api::<ReplicaSet>(namespace)
+            .patch(name, &PatchParams::default(), &Patch::Strategic(patch))
+            .await
+        {
+            Ok(_) => Ok(true),
+            Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// For the Recreate strategy: pods of former templates that have not ended yet.
+    fn pods_exist_outside_new_set(
+        &self,
+        deployment: &Deployment,
+        sets: &[Arc<ReplicaSet>],
+        namespace: &str,
+    ) -> bool {
+        let old: Vec<&str> = sets
+            .iter()
+            .filter(|set| !template::same(deployment, set))
+            .filter_map(|set| set.metadata.uid.as_deref())
+            .collect();
+        self.pods.list_in(namespace).iter().any(|pod| {
+            !matches!(meta::phase(pod), "Succeeded" | "Failed")
+                && meta::controller_of(&pod.metadata)
+                    .is_some_and(|owner| old.contains(&owner.uid.as_str()))
+        })
+    }
+
+    fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.config.client.clone(), namespace)
+    }
+}
+
+fn new_set(deployment: &Deployment, replicas: i32, revision: i64) -> ReplicaSet {
+    let spec = deployment.spec.clone().unwrap_or_default();
+    let hash = template::hash(deployment);
+    let mut pod_template = spec.template;
+    let template_meta = pod_template.metadata.get_or_insert_default();
+    let labels = template_meta.labels.get_or_insert_default();
+    labels.insert(HASH_LABEL.to_string(), hash.clone());
+    let labels = labels.clone();
+    let mut selector = spec.selector;
+    selector
+        .match_labels
+        .get_or_insert_default()
+        .insert(HASH_LABEL.to_string(), hash.clone());
+    let mut annotations: BTreeMap<String, String> = deployment
+        .metadata
+        .annotations
+        .clone()
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|(name, _)| {
+            name != "kubectl.kubernetes.io/last-applied-configuration"
+                && !name.starts_with("deployment.kubernetes.io/")
+        })
+        .collect();
+    annotations.extend(size_annotations(deployment));
+    annotations.insert(REVISION.to_string(), revision.to_string());
+    ReplicaSet {
+        metadata: ObjectMeta {
+            name: Some(format!(
+                "{}-{hash}",
+                deployment.metadata.name.as_deref().unwrap_or_default()
+            )),
+            namespace: deployment.metadata.namespace.clone(),
+            labels: Some(labels),
+            annotations: Some(annotations),
+            owner_references: Some(vec![meta::owner_reference(deployment)]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(ReplicaSetSpec {
+            min_ready_seconds: spec.min_ready_seconds,
+            replicas: Some(replicas),
+            selector,
+            template: Some(pod_template),
+        }),
+        status: None,
+    }
+}
+
+fn size_annotations(deployment: &Deployment) -> BTreeMap<String, String> {
+    let limits = rolling::Limits::of(deployment);
+    [
+        (DESIRED.to_string(), limits.wanted.to_string()),
+        (MAXIMUM.to_string(), limits.maximum().to_string()),
+    ]
+    .into()
+}
+
+/// The Recreate strategy waits for old pods to end, so their end must wake their Deployment.
+fn deployment_of_ended_pod(sets: &Informer<ReplicaSet>, pod: &Pod) -> Vec<ObjectKey> {
+    let ending = pod.metadata.deletion_timestamp.is_some()
+        || matches!(meta::phase(pod), "Succeeded" | "Failed");
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    meta::controller_of(&pod.metadata)
+        .filter(|owner| ending && owner.kind == "ReplicaSet")
+        .and_then(|owner| sets.get(&namespace, &owner.name))
+        .and_then(|set| Some(meta::controller_of(&set.metadata)?.name.clone()))
+        .map(|name| ObjectKey::new(namespace, name))
+        .into_iter()
+        .collect()
+}

@@ -1,0 +1,451 @@
+//! What to do next with a Deployment's ReplicaSets. Pure.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+
+use super::rolling::Limits;
+use super::{REVISION, template};
+
+/// What the controller sees.
+pub struct Observed<'a> {
+    pub deployment: &'a Deployment,
+    /// The sets this Deployment controls.
+    pub sets: &'a [Arc<ReplicaSet>],
+    /// Pods of former templates that have not ended.
+    pub old_pods_exist: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Make the set of the current template.
+    Create {
+        replicas: i32,
+        revision: i64,
+    },
+    Scale {
+        set: String,
+        from: i32,
+        to: i32,
+    },
+    /// A former template is the current one again: it gets the newest revision.
+    SetRevision {
+        set: String,
+        revision: i64,
+    },
+    RecordRevision {
+        revision: i64,
+    },
+    /// Remove a set beyond the history limit.
+    Forget {
+        set: String,
+    },
+}
+
+impl<'a> Observed<'a> {
+    /// The set of the current template; of several, the oldest.
+    pub fn new_set(&self) -> Option<&'a Arc<ReplicaSet>> {
+        self.sets
+            .iter()
+            .filter(|set| template::same(self.deployment, set))
+            .min_by_key(|set| age_key(set))
+    }
+
+    /// All others, the oldest first.
+    pub fn old_sets(&self) -> Vec<&'a Arc<ReplicaSet>> {
+        let new = self.new_set().map(|set| &set.metadata.uid);
+        let mut old: Vec<&Arc<ReplicaSet>> = self
+            .sets
+            .iter()
+            .filter(|set| Some(&set.metadata.uid) != new)
+            .collect();
+        old.sort_by_key(|set| age_key(set));
+        old
+    }
+}
+
+pub fn plan(observed: &Observed<'_>) -> Vec<Action> {
+    let deployment = observed.deployment;
+    let spec = deployment.spec.clone().unwrap_or_default();
+    let limits = Limits::of(deployment);
+    let old = observed.old_sets();
+    let newest_revision = old.iter().map(|set| revision(set)).max().unwrap_or(0) + 1;
+    let recreate = spec
+        .strategy
+        .as_ref()
+        .is_some_and(|strategy| strategy.type_.as_deref() == Some("Recreate"));
+
+    if spec.paused == Some(true) {
+        return scale_without_rollout(observed, &limits);
+    }
+    let Some(new) = observed.new_set() else {
+        if recreate && (observed.old_pods_exist || sum(&old) > 0) {
+            return scale_all_to_zero(&old);
+        }
+        let replicas = if recreate {
+            limits.wanted
+        } else {
+            room_for_new(&limits, sum(&old), 0)
+        };
+        return vec![Action::Create {
+            replicas,
+            revision: newest_revision,
+        }];
+    };
+
+    let mut actions = Vec::new();
+    let current = revision(new).max(newest_revision);
+    if revision(new) < newest_revision {
+        actions.push(Action::SetRevision {
+            set: name(new),
+            revision: newest_revision,
+        });
+    }
+    let recorded = deployment
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(REVISION));
+    if recorded != Some(&current.to_string()) {
+        actions.push(Action::RecordRevision { revision: current });
+    }
+    let scaling = if recreate {
+        if sum(&old) > 0 {
+            scale_all_to_zero(&old)
+        } else if observed.old_pods_exist {
+            Vec::new()
+        } else {
+            scale(new, limits.wanted)
+        }
+    } else {
+        roll(&limits, new, &old)
+    };
+    let settled = scaling.is_empty() && sum(&old) == 0;
+    actions.extend(scaling);
+    if settled {
+        actions.extend(forget_surplus(
+            &old,
+            spec.revision_history_limit.unwrap_or(10),
+        ));
+    }
+    actions
+}
+
+/// One step of a rolling update: first the new set grows into the room there is, then the old ones
+/// shrink as far as availability allows.
+fn roll(limits: &Limits, new: &ReplicaSet, old: &[&Arc<ReplicaSet>]) -> Vec<Action> {
+    let size = replicas(new);
+    if size > limits.wanted {
+        return scale(new, limits.wanted);
+    }
+    let grown = (size + room_for_new(limits, sum(old), size)).min(limits.wanted);
+    if grown > size {
+        return scale(new, grown);
+    }
+    let old_total = sum(old);
+    if old_total == 0 {
+        return Vec::new();
+    }
+    let new_unavailable = size - available(new);
+    let mut removable = size + old_total - limits.minimum_available() - new_unavailable;
+    if removable <= 0 {
+        return Vec::new();
+    }
+    let mut targets: Vec<(&Arc<ReplicaSet>, i32)> =
+        old.iter().map(|set| (*set, replicas(set))).collect();
+    // Pods that are not available serve nobody: they go first.
+    for (set, target) in &mut targets {
+        let unhealthy = (*target - available(set)).clamp(0, removable);
+        *target -= unhealthy;
+        removable -= unhealthy;
+    }
+    let available_total: i32 = available(new) + old.iter().map(|set| available(set)).sum::<i32>();
+    let mut spare = available_total - limits.minimum_available();
+    for (_, target) in &mut targets {
+        let step = (*target).min(spare).max(0);
+        *target -= step;
+        spare -= step;
+    }
+    targets
+        .into_iter()
+        .flat_map(|(set, target)| scale(set, target))
+        .collect()
+}
+
+/// How many pods the new set may have beyond `size` while the old ones hold `old_total`.
+fn room_for_new(limits: &Limits, old_total: i32, size: i32) -> i32 {
+    let room = limits.maximum() - old_total - size;
+    room.clamp(0, (limits.wanted - size).max(0))
+}
+
+/// Paused: the newest set that has pods (or the new one) follows the wanted number.
+fn scale_without_rollout(observed: &Observed<'_>, limits: &Limits) -> Vec<Action> {
+    let active: Vec<&Arc<ReplicaSet>> = observed
+        .sets
+        .iter()
+        .filter(|set| replicas(set) > 0)
+        .collect();
+    let target = match active.as_slice() {
+        [] => observed.new_set(),
+        [only] => Some(*only),
+        // In the middle of a rollout the proportions stay as they are.
+        _ => None,
+    };
+    target
+        .map(|set| scale(set, limits.wanted))
+        .unwrap_or_default()
+}
+
+fn scale_all_to_zero(sets: &[&Arc<ReplicaSet>]) -> Vec<Action> {
+    sets.iter().flat_map(|set| scale(set, 0)).collect()
+}
+
+fn scale(set: &ReplicaSet, to: i32) -> Vec<Action> {
+    let from = replicas(set);
+    if from == to {
+        return Vec::new();
+    }
+    vec![Action::Scale {
+        set: name(set),
+        from,
+        to,
+    }]
+}
+
+/// The oldest sets without pods beyond `limit`.
+fn forget_surplus(old: &[&Arc<ReplicaSet>], limit: i32) -> Vec<Action> {
+    let mut empty: Vec<&&Arc<ReplicaSet>> = old
+        .iter()
+        .filter(|set| {
+            replicas(set) == 0
+                && set
+                    .status
+                    .as_ref()
+                    .is_none_or(|status| status.replicas == 0)
+                && set.metadata.deletion_timestamp.is_none()
+        })
+        .collect();
+    empty.sort_by_key(|set| revision(set));
+    let surplus = empty.len().saturating_sub(limit.max(0) as usize);
+    empty
+        .into_iter()
+        .take(surplus)
+        .map(|set| Action::Forget { set: name(set) })
+        .collect()
+}
+
+pub fn replicas(set: &ReplicaSet) -> i32 {
+    set.spec
+        .as_ref()
+        .and_then(|spec| spec.replicas)
+        .unwrap_or(1)
+}
+
+pub fn available(set: &ReplicaSet) -> i32 {
+    set.status
+        .as_ref()
+        .and_then(|status| status.available_replicas)
+        .unwrap_or(0)
+}
+
+fn sum(sets: &[&Arc<ReplicaSet>]) -> i32 {
+    sets.iter().map(|set| replicas(set)).sum()
+}
+
+fn name(set: &ReplicaSet) -> String {
+    set.metadata.name.clone().unwrap_or_default()
+}
+
+fn revision(set: &ReplicaSet) -> i64 {
+    set.metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(REVISION))
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
+}
+
+fn age_key(set: &ReplicaSet) -> (i64, String) {
+    let created = set.metadata.creation_timestamp.as_ref();
+    (created.map_or(0, |time| time.0.as_second()), name(set))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deployment(replicas: i32, image: &str, strategy: serde_json::Value) -> Deployment {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "web", "annotations": {REVISION: "2"}},
+            "spec": {
+                "replicas": replicas, "selector": {"matchLabels": {"app": "web"}},
+                "strategy": strategy,
+                "template": {
+                    "metadata": {"labels": {"app": "web"}},
+                    "spec": {"containers": [{"name": "c", "image": image}]},
+                },
+            },
+        }))
+        .unwrap()
+    }
+
+    fn set(name: &str, image: &str, size: i32, available: i32, revision: i64) -> Arc<ReplicaSet> {
+        Arc::new(
+            serde_json::from_value(serde_json::json!({
+                "metadata": {"name": name, "uid": name, "annotations": {REVISION: revision.to_string()}},
+                "spec": {
+                    "replicas": size, "selector": {},
+                    "template": {
+                        "metadata": {"labels": {"app": "web", "pod-template-hash": name}},
+                        "spec": {"containers": [{"name": "c", "image": image}]},
+                    },
+                },
+                "status": {"replicas": size, "availableReplicas": available},
+            }))
+            .unwrap(),
+        )
+    }
+
+    fn check(
+        deployment: &Deployment,
+        sets: &[Arc<ReplicaSet>],
+        old_pods: bool,
+        expected: &[Action],
+    ) {
+        let observed = Observed {
+            deployment,
+            sets,
+            old_pods_exist: old_pods,
+        };
+        assert_eq!(plan(&observed), expected);
+    }
+
+    fn scaled(set: &str, from: i32, to: i32) -> Action {
+        Action::Scale {
+            set: set.to_string(),
+            from,
+            to,
+        }
+    }
+
+    #[test]
+    fn a_new_deployment_makes_its_set() {
+        let wanted = deployment(3, "v1", serde_json::json!({}));
+        check(
+            &wanted,
+            &[],
+            false,
+            &[Action::Create {
+                replicas: 3,
+                revision: 1,
+            }],
+        );
+    }
+
+    #[test]
+    fn a_rolling_update_keeps_within_surge_and_availability() {
+        let strategy = serde_json::json!({"type": "RollingUpdate",
+            "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
+        let wanted = deployment(3, "v2", strategy);
+        let old = |size, available| set("old", "v1", size, available, 1);
+        let new = |size, available| set("new", "v2", size, available, 2);
+        check(
+            &wanted,
+            &[old(3, 3)],
+            true,
+            &[Action::Create {
+                replicas: 1,
+                revision: 2,
+            }],
+        );
+        check(&wanted, &[old(3, 3), new(1, 0)], true, &[]);
+        check(
+            &wanted,
+            &[old(3, 3), new(1, 1)],
+            true,
+            &[scaled("old", 3, 2)],
+        );
+        check(
+            &wanted,
+            &[old(2, 2), new(1, 1)],
+            true,
+            &[scaled("new", 1, 2)],
+        );
+        check(&wanted, &[old(0, 0), new(3, 3)], false, &[]);
+        // A broken old pod is replaced at once; it served nobody.
+        check(
+            &wanted,
+            &[old(3, 2), new(1, 1)],
+            true,
+            &[scaled("old", 3, 2)],
+        );
+    }
+
+    #[test]
+    fn recreate_waits_for_the_old_pods() {
+        let wanted = deployment(2, "v2", serde_json::json!({"type": "Recreate"}));
+        let old = |size| set("old", "v1", size, size, 1);
+        check(&wanted, &[old(2)], true, &[scaled("old", 2, 0)]);
+        check(&wanted, &[old(0)], true, &[]);
+        check(
+            &wanted,
+            &[old(0)],
+            false,
+            &[Action::Create {
+                replicas: 2,
+                revision: 2,
+            }],
+        );
+    }
+
+    #[test]
+    fn a_rollback_gives_the_former_set_the_newest_revision() {
+        let wanted = deployment(1, "v1", serde_json::json!({}));
+        let sets = [set("first", "v1", 0, 0, 1), set("second", "v2", 1, 1, 2)];
+        let observed = Observed {
+            deployment: &wanted,
+            sets: &sets,
+            old_pods_exist: true,
+        };
+        let actions = plan(&observed);
+        assert_eq!(
+            actions[0],
+            Action::SetRevision {
+                set: "first".into(),
+                revision: 3
+            }
+        );
+        assert_eq!(actions[1], Action::RecordRevision { revision: 3 });
+        assert_eq!(actions[2], scaled("first", 0, 1));
+    }
+
+    #[test]
+    fn old_sets_beyond_the_history_limit_are_forgotten() {
+        let mut wanted = deployment(1, "v9", serde_json::json!({}));
+        wanted.spec.as_mut().unwrap().revision_history_limit = Some(1);
+        let sets = [
+            set("a", "v1", 0, 0, 1),
+            set("b", "v2", 0, 0, 0),
+            set("new", "v9", 1, 1, 2),
+        ];
+        check(&wanted, &sets, false, &[Action::Forget { set: "b".into() }]);
+    }
+
+    #[test]
+    fn scaling_follows_the_wanted_number() {
+        let wanted = deployment(5, "v1", serde_json::json!({}));
+        check(
+            &wanted,
+            &[set("new", "v1", 2, 2, 2)],
+            false,
+            &[scaled("new", 2, 5)],
+        );
+        let wanted = deployment(1, "v1", serde_json::json!({}));
+        check(
+            &wanted,
+            &[set("new", "v1", 4, 4, 2)],
+            false,
+            &[scaled("new", 4, 1)],
+        );
+    }
+}

@@ -1,0 +1,301 @@
+//! The locked registry of what the clusters of this machine share: address ranges, ports and
+//! sysctls. The first cluster gets upstream's defaults, later ones the next free places.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::layout::{RUN_ROOT, Settings, private_dir};
+
+/// The first of the pod ranges; each further cluster takes the next lower /16.
+const FIRST_POD_NETWORK: u8 = 244;
+/// Service ranges are /12: 10.96, 10.112, … up to 10.224.
+const SERVICE_NETWORKS: std::ops::RangeInclusive<u8> = 6..=14;
+
+#[derive(Default, Serialize, Deserialize)]
+struct Registry {
+    clusters: BTreeMap<String, Claim>,
+    sysctls: BTreeMap<String, SharedSysctl>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Claim {
+    data_dir: PathBuf,
+    pod_range: String,
+    service_range: String,
+    api_port: u16,
+    kubelet_port: u16,
+}
+
+/// A sysctl some cluster needed: what it was before, and who still needs it.
+#[derive(Serialize, Deserialize)]
+struct SharedSysctl {
+    original: String,
+    holders: BTreeSet<String>,
+}
+
+/// What a user asked for; the rest is chosen.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    pub api_port: Option<u16>,
+    pub pod_range: Option<String>,
+    pub service_range: Option<String>,
+}
+
+/// The registry, held under its lock.
+pub struct Claims {
+    file: File,
+    registry: Registry,
+}
+
+impl Claims {
+    /// Opens the machine's registry and waits for its lock.
+    pub fn lock() -> Result<Claims> {
+        Claims::lock_at(Path::new(RUN_ROOT))
+    }
+
+    fn lock_at(root: &Path) -> Result<Claims> {
+        private_dir(root)?;
+        let path = root.join("claims.json");
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .with_context(|| path.display().to_string())?;
+        file.lock()
+            .with_context(|| format!("locking {}", path.display()))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let registry = match text.trim() {
+            "" => Registry::default(),
+            text => serde_json::from_str(text)
+                .with_context(|| format!("{} is damaged", path.display()))?,
+        };
+        Ok(Claims { file, registry })
+    }
+
+    /// Chooses ranges and ports for a new cluster and claims them.
+    pub fn choose(
+        &mut self,
+        cluster_id: &str,
+        node_name: &str,
+        data_dir: &Path,
+        wishes: &Wishes,
+    ) -> Result<Settings> {
+        self.forget_vanished();
+        let others: Vec<&Claim> = self.registry.clusters.values().collect();
+        let pod_range = match &wishes.pod_range {
+            Some(range) => range.clone(),
+            None => (0..=FIRST_POD_NETWORK)
+                .rev()
+                .map(|network| format!("10.{network}.0.0/16"))
+                .take(64)
+                .find(|range| others.iter().all(|claim| claim.pod_range != *range))
+                .context("no free pod range: too many clusters on this machine")?,
+        };
+        let service_range = match &wishes.service_range {
+            Some(range) => range.clone(),
+            None => SERVICE_NETWORKS
+                .map(|network| format!("10.{}.0.0/12", u32::from(network) * 16))
+                .find(|range| {
+                    others.iter().all(|claim| claim.service_range != *range)
+                        && !range_covers(range, &pod_range)
+                })
+                .context("no free service range: too many clusters on this machine")?,
+        };
+        let taken: BTreeSet<u16> = others
+            .iter()
+            .flat_map(|claim| [claim.api_port, claim.kubelet_port])
+            .collect();
+        let settings = Settings {
+            cluster_id: cluster_id.to_string(),
+            node_name: node_name.to_string(),
+            pod_range,
+            service_range,
+            api_port: match wishes.api_port {
+                Some(0) => ephemeral_port()?,
+                Some(port) => port,
+                None => free_port(6443, &taken)?,
+            },
+            kubelet_port: free_port(10250, &taken)?,
+        };
+        self.claim(&settings, data_dir)?;
+        Ok(settings)
+    }
+
+    /// Claims what an existing data directory already uses; refuses what another cluster holds.
+    pub fn claim(&mut self, settings: &Settings, data_dir: &Path) -> Result<()> {
+        self.forget_vanished();
+        for (id, other) in &self.registry.clusters {
+            if *id == settings.cluster_id {
+                continue;
+            }
+            let clash = if other.pod_range == settings.pod_range {
+                format!("pod range {}", settings.pod_range)
+            } else if other.service_range == settings.service_range {
+                format!("service range {}", settings.service_range)
+            } else if other.api_port == settings.api_port {
+                format!("API port {}", settings.api_port)
+            } else {
+                continue;
+            };
+            bail!(
+                "{clash} is in use by the cluster in {}",
+                other.data_dir.display()
+            );
+        }
+        self.registry.clusters.insert(
+            settings.cluster_id.clone(),
+            Claim {
+                data_dir: data_dir.to_path_buf(),
+                pod_range: settings.pod_range.clone(),
+                service_range: settings.service_range.clone(),
+                api_port: settings.api_port,
+                kubelet_port: settings.kubelet_port,
+            },
+        );
+        self.save()
+    }
+
+    /// Sets a shared sysctl, remembering what it was and that `cluster_id` needs it.
+    pub fn hold_sysctl(&mut self, cluster_id: &str, name: &str, value: &str) -> Result<()> {
+        let path = sysctl_path(name);
+        let original = fs::read_to_string(&path)
+            .with_context(|| format!("reading sysctl {name}"))?
+            .trim()
+            .to_string();
+        if original != value {
+            fs::write(&path, value).with_context(|| format!("setting sysctl {name}={value}"))?;
+        }
+        self.registry
+            .sysctls
+            .entry(name.to_string())
+            .or_insert(SharedSysctl {
+                original,
+                holders: BTreeSet::new(),
+            })
+            .holders
+            .insert(cluster_id.to_string());
+        self.save()
+    }
+
+    /// Gives up everything `cluster_id` holds; a sysctl that nobody needs any more is restored.
+    pub fn release(&mut self, cluster_id: &str) -> Result<()> {
+        self.registry.clusters.remove(cluster_id);
+        let mut restore = Vec::new();
+        self.registry.sysctls.retain(|name, sysctl| {
+            if sysctl.holders.remove(cluster_id) && sysctl.holders.is_empty() {
+                restore.push((name.clone(), sysctl.original.clone()));
+                return false;
+            }
+            true
+        });
+        for (name, original) in restore {
+            fs::write(sysctl_path(&name), original)
+                .with_context(|| format!("restoring sysctl {name}"))?;
+        }
+        self.save()
+    }
+
+    /// Drops claims whose data directory was removed by hand. Their sysctls stay held: what else
+    /// such a cluster left behind is unknown.
+    fn forget_vanished(&mut self) {
+        self.registry
+            .clusters
+            .retain(|_, claim| claim.data_dir.exists());
+    }
+
+    fn save(&mut self) -> Result<()> {
+        let bytes = serde_json::to_vec_pretty(&self.registry)?;
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.write_all(&bytes)?;
+        self.file.set_len(bytes.len() as u64)?;
+        Ok(())
+    }
+}
+
+fn sysctl_path(name: &str) -> PathBuf {
+    Path::new("/proc/sys").join(name.replace('.', "/"))
+}
+
+/// The first port from `start` on that no cluster claims and nothing listens on.
+fn free_port(start: u16, taken: &BTreeSet<u16>) -> Result<u16> {
+    (start..start + 200)
+        .filter(|port| !taken.contains(port))
+        .find(|port| TcpListener::bind(("0.0.0.0", *port)).is_ok())
+        .with_context(|| format!("no free port from {start} on"))
+}
+
+fn ephemeral_port() -> Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+/// Whether the /12 `range` contains the /16 `network`, both in 10.0.0.0/8.
+fn range_covers(range: &str, network: &str) -> bool {
+    let second = |text: &str| {
+        text.split('.')
+            .nth(1)
+            .and_then(|part| part.parse::<u8>().ok())
+    };
+    match (second(range), second(network)) {
+        (Some(range), Some(network)) => range / 16 == network / 16,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_cluster_gets_the_defaults_and_the_next_one_others() {
+        let root = std::env::temp_dir().join(format!("coracle-claims-{}", std::process::id()));
+        fs::create_dir_all(root.join("a")).unwrap();
+        fs::create_dir_all(root.join("b")).unwrap();
+        let mut claims = Claims::lock_at(&root).unwrap();
+        let wishes = Wishes::default();
+        let first = claims
+            .choose("aaaaaa", "n", &root.join("a"), &wishes)
+            .unwrap();
+        assert_eq!(first.pod_range, "10.244.0.0/16");
+        assert_eq!(first.service_range, "10.96.0.0/12");
+        let second = claims
+            .choose("bbbbbb", "n", &root.join("b"), &wishes)
+            .unwrap();
+        assert_eq!(second.pod_range, "10.243.0.0/16");
+        assert_eq!(second.service_range, "10.112.0.0/12");
+        assert_ne!(first.api_port, second.api_port);
+        let clash = claims
+            .claim(
+                &Settings {
+                    cluster_id: "cccccc".into(),
+                    ..first.clone()
+                },
+                &root,
+            )
+            .unwrap_err();
+        assert!(
+            clash
+                .to_string()
+                .contains("pod range 10.244.0.0/16 is in use")
+        );
+        claims.release("aaaaaa").unwrap();
+        drop(claims);
+        let mut claims = Claims::lock_at(&root).unwrap();
+        let third = claims
+            .choose("dddddd", "n", &root.join("a"), &wishes)
+            .unwrap();
+        assert_eq!(third.pod_range, "10.244.0.0/16");
+        drop(claims);
+        fs::remove_dir_all(root).unwrap();
+    }
+}

@@ -1,0 +1,159 @@
+//! `coracle down`: stop the server; with `--delete`, remove everything that carries the cluster's
+//! id from the machine: processes, mounts, namespaces, links, rules, cgroups, files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::claims::Claims;
+use crate::cli::DEFAULT_DATA_DIR;
+use crate::keeper;
+use crate::layout::Layout;
+
+#[derive(Args)]
+pub struct DownArguments {
+    /// Data directory of the cluster
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
+    data_dir: PathBuf,
+    /// End its pods too and remove every trace of the cluster from this machine
+    #[arg(long)]
+    delete: bool,
+}
+
+pub fn run(arguments: DownArguments) -> Result<ExitCode> {
+    if !arguments.data_dir.exists() {
+        println!("No cluster in {}.", arguments.data_dir.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let layout = Layout::existing(&arguments.data_dir)?;
+    if let Some(keeper) = keeper::running(&layout)? {
+        kill(Pid::from_raw(keeper), Signal::SIGTERM).context("stopping the keeper")?;
+        keeper::wait_until_stopped(&layout)?;
+        println!("Stopped.");
+    } else {
+        println!("No server runs in {}.", layout.data_dir.display());
+    }
+    if arguments.delete {
+        delete(&layout)?;
+        println!("Removed everything of {}.", layout.data_dir.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// In the order in which things hold on to each other:
+/// 1. containers and shims, which hold mounts, namespaces and cgroups;
+/// 2. links, routes and rules;
+/// 3. mounts below our directories;
+/// 4. cgroups, empty by now;
+/// 5. the run directory, the claims (which restores sysctls), and last the data directory, so
+///    that an interrupted delete can be asked again.
+fn delete(layout: &Layout) -> Result<()> {
+    let Some(settings) = layout.settings()? else {
+        // Images may have been imported before the first start.
+        return remove_data(layout);
+    };
+    let id = &settings.cluster_id;
+    runtime::remove_all(&layout.runtime(), &settings.run_dir().join("runtime"), id)
+        .context("removing containers")?;
+    network::node::remove_all(id).context("removing network parts")?;
+    unmount_below(&layout.data_dir)?;
+    unmount_below(&settings.run_dir())?;
+    remove_cgroups(&settings.cgroup_root())?;
+    remove_dir(&settings.run_dir())?;
+    Claims::lock()?.release(id)?;
+    remove_data(layout)
+}
+
+/// Unmounts everything below `dir`, the newest mount first.
+fn unmount_below(dir: &Path) -> Result<()> {
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    let mut points: Vec<PathBuf> = table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(|point| PathBuf::from(point.replace("\\040", " ")))
+        .filter(|point| point.starts_with(dir) && point != dir)
+        .collect();
+    points.reverse();
+    for point in points {
+        umount2(&point, MntFlags::MNT_DETACH)
+            .with_context(|| format!("unmounting {}", point.display()))?;
+    }
+    Ok(())
+}
+
+/// Removes our cgroups in every hierarchy (v1 has one per controller, v2 a single one).
+fn remove_cgroups(cgroup: &str) -> Result<()> {
+    let root = Path::new("/sys/fs/cgroup");
+    let name = cgroup.trim_start_matches('/');
+    let mut hierarchies = vec![root.to_path_buf()];
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            hierarchies.push(entry.path());
+        }
+    }
+    for hierarchy in hierarchies {
+        let path = hierarchy.join(name);
+        if path.is_dir() {
+            remove_cgroup(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Depth first: a cgroup can be removed when it has no children and no processes.
+fn remove_cgroup(path: &Path) -> Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_cgroup(&entry.path())?;
+        }
+    }
+    fs::remove_dir(path).with_context(|| format!("removing cgroup {}", path.display()))
+}
+
+/// Removes what a cluster keeps, by name, so that a wrongly chosen directory loses nothing else.
+fn remove_data(layout: &Layout) -> Result<()> {
+    for name in [
+        "store",
+        "timelines",
+        "pki",
+        "kubelet",
+        "logs",
+        "runtime",
+        "cni",
+    ] {
+        remove_dir(&layout.data_dir.join(name))?;
+    }
+    for file in [
+        layout.server_log(),
+        layout.keeper_file(),
+        layout.kubeconfig(),
+        layout.data_dir.join("cluster.json"),
+    ] {
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                bail!("removing {}: {error}", file.display());
+            }
+            _ => {}
+        }
+    }
+    // Fails when something that is not ours lies there; then it stays.
+    let _ = fs::remove_dir(&layout.data_dir);
+    Ok(())
+}
+
+fn remove_dir(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}

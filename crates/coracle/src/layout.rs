@@ -1,0 +1,236 @@
+//! Where a cluster keeps its things: the data directory, the run directory and the cluster id.
+//!
+//! Nothing here talks to a server; it is paths, and the settings that must stay the same for the
+//! life of a data directory.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use environment::Environment;
+use serde::{Deserialize, Serialize};
+
+/// Run directory of all clusters of this machine; forgotten at reboot.
+pub const RUN_ROOT: &str = "/run/coracle";
+
+/// What was decided when the data directory was made and cannot change afterwards, because
+/// certificates, stored Services and running pods depend on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Six hexadecimal characters; part of every kernel-visible name.
+    pub cluster_id: String,
+    pub node_name: String,
+    pub pod_range: String,
+    pub service_range: String,
+    pub api_port: u16,
+    pub kubelet_port: u16,
+}
+
+/// The paths of one data directory.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    pub data_dir: PathBuf,
+}
+
+impl Layout {
+    /// Makes the directory absolute and creates it, readable by its owner only.
+    pub fn create(data_dir: &Path) -> Result<Layout> {
+        private_dir(data_dir)?;
+        Layout::existing(data_dir)
+    }
+
+    /// For commands that must not create anything.
+    pub fn existing(data_dir: &Path) -> Result<Layout> {
+        let data_dir = fs::canonicalize(data_dir)
+            .with_context(|| format!("data directory {}", data_dir.display()))?;
+        Ok(Layout { data_dir })
+    }
+
+    /// The stored settings, or `None` in a fresh directory.
+    pub fn settings(&self) -> Result<Option<Settings>> {
+        let path = self.settings_file();
+        match fs::read(&path) {
+            Ok(bytes) => {
+                Ok(Some(serde_json::from_slice(&bytes).with_context(|| {
+                    format!("{} is not readable", path.display())
+                })?))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| path.display().to_string()),
+        }
+    }
+
+    pub fn save_settings(&self, settings: &Settings) -> Result<()> {
+        write_private(&self.settings_file(), &serde_json::to_vec_pretty(settings)?)
+    }
+
+    fn settings_file(&self) -> PathBuf {
+        self.data_dir.join("cluster.json")
+    }
+
+    pub fn store(&self) -> PathBuf {
+        self.data_dir.join("store")
+    }
+
+    pub fn timelines(&self) -> PathBuf {
+        self.data_dir.join("timelines")
+    }
+
+    pub fn pki(&self) -> PathBuf {
+        self.data_dir.join("pki")
+    }
+
+    pub fn kubelet(&self) -> PathBuf {
+        self.data_dir.join("kubelet")
+    }
+
+    pub fn pod_logs(&self) -> PathBuf {
+        self.data_dir.join("logs/pods")
+    }
+
+    pub fn runtime(&self) -> PathBuf {
+        self.data_dir.join("runtime")
+    }
+
+    pub fn cni_conf(&self) -> PathBuf {
+        self.data_dir.join("cni/net.d")
+    }
+
+    pub fn cni_bin(&self) -> PathBuf {
+        self.data_dir.join("cni/bin")
+    }
+
+    pub fn cni_state(&self) -> PathBuf {
+        self.data_dir.join("cni/state")
+    }
+
+    pub fn server_log(&self) -> PathBuf {
+        self.data_dir.join("server.log")
+    }
+
+    /// Holds the keeper's process id while it runs, and is locked by it.
+    pub fn keeper_file(&self) -> PathBuf {
+        self.data_dir.join("keeper.pid")
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.data_dir.join("kubeconfig")
+    }
+
+    /// The kubelet's kubeconfig.
+    pub fn node_kubeconfig(&self) -> PathBuf {
+        self.pki().join("node.kubeconfig")
+    }
+
+    /// The kubeconfig of the node's service proxy and resolver.
+    pub fn proxy_kubeconfig(&self) -> PathBuf {
+        self.pki().join("proxy.kubeconfig")
+    }
+}
+
+impl Settings {
+    /// Sockets, namespaces and bundles of this cluster, gone after a reboot.
+    pub fn run_dir(&self) -> PathBuf {
+        Path::new(RUN_ROOT).join(&self.cluster_id)
+    }
+
+    pub fn cri_socket(&self) -> PathBuf {
+        self.run_dir().join("cri.sock")
+    }
+
+    /// Exists while the server is ready; its keeper tells a first failure from a crash by it.
+    pub fn ready_file(&self) -> PathBuf {
+        self.run_dir().join("ready")
+    }
+
+    pub fn cgroup_root(&self) -> String {
+        format!("/coracle-{}", self.cluster_id)
+    }
+
+    /// The address `offset` places into the service range: 1 is the API, 10 is DNS.
+    pub fn service_address(&self, offset: u32) -> Result<std::net::Ipv4Addr> {
+        address_in(&self.service_range, offset)
+    }
+
+    /// The first /24 of the pod range, this node's share of it.
+    pub fn node_pod_range(&self) -> Result<String> {
+        Ok(format!("{}/24", address_in(&self.pod_range, 0)?))
+    }
+
+    pub fn gateway(&self) -> Result<std::net::Ipv4Addr> {
+        address_in(&self.pod_range, 1)
+    }
+}
+
+/// The address `offset` places after the start of an IPv4 range.
+fn address_in(range: &str, offset: u32) -> Result<std::net::Ipv4Addr> {
+    let (address, prefix) = range
+        .split_once('/')
+        .with_context(|| format!("{range} is not a range such as 10.96.0.0/12"))?;
+    let address: std::net::Ipv4Addr = address
+        .parse()
+        .with_context(|| format!("{range} is not an IPv4 range"))?;
+    let prefix: u32 = prefix.parse().with_context(|| format!("{range}: prefix"))?;
+    if !(8..=24).contains(&prefix) {
+        bail!("{range}: the prefix length must be between 8 and 24");
+    }
+    Ok(std::net::Ipv4Addr::from(u32::from(address) + offset))
+}
+
+/// A fresh cluster id.
+pub fn new_cluster_id(environment: &Environment) -> String {
+    format!("{:06x}", environment.random_u64() & 0xff_ffff)
+}
+
+/// Creates a directory and its parents with mode 0700.
+pub fn private_dir(path: &Path) -> Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .with_context(|| format!("creating {}", path.display()))
+}
+
+/// Replaces a file by one of mode 0600; readers see the old or the new, never half of it.
+pub fn write_private(path: &Path, content: &[u8]) -> Result<()> {
+    use std::io::Write;
+    let temporary = path.with_extension(format!("new-{}", std::process::id()));
+    let write = || -> std::io::Result<()> {
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().with_context(|| format!("writing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_lie_in_their_range() {
+        let settings = Settings {
+            cluster_id: "00c0de".into(),
+            node_name: "n".into(),
+            pod_range: "10.244.0.0/16".into(),
+            service_range: "10.96.0.0/12".into(),
+            api_port: 6443,
+            kubelet_port: 10250,
+        };
+        assert_eq!(
+            settings.service_address(10).unwrap().to_string(),
+            "10.96.0.10"
+        );
+        assert_eq!(settings.node_pod_range().unwrap(), "10.244.0.0/24");
+        assert_eq!(settings.gateway().unwrap().to_string(), "10.244.0.1");
+    }
+}

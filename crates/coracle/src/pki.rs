@@ -1,0 +1,277 @@
+//! The cluster's certificates and keys: one authority, ECDSA throughout, files of mode 0600.
+//!
+//! Leaf certificates are made anew at start when they are missing, near their end or name other
+//! addresses; the authority and the ServiceAccount key stay.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use base64::Engine;
+use environment::Environment;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+
+use crate::layout::{private_dir, write_private};
+
+const AUTHORITY_DAYS: i64 = 3650;
+const LEAF_DAYS: i64 = 365;
+/// A leaf is renewed at start when it has fewer days than this left.
+const RENEW_DAYS: i64 = 60;
+
+/// A certificate with its key, both PEM.
+#[derive(Clone)]
+pub struct Identity {
+    pub certificate: String,
+    pub key: String,
+}
+
+/// Everything the server needs to prove who it and its components are.
+pub struct Pki {
+    pub authority: String,
+    pub service_account_key: String,
+    pub server: Identity,
+    pub kubelet_server: Identity,
+    pub kubelet_client: Identity,
+    pub admin: Identity,
+    pub node: Identity,
+    /// For the service proxy and the resolver of a node.
+    pub proxy: Identity,
+}
+
+/// The names and addresses certificates are made for.
+pub struct Names<'a> {
+    pub node_name: &'a str,
+    pub addresses: &'a [IpAddr],
+    pub cluster_domain: &'a str,
+}
+
+impl Pki {
+    /// Reads the files in `dir` and makes those that are missing or stale.
+    pub fn load_or_create(dir: &Path, names: &Names<'_>, environment: &Environment) -> Result<Pki> {
+        private_dir(dir)?;
+        let workshop = Workshop {
+            dir,
+            today: environment.now(),
+        };
+        let authority = workshop.authority()?;
+        let authority_pem = authority.certificate.clone();
+        let issuer = Issuer::from_ca_cert_pem(
+            &authority.certificate,
+            KeyPair::from_pem(&authority.key).context("the authority's key")?,
+        )
+        .context("the authority's certificate")?;
+
+        let mut server_names: Vec<SanType> = Vec::new();
+        for name in [
+            "localhost".to_string(),
+            names.node_name.to_string(),
+            "kubernetes".to_string(),
+            "kubernetes.default".to_string(),
+            "kubernetes.default.svc".to_string(),
+            format!("kubernetes.default.svc.{}", names.cluster_domain),
+        ] {
+            server_names.push(SanType::DnsName(name.try_into()?));
+        }
+        server_names.extend(
+            names
+                .addresses
+                .iter()
+                .map(|address| SanType::IpAddress(*address)),
+        );
+        let kubelet_names = server_names.clone();
+
+        Ok(Pki {
+            service_account_key: workshop.key("service-account")?,
+            server: workshop.leaf(&issuer, "server", "kube-apiserver", &[], server_names)?,
+            kubelet_server: workshop.leaf(
+                &issuer,
+                "kubelet-server",
+                &format!("system:node:{}", names.node_name),
+                &["system:nodes"],
+                kubelet_names,
+            )?,
+            kubelet_client: workshop.leaf(
+                &issuer,
+                "kubelet-client",
+                "kube-apiserver-kubelet-client",
+                &["system:masters"],
+                Vec::new(),
+            )?,
+            admin: workshop.leaf(
+                &issuer,
+                "admin",
+                "kubernetes-admin",
+                &["system:masters"],
+                Vec::new(),
+            )?,
+            node: workshop.leaf(
+                &issuer,
+                "node",
+                &format!("system:node:{}", names.node_name),
+                &["system:nodes"],
+                Vec::new(),
+            )?,
+            proxy: workshop.leaf(&issuer, "proxy", "system:kube-proxy", &[], Vec::new())?,
+            authority: authority_pem,
+        })
+    }
+
+    /// TLS for a server that also accepts certificates of this authority from its clients.
+    pub fn server_tls(&self, identity: &Identity) -> Result<Arc<rustls::ServerConfig>> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.authority.as_bytes())?)?;
+        let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
+            .allow_unauthenticated()
+            .build()?;
+        let mut config = rustls::ServerConfig::builder()
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(
+                vec![CertificateDer::from_pem_slice(
+                    identity.certificate.as_bytes(),
+                )?],
+                PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?,
+            )?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    /// A kubeconfig for `identity` that talks to `server` (`https://host:port`).
+    pub fn kubeconfig(&self, server: &str, user: &str, identity: &Identity) -> String {
+        let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+        format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: coracle\n  cluster:\n    server: {server}\n    certificate-authority-data: {}\nusers:\n- name: {user}\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\ncontexts:\n- name: coracle\n  context:\n    cluster: coracle\n    user: {user}\ncurrent-context: coracle\n",
+            encode(&self.authority),
+            encode(&identity.certificate),
+            encode(&identity.key),
+        )
+    }
+}
+
+/// Makes keys and certificates in one directory at one moment.
+struct Workshop<'a> {
+    dir: &'a Path,
+    today: jiff::Timestamp,
+}
+
+impl Workshop<'_> {
+    fn authority(&self) -> Result<Identity> {
+        let (certificate_file, key_file) = self.files("ca");
+        if let (Ok(certificate), Ok(key)) = (
+            fs::read_to_string(&certificate_file),
+            fs::read_to_string(&key_file),
+        ) {
+            return Ok(Identity { certificate, key });
+        }
+        let key = KeyPair::generate()?;
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name = subject("coracle-ca", &[]);
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
+        self.set_validity(&mut parameters, AUTHORITY_DAYS);
+        let identity = Identity {
+            certificate: parameters.self_signed(&key)?.pem(),
+            key: key.serialize_pem(),
+        };
+        write_private(&key_file, identity.key.as_bytes())?;
+        write_private(&certificate_file, identity.certificate.as_bytes())?;
+        Ok(identity)
+    }
+
+    /// A bare key pair, PKCS#8.
+    fn key(&self, name: &str) -> Result<String> {
+        let path = self.dir.join(format!("{name}.key"));
+        if let Ok(key) = fs::read_to_string(&path) {
+            return Ok(key);
+        }
+        let key = KeyPair::generate()?.serialize_pem();
+        write_private(&path, key.as_bytes())?;
+        Ok(key)
+    }
+
+    /// A certificate for clients and, when it names something, servers. `<name>.for` remembers
+    /// what the file on disk was made for and until when it is good.
+    fn leaf(
+        &self,
+        issuer: &Issuer<'_, KeyPair>,
+        name: &str,
+        user: &str,
+        groups: &[&str],
+        names: Vec<SanType>,
+    ) -> Result<Identity> {
+        let (certificate_file, key_file) = self.files(name);
+        let purpose_file = self.dir.join(format!("{name}.for"));
+        let purpose = format!("{user} {groups:?} {names:?}");
+        if let (Ok(certificate), Ok(key), Ok(made_for)) = (
+            fs::read_to_string(&certificate_file),
+            fs::read_to_string(&key_file),
+            fs::read_to_string(&purpose_file),
+        ) && let Some((until, made_for)) = made_for.split_once(' ')
+            && made_for == purpose
+            && until.parse::<i64>().unwrap_or(0) > self.today.as_second() + RENEW_DAYS * 86_400
+        {
+            return Ok(Identity { certificate, key });
+        }
+        let key = KeyPair::generate()?;
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name = subject(user, groups);
+        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        if !names.is_empty() {
+            parameters
+                .extended_key_usages
+                .push(ExtendedKeyUsagePurpose::ServerAuth);
+        }
+        parameters.subject_alt_names = names;
+        self.set_validity(&mut parameters, LEAF_DAYS);
+        let identity = Identity {
+            certificate: parameters.signed_by(&key, issuer)?.pem(),
+            key: key.serialize_pem(),
+        };
+        write_private(&key_file, identity.key.as_bytes())?;
+        write_private(&certificate_file, identity.certificate.as_bytes())?;
+        let until = self.today.as_second() + LEAF_DAYS * 86_400;
+        write_private(&purpose_file, format!("{until} {purpose}").as_bytes())?;
+        Ok(identity)
+    }
+
+    fn files(&self, name: &str) -> (PathBuf, PathBuf) {
+        (
+            self.dir.join(format!("{name}.crt")),
+            self.dir.join(format!("{name}.key")),
+        )
+    }
+
+    /// From yesterday, so that a clock a little behind accepts it too.
+    fn set_validity(&self, parameters: &mut CertificateParams, days: i64) {
+        let date = |offset: i64| {
+            let day = jiff::Timestamp::from_second(self.today.as_second() + offset * 86_400)
+                .unwrap_or(self.today)
+                .to_zoned(jiff::tz::TimeZone::UTC)
+                .date();
+            rcgen::date_time_ymd(day.year().into(), day.month() as u8, day.day() as u8)
+        };
+        parameters.not_before = date(-1);
+        parameters.not_after = date(days);
+    }
+}
+
+fn subject(common_name: &str, organizations: &[&str]) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    for organization in organizations {
+        name.push(DnType::OrganizationName, *organization);
+    }
+    name.push(DnType::CommonName, common_name);
+    name
+}

@@ -1,0 +1,441 @@
+//! `coracle server`: the control plane and a node in the foreground.
+//!
+//! Start order: store, API server, listener; then, side by side, scheduler, controllers and the
+//! node. Shutdown runs the other way round and leaves the pods alone.
+
+use std::io::IsTerminal;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use apiserver::{ApiServer, Identity, KubeletClient};
+use clap::Args;
+use environment::Environment;
+use store::disk::RealDisk;
+use store::embedded::{Embedded, Options};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use trace::{Recorder, Timelines};
+use tracing::{error, info};
+
+use crate::agent::{self, NodeConfig};
+use crate::claims::{Claims, Wishes};
+use crate::cli::DEFAULT_DATA_DIR;
+use crate::layout::{Layout, Settings, new_cluster_id, private_dir, write_private};
+use crate::pki::{Names, Pki};
+
+pub const CLUSTER_DOMAIN: &str = "cluster.local";
+
+#[derive(Args)]
+pub struct ServerArguments {
+    /// Where the cluster keeps its data
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
+    data_dir: PathBuf,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    /// Standard input is the API's listening socket (set by the keeper)
+    #[arg(long, hide = true)]
+    inherit_socket: bool,
+}
+
+/// What can be chosen about a cluster; shared by `up` and `server`.
+#[derive(Args, Clone)]
+pub struct ClusterArguments {
+    /// API port [default: 6443 or the next free one; 0: any free port]
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Name of this machine's node [default: the host name]
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// Pod address range [default: 10.244.0.0/16 or the next free one]
+    #[arg(long, value_name = "CIDR")]
+    pub pod_range: Option<String>,
+    /// Service address range [default: 10.96.0.0/12 or the next free one]
+    #[arg(long, value_name = "CIDR")]
+    pub service_range: Option<String>,
+    /// Parts to leave out: scheduler, controllers, node, proxy, dns
+    #[arg(long, value_name = "PART,...", value_delimiter = ',', value_parser = ["scheduler", "controllers", "node", "proxy", "dns"])]
+    pub disable: Vec<String>,
+    /// Log filter, e.g. info or debug
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    pub log: String,
+    /// Write logs as JSON lines
+    #[arg(long)]
+    pub log_json: bool,
+}
+
+impl ClusterArguments {
+    /// The flags a keeper passes on to its server; what lies in the settings is not repeated.
+    pub fn forwarded(&self) -> Vec<String> {
+        let mut arguments = vec![format!("--log={}", self.log)];
+        if !self.disable.is_empty() {
+            arguments.push(format!("--disable={}", self.disable.join(",")));
+        }
+        if self.log_json {
+            arguments.push("--log-json".to_string());
+        }
+        arguments
+    }
+
+    pub fn enabled(&self, part: &str) -> bool {
+        !self.disable.iter().any(|disabled| disabled == part)
+    }
+}
+
+/// A data directory that is ready to be served.
+pub struct Prepared {
+    pub settings: Settings,
+    pub pki: Pki,
+    pub node_address: IpAddr,
+}
+
+/// Chooses (once) and claims (each time) ranges and ports, makes certificates and kubeconfigs.
+pub fn prepare(
+    layout: &Layout,
+    cluster: &ClusterArguments,
+    environment: &Environment,
+) -> Result<Prepared> {
+    let mut claims = Claims::lock()?;
+    let settings = match layout.settings()? {
+        Some(settings) => {
+            check_unchanged(&settings, cluster)?;
+            claims.claim(&settings, &layout.data_dir)?;
+            settings
+        }
+        None => {
+            let node_name = match &cluster.node_name {
+                Some(name) => name.clone(),
+                None => host_name()?,
+            };
+            let wishes = Wishes {
+                api_port: cluster.port,
+                pod_range: cluster.pod_range.clone(),
+                service_range: cluster.service_range.clone(),
+            };
+            let id = new_cluster_id(environment);
+            let settings = claims.choose(&id, &node_name, &layout.data_dir, &wishes)?;
+            layout.save_settings(&settings)?;
+            settings
+        }
+    };
+    drop(claims);
+    private_dir(&settings.run_dir())?;
+    let gateway = IpAddr::V4(settings.gateway()?);
+    let node_address = machine_address().unwrap_or(gateway);
+    let addresses = [
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        gateway,
+        IpAddr::V4(settings.service_address(1)?),
+        node_address,
+    ];
+    let names = Names {
+        node_name: &settings.node_name,
+        addresses: &addresses,
+        cluster_domain: CLUSTER_DOMAIN,
+    };
+    let pki = Pki::load_or_create(&layout.pki(), &names, environment)?;
+    let url = format!("https://127.0.0.1:{}", settings.api_port);
+    for (file, user, identity) in [
+        (layout.kubeconfig(), "admin", &pki.admin),
+        (layout.node_kubeconfig(), "node", &pki.node),
+        (layout.proxy_kubeconfig(), "proxy", &pki.proxy),
+    ] {
+        write_private(&file, pki.kubeconfig(&url, user, identity).as_bytes())?;
+    }
+    Ok(Prepared {
+        settings,
+        pki,
+        node_address,
+    })
+}
+
+pub fn run(arguments: ServerArguments) -> Result<ExitCode> {
+    start_logging(&arguments.cluster)?;
+    let environment = Environment::system();
+    let layout = Layout::create(&arguments.data_dir)?;
+    let prepared = prepare(&layout, &arguments.cluster, &environment)?;
+    let listener = match arguments.inherit_socket {
+        true => std::net::TcpListener::from(std::io::stdin().as_fd().try_clone_to_owned()?),
+        false => {
+            let port = prepared.settings.api_port;
+            std::net::TcpListener::bind(("0.0.0.0", port))
+                .with_context(|| format!("cannot listen on port {port}"))?
+        }
+    };
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let result = runtime.block_on(serve(
+        &layout,
+        prepared,
+        listener,
+        &arguments.cluster,
+        environment,
+    ));
+    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    result.map(|()| ExitCode::SUCCESS)
+}
+
+async fn serve(
+    layout: &Layout,
+    prepared: Prepared,
+    listener: std::net::TcpListener,
+    cluster: &ClusterArguments,
+    environment: Environment,
+) -> Result<()> {
+    let Prepared {
+        settings,
+        pki,
+        node_address,
+    } = prepared;
+    let started = environment.now_micros();
+    let shutdown = CancellationToken::new();
+    let tasks = Tasks::new(shutdown.clone());
+
+    private_dir(&layout.store())?;
+    let disk = RealDisk::new(layout.store()).context("opening the store")?;
+    let store = Embedded::open(Arc::new(disk), environment.clone(), Options::default())
+        .await
+        .context("opening the store")?;
+    private_dir(&layout.timelines())?;
+    let timelines = Timelines::open(Some(layout.timelines()), environment.clone())?;
+    let recorder = Recorder::new(Arc::new(timelines.clone()));
+
+    let advertise = SocketAddr::new(settings.gateway()?.into(), settings.api_port);
+    let api = ApiServer::start(apiserver::Config {
+        store,
+        environment: environment.clone(),
+        timelines,
+        client_ca_pem: pki.authority.clone(),
+        service_account_key_pem: pki.service_account_key.clone(),
+        issuer: format!("https://kubernetes.default.svc.{CLUSTER_DOMAIN}"),
+        service_range: settings.service_range.clone(),
+        dns_service_ip: settings.service_address(10)?.to_string(),
+        advertise,
+        kubelet_client: Some(KubeletClient {
+            ca_pem: pki.authority.clone(),
+            certificate_pem: pki.kubelet_client.certificate.clone(),
+            key_pem: pki.kubelet_client.key.clone(),
+        }),
+        cluster_domain: CLUSTER_DOMAIN.to_string(),
+    })
+    .await
+    .context("starting the API server")?;
+
+    let api_shutdown = CancellationToken::new();
+    let api_tasks = Tasks::new(shutdown.clone());
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let tls = pki.server_tls(&pki.server)?;
+    api_tasks.spawn("API server", {
+        let (api, api_shutdown) = (api.clone(), api_shutdown.clone());
+        async move { Ok(api.serve(listener, tls, api_shutdown).await?) }
+    });
+    info!(
+        port = settings.api_port,
+        cluster = settings.cluster_id,
+        "API server listens after {} ms",
+        (environment.now_micros() - started) / 1000
+    );
+
+    let component = |user: &str| {
+        let identity = Identity::component(user, &["system:authenticated"]);
+        client::connect::from_service(api.in_process(identity))
+    };
+    if cluster.enabled("controllers") {
+        let client = component("system:kube-controller-manager");
+        let config = controllers::Config {
+            informers: client::Informers::new(client.clone(), environment.clone()),
+            client,
+            environment: environment.clone(),
+            recorder: recorder.clone(),
+            root_ca_pem: pki.authority.clone(),
+        };
+        let shutdown = shutdown.clone();
+        tasks.spawn("controllers", async move {
+            controllers::run(config, shutdown).await;
+            Ok(())
+        });
+    }
+    if cluster.enabled("scheduler") {
+        let client = component("system:kube-scheduler");
+        let informers = client::Informers::new(client.clone(), environment.clone());
+        let (environment, recorder) = (environment.clone(), recorder.clone());
+        let shutdown = shutdown.clone();
+        tasks.spawn("scheduler", async move {
+            scheduler::run(client, informers, environment, recorder, shutdown).await;
+            Ok(())
+        });
+    }
+    if cluster.enabled("node") {
+        let config = NodeConfig {
+            layout: layout.clone(),
+            settings: settings.clone(),
+            node_address,
+            kubelet_tls: pki.server_tls(&pki.kubelet_server)?,
+            proxy: cluster.enabled("proxy"),
+            dns: cluster.enabled("dns"),
+            environment: environment.clone(),
+            recorder,
+        };
+        agent::start(config, &tasks).await?;
+    }
+    std::fs::write(settings.ready_file(), b"")?;
+
+    wait_for_shutdown(&shutdown).await?;
+    info!("stopping; pods go on");
+    shutdown.cancel();
+    tasks.finish().await;
+    api_shutdown.cancel();
+    api_tasks.finish().await;
+    let _ = std::fs::remove_file(settings.ready_file());
+    match tasks.failed() || api_tasks.failed() {
+        true => bail!("a component failed; see the log above"),
+        false => Ok(()),
+    }
+}
+
+/// The long-running parts of the process. When one ends with an error the process shuts down, so
+/// that the keeper starts it afresh.
+pub struct Tasks {
+    tracker: TaskTracker,
+    shutdown: CancellationToken,
+    failed: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Tasks {
+    pub fn new(shutdown: CancellationToken) -> Tasks {
+        Tasks {
+            tracker: TaskTracker::new(),
+            shutdown,
+            failed: Arc::default(),
+        }
+    }
+
+    pub fn shutdown(&self) -> CancellationToken {
+        self.shutdown.clone()
+    }
+
+    pub fn spawn(
+        &self,
+        name: &'static str,
+        future: impl Future<Output = Result<()>> + Send + 'static,
+    ) {
+        let (shutdown, failed) = (self.shutdown.clone(), self.failed.clone());
+        let task = tokio::spawn(future);
+        self.tracker.spawn(async move {
+            let problem = match task.await {
+                Ok(Ok(())) => return,
+                Ok(Err(problem)) => format!("{problem:#}"),
+                Err(problem) => problem.to_string(),
+            };
+            error!(component = name, "failed: {problem}");
+            failed.store(true, std::sync::atomic::Ordering::Relaxed);
+            shutdown.cancel();
+        });
+    }
+
+    /// Waits for all parts to end, but not for ever: a stuck one must not keep a machine from
+    /// shutting down.
+    pub async fn finish(&self) {
+        self.tracker.close();
+        let limit = std::time::Duration::from_secs(5);
+        if tokio::time::timeout(limit, self.tracker.wait())
+            .await
+            .is_err()
+        {
+            error!("some parts did not stop in time");
+        }
+    }
+
+    pub fn failed(&self) -> bool {
+        self.failed.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+pub async fn wait_for_shutdown(shutdown: &CancellationToken) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = shutdown.cancelled() => {}
+    }
+    Ok(())
+}
+
+pub fn start_logging(cluster: &ClusterArguments) -> Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_new(&cluster.log)
+        .with_context(|| format!("--log {}", cluster.log))?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    match cluster.log_json {
+        true => builder.json().init(),
+        false => builder.init(),
+    }
+    Ok(())
+}
+
+fn check_unchanged(settings: &Settings, cluster: &ClusterArguments) -> Result<()> {
+    let checks = [
+        (
+            "--port",
+            cluster
+                .port
+                .filter(|port| *port != 0)
+                .map(|port| port.to_string()),
+            settings.api_port.to_string(),
+        ),
+        (
+            "--node-name",
+            cluster.node_name.clone(),
+            settings.node_name.clone(),
+        ),
+        (
+            "--pod-range",
+            cluster.pod_range.clone(),
+            settings.pod_range.clone(),
+        ),
+        (
+            "--service-range",
+            cluster.service_range.clone(),
+            settings.service_range.clone(),
+        ),
+    ];
+    for (flag, asked, stored) in checks {
+        if asked.is_some_and(|asked| asked != stored) {
+            bail!("{flag} cannot be changed: this data directory was made with {stored}");
+        }
+    }
+    Ok(())
+}
+
+fn host_name() -> Result<String> {
+    let name = nix::unistd::gethostname()?.to_string_lossy().to_lowercase();
+    let name: String = name
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '.' {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    let name = name.trim_matches(|c| c == '-' || c == '.');
+    Ok(if name.is_empty() { "coracle" } else { name }.to_string())
+}
+
+/// The address this machine would use towards others; connecting a UDP socket sends nothing.
+fn machine_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind(("0.0.0.0", 0)).ok()?;
+    socket.connect(("192.0.2.1", 9)).ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_unspecified() && !address.is_loopback()).then_some(address)
+}

@@ -1,0 +1,302 @@
+//! Host-local addresses: one file per address in use, and one record per attachment, both under the
+//! state directory and changed only while holding its lock.
+//!
+//! The record is written before anything exists in the kernel, so whatever an interrupted ADD left
+//! behind can be found and removed by a later DEL or GC.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+use super::error::Error;
+use super::request::{Attachment, PortMapping};
+use crate::subnet::Subnet;
+
+/// What an attachment holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    pub attachment: Attachment,
+    pub address: Ipv4Addr,
+    pub ports: Vec<PortMapping>,
+}
+
+/// The state directory, locked for as long as this lives. The kernel lets go when a process dies.
+pub struct Ipam {
+    directory: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl Ipam {
+    pub fn lock(directory: &Path) -> Result<Ipam, Error> {
+        for part in ["addresses", "records"] {
+            let path = directory.join(part);
+            fs::create_dir_all(&path).map_err(file("create the state directory", &path))?;
+        }
+        let path = directory.join("lock");
+        let file_handle = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(file("open", &path))?;
+        let lock = Flock::lock(file_handle, FlockArg::LockExclusive)
+            .map_err(|(_, errno)| file("lock", &path)(errno.into()))?;
+        Ok(Ipam {
+            directory: directory.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// Takes the lowest free address after the last one taken (so that an address rests before it is
+    /// used again), wrapping around, and records it for the attachment. An attachment that has a
+    /// record already keeps its address.
+    pub fn allocate(
+        &self,
+        attachment: &Attachment,
+        range: Subnet,
+        gateway: Ipv4Addr,
+        ports: &[PortMapping],
+    ) -> Result<Record, Error> {
+        if let Some(mut record) = self.record(attachment)?
+            && range.contains(record.address)
+        {
+            record.ports = ports.to_vec();
+            self.write_record(&record)?;
+            return Ok(record);
+        }
+        let (first, last) = (u32::from(range.first()), u32::from(range.last()));
+        let size = last - first + 1;
+        let after = self.last_taken().map_or(first, u32::from);
+        let start = if (first..=last).contains(&after) {
+            after - first + 1
+        } else {
+            0
+        };
+        for offset in 0..size {
+            let address = Ipv4Addr::from(first + (start + offset) % size);
+            if address == gateway || !self.take(address, attachment)? {
+                continue;
+            }
+            let record = Record {
+                attachment: attachment.clone(),
+                address,
+                ports: ports.to_vec(),
+            };
+            self.write_record(&record)?;
+            replace(&self.directory.join("last"), address.to_string().as_bytes())?;
+            return Ok(record);
+        }
+        Err(Error::Exhausted(range))
+    }
+
+    pub fn record(&self, attachment: &Attachment) -> Result<Option<Record>, Error> {
+        read_record(&self.record_path(attachment))
+    }
+
+    pub fn records(&self) -> Result<Vec<Record>, Error> {
+        let directory = self.directory.join("records");
+        let mut records = Vec::new();
+        for entry in fs::read_dir(&directory).map_err(file("list", &directory))? {
+            let path = entry.map_err(file("list", &directory))?.path();
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "json")
+            {
+                records.extend(read_record(&path)?);
+            }
+        }
+        records.sort_by(|a, b| a.attachment.cmp(&b.attachment));
+        Ok(records)
+    }
+
+    /// Gives back whatever the attachment holds; nothing held is fine.
+    pub fn release(&self, attachment: &Attachment) -> Result<(), Error> {
+        let directory = self.directory.join("addresses");
+        match self.record(attachment)? {
+            Some(record) => remove(&directory.join(record.address.to_string()))?,
+            // An ADD that died between taking the address and writing its record.
+            None => {
+                let owner = owner_line(attachment);
+                for entry in fs::read_dir(&directory).map_err(file("list", &directory))? {
+                    let path = entry.map_err(file("list", &directory))?.path();
+                    if fs::read_to_string(&path).is_ok_and(|content| content == owner) {
+                        remove(&path)?;
+                    }
+                }
+            }
+        }
+        remove(&self.record_path(attachment))
+    }
+
+    /// Addresses taken without a record, which only an interrupted ADD leaves.
+    pub fn release_orphans(&self) -> Result<(), Error> {
+        let held: Vec<String> = self
+            .records()?
+            .iter()
+            .map(|record| record.address.to_string())
+            .collect();
+        let directory = self.directory.join("addresses");
+        for entry in fs::read_dir(&directory).map_err(file("list", &directory))? {
+            let path = entry.map_err(file("list", &directory))?.path();
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            if !held.iter().any(|address| address == name) {
+                remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self, address: Ipv4Addr, attachment: &Attachment) -> Result<bool, Error> {
+        let path = self.directory.join("addresses").join(address.to_string());
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(mut taken) => {
+                taken
+                    .write_all(owner_line(attachment).as_bytes())
+                    .map_err(file("write", &path))?;
+                Ok(true)
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(file("create", &path)(error)),
+        }
+    }
+
+    fn last_taken(&self) -> Option<Ipv4Addr> {
+        fs::read_to_string(self.directory.join("last"))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    }
+
+    fn record_path(&self, attachment: &Attachment) -> PathBuf {
+        // A container id has no comma, so two attachments never share a name.
+        let name = format!("{},{}.json", attachment.container, attachment.interface);
+        self.directory.join("records").join(name)
+    }
+
+    fn write_record(&self, record: &Record) -> Result<(), Error> {
+        let bytes = serde_json::to_vec(record).map_err(Error::Decode)?;
+        replace(&self.record_path(&record.attachment), &bytes)
+    }
+}
+
+fn owner_line(attachment: &Attachment) -> String {
+    format!("{}\n{}\n", attachment.container, attachment.interface)
+}
+
+/// An unreadable record counts as none: its address is found by the owner line.
+fn read_record(path: &Path) -> Result<Option<Record>, Error> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(file("read", path)(error)),
+    }
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let temporary = path.with_extension("new");
+    fs::write(&temporary, bytes).map_err(file("write", &temporary))?;
+    fs::rename(&temporary, path).map_err(file("rename", &temporary))
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(file("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn file(verb: &str, path: &Path) -> impl Fn(std::io::Error) -> Error {
+    let what = format!("cannot {verb} {}", path.display());
+    move |source| Error::File {
+        what: what.clone(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attachment(container: &str) -> Attachment {
+        Attachment {
+            container: container.to_owned(),
+            interface: "eth0".to_owned(),
+        }
+    }
+
+    fn allocate(ipam: &Ipam, container: &str, range: &str) -> Result<Ipv4Addr, Error> {
+        let range: Subnet = range.parse().unwrap();
+        Ok(ipam
+            .allocate(&attachment(container), range, range.first(), &[])?
+            .address)
+    }
+
+    #[test]
+    fn addresses_rest_before_they_are_used_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let ipam = Ipam::lock(directory.path()).unwrap();
+        let taken: Vec<String> = ["a", "b", "c"]
+            .iter()
+            .map(|name| allocate(&ipam, name, "10.1.0.0/29").unwrap().to_string())
+            .collect();
+        assert_eq!(taken, ["10.1.0.2", "10.1.0.3", "10.1.0.4"]);
+        ipam.release(&attachment("a")).unwrap();
+        assert_eq!(
+            allocate(&ipam, "d", "10.1.0.0/29").unwrap().to_string(),
+            "10.1.0.5"
+        );
+        assert_eq!(
+            allocate(&ipam, "e", "10.1.0.0/29").unwrap().to_string(),
+            "10.1.0.6"
+        );
+        assert_eq!(
+            allocate(&ipam, "f", "10.1.0.0/29").unwrap().to_string(),
+            "10.1.0.2"
+        );
+        assert!(matches!(
+            allocate(&ipam, "g", "10.1.0.0/29"),
+            Err(Error::Exhausted(_))
+        ));
+        assert_eq!(
+            allocate(&ipam, "b", "10.1.0.0/29").unwrap().to_string(),
+            "10.1.0.3",
+            "kept when asked again"
+        );
+        assert_eq!(ipam.records().unwrap().len(), 5);
+    }
+
+    #[test]
+    fn release_is_idempotent_and_finds_orphans() {
+        let directory = tempfile::tempdir().unwrap();
+        let ipam = Ipam::lock(directory.path()).unwrap();
+        let address = allocate(&ipam, "a", "10.1.0.0/24").unwrap();
+        fs::remove_file(ipam.record_path(&attachment("a"))).unwrap();
+        ipam.release(&attachment("a")).unwrap();
+        ipam.release(&attachment("a")).unwrap();
+        assert!(
+            !directory
+                .path()
+                .join("addresses")
+                .join(address.to_string())
+                .exists()
+        );
+        let address = allocate(&ipam, "b", "10.1.0.0/24").unwrap();
+        fs::write(ipam.record_path(&attachment("b")), b"{half").unwrap();
+        ipam.release_orphans().unwrap();
+        assert!(
+            !directory
+                .path()
+                .join("addresses")
+                .join(address.to_string())
+                .exists()
+        );
+    }
+}

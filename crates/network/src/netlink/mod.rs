@@ -1,0 +1,33 @@
+//! Netlink: messages as bytes (`message`), a blocking connection (`connection`), and the requests
+//! for links, addresses, routes and neighbours (`route`). The nf_tables codec is in `crate::nft`.
+
+mod connection;
+pub mod message;
+pub mod route;
+
+pub use connection::{Connection, Reply, Request};
+
+/// What can go wrong in a conversation with the kernel.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot open a netlink socket")]
+    Open(#[source] std::io::Error),
+    #[error("netlink transfer failed")]
+    Transfer(#[source] std::io::Error),
+    #[error("{what}: {}", std::io::Error::from_raw_os_error(*errno))]
+    Refused { what: String, errno: i32 },
+    #[error("{what}: the kernel's answer is malformed")]
+    Malformed { what: String },
+    #[error("a batch of {bytes} bytes is over the limit")]
+    TooLarge { bytes: usize },
+}
+
+impl Error {
+    /// The kernel's error number, when the kernel refused a request.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Error::Refused { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The fixed part of the service table: chains, maps and rules that do not depend on any Service,
+//! and the chains that pick an endpoint, of which there is one per number of endpoints.
+//!
+//! ```text
+//! prerouting, output ─► services: address . protocol . port ─vmap services──► pick-3
+//!                                 protocol . port           ─vmap node-ports► node-pick-2
+//! pick-3: dnat to (address . protocol . port . random mod 3) ─map endpoints─► address . port
+//! ```
+//! So a change of endpoints is a change of map elements only, and rules stay as they are. Services
+//! with client affinity need sets that packets fill, and have chains of their own (`sticky`).
+
+use std::net::Ipv4Addr;
+
+use crate::names;
+use crate::nft::{
+    Batch, Chain, Comparison, CtDirection, CtKey, Data, Datatype, Expression, Family, FibAddress,
+    HookPoint, MetaKey, Register, Rule, Set, Verdict,
+};
+use crate::subnet::Subnet;
+
+pub const SERVICES: &str = "services";
+pub const NODE_PORTS: &str = "node-ports";
+/// The keys of `node-ports` as a set, to recognise such connections after translation.
+pub const NODE_PORT_KEYS: &str = "node-port-keys";
+/// `address . protocol . port . index` → `address . port`; the address is 0.0.0.0 for node ports.
+pub const ENDPOINTS: &str = "endpoints";
+/// `address . protocol . port . index` → the endpoint's chain, for services with affinity.
+pub const STICKY: &str = "sticky";
+/// `endpoint . endpoint`: a pod that reached itself through its service.
+pub const HAIRPIN: &str = "hairpin";
+/// External addresses of services without endpoints.
+pub const CLOSED: &str = "closed";
+
+const IPS_DST_NAT: u32 = 0x20;
+const RTN_LOCAL: u32 = 2;
+
+/// The addresses the fixed rules speak of.
+#[derive(Clone, Debug)]
+pub struct Ranges {
+    pub cluster_id: String,
+    pub services: Subnet,
+    pub pods: Subnet,
+    /// Who a pod sees when it reaches itself through a service.
+    pub gateway: Ipv4Addr,
+}
+
+/// A chain that picks one of `count` endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pick {
+    pub node_port: bool,
+    pub count: u32,
+}
+
+impl Pick {
+    pub fn chain(&self) -> String {
+        let prefix = if self.node_port { "node-pick" } else { "pick" };
+        format!("{prefix}-{}", self.count)
+    }
+
+    /// The chain and its rule.
+    pub fn add(&self, batch: &mut Batch) {
+        let chain = self.chain();
+        batch.add_chain(&Chain::regular(&chain));
+        batch.append_rule(&self.choose(&chain));
+    }
+
+    pub fn remove(&self, batch: &mut Batch) {
+        let chain = self.chain();
+        batch.flush_chain(&chain);
+        batch.delete_chain(&chain);
+    }
+
+    fn choose(&self, chain: &str) -> Rule {
+        let address = if self.node_port {
+            Expression::address(Ipv4Addr::UNSPECIFIED, Register(0))
+        } else {
+            Expression::destination_address(Register(0))
+        };
+        let expressions = vec![
+            address,
+            Expression::transport_protocol(Register(1)),
+            Expression::destination_port(Register(2)),
+            Expression::Random {
+                modulus: self.count,
+                to: Register(3),
+            },
+            Expression::Map {
+                map: ENDPOINTS.to_owned(),
+                from: Register(0),
+                to: Register(4),
+            },
+            Expression::DestinationNat {
+                address: Register(4),
+                port: Some(Register(5)),
+            },
+        ];
+        Rule::new(chain, expressions)
+    }
+}
+
+/// An empty service table in place of whatever the table held before. The table is added first so
+/// that its deletion cannot fail.
+pub fn replace(ranges: &Ranges) -> Batch {
+    let mut batch = Batch::new(Family::Ipv4, names::proxy_table(&ranges.cluster_id));
+    batch.add_table();
+    batch.delete_table();
+    batch.add_table();
+    for set in sets() {
+        batch.add_set(&set);
+    }
+    for chain in chains() {
+        batch.add_chain(&chain);
+    }
+    for rule in rules(ranges) {
+        batch.append_rule(&rule);
+    }
+    batch
+}
+
+fn sets() -> Vec<Set> {
+    use Datatype::{Address, Mark, Port, Protocol};
+    let set = |name: &str, key: &[Datatype], data: Option<Data>| Set {
+        name: name.to_owned(),
+        key: key.to_vec(),
+        data,
+        dynamic_size: None,
+    };
+    let target = || Some(Data::Values(vec![Address, Port]));
+    vec![
+        set(SERVICES, &[Address, Protocol, Port], Some(Data::Verdicts)),
+        set(NODE_PORTS, &[Protocol, Port], Some(Data::Verdicts)),
+        set(NODE_PORT_KEYS, &[Protocol, Port], None),
+        set(ENDPOINTS, &[Address, Protocol, Port, Mark], target()),
+        set(
+            STICKY,
+            &[Address, Protocol, Port, Mark],
+            Some(Data::Verdicts),
+        ),
+        set(HAIRPIN, &[Address, Address], None),
+        set(CLOSED, &[Address, Protocol, Port], None),
+    ]
+}
+
+fn chains() -> Vec<Chain> {
+    vec![
+        Chain::regular("services"),
+        Chain::regular("unserved"),
+        Chain::base("prerouting", "nat", HookPoint::Prerouting, -100),
+        Chain::base("output", "nat", HookPoint::Output, -100),
+        Chain::base("postrouting", "nat", HookPoint::Postrouting, 100),
+        Chain::base("filter-input", "filter", HookPoint::Input, 0),
+        Chain::base("filter-forward", "filter", HookPoint::Forward, 0),
+        Chain::base("filter-output", "filter", HookPoint::Output, 0),
+    ]
+}
+
+fn rules(ranges: &Ranges) -> Vec<Rule> {
+    let [r0, r1, r2] = [Register(0), Register(1), Register(2)];
+    let key = || {
+        vec![
+            Expression::destination_address(r0),
+            Expression::transport_protocol(r1),
+            Expression::destination_port(r2),
+        ]
+    };
+    let jump = |from: &str, to: &str| {
+        Rule::new(from, vec![Expression::Decide(Verdict::Jump(to.to_owned()))])
+    };
+    let mut rules = vec![
+        jump("prerouting", "services"),
+        jump("output", "services"),
+        jump("filter-input", "unserved"),
+        jump("filter-forward", "unserved"),
+        jump("filter-output", "unserved"),
+    ];
+
+    let mut by_address = key();
+    by_address.push(Expression::VerdictMap {
+        map: SERVICES.to_owned(),
+        from: r0,
+    });
+    rules.push(Rule::new("services", by_address));
+
+    // Node ports answer on every address of the node but loopback, as upstream's nftables mode.
+    let mut by_node_port = vec![Expression::destination_address(r0)];
+    by_node_port.extend(Expression::within(
+        r0,
+        Subnet::new(Ipv4Addr::LOCALHOST, 8),
+        Comparison::NotEqual,
+    ));
+    by_node_port.extend([
+        Expression::FibType {
+            of: FibAddress::Destination,
+            to: r0,
+        },
+        Expression::equal(r0, RTN_LOCAL.to_ne_bytes()),
+        Expression::transport_protocol(r0),
+        Expression::destination_port(r1),
+        Expression::VerdictMap {
+            map: NODE_PORTS.to_owned(),
+            from: r0,
+        },
+    ]);
+    rules.push(Rule::new("services", by_node_port));
+
+    rules.push(Rule::new(
+        "postrouting",
+        vec![
+            Expression::source_address(r0),
+            Expression::destination_address(r1),
+            Expression::InSet {
+                set: HAIRPIN.to_owned(),
+                from: r0,
+                inverted: false,
+            },
+            Expression::address(ranges.gateway, r0),
+            Expression::SourceNat { address: r0 },
+        ],
+    ));
+
+    // A client that is no pod of ours, sent on to something that is no pod of ours: the answer must
+    // come back through this node. (Answers of local pods do so by themselves.)
+    let mut passing = vec![
+        Expression::Ct {
+            key: CtKey::Status,
+            direction: None,
+            to: r0,
+        },
+        Expression::Bitwise {
+            from: r0,
+            to: r0,
+            mask: IPS_DST_NAT.to_ne_bytes().to_vec(),
+            xor: vec![0; 4],
+        },
+        Expression::not_equal(r0, 0u32.to_ne_bytes()),
+        Expression::source_address(r0),
+    ];
+    passing.extend(Expression::within(r0, ranges.pods, Comparison::NotEqual));
+    passing.push(Expression::destination_address(r0));
+    passing.extend(Expression::within(r0, ranges.pods, Comparison::NotEqual));
+    passing.push(Expression::Meta {
+        key: MetaKey::OutgoingName,
+        to: r0,
+    });
+    passing.push(Expression::not_equal(r0, b"lo\0".as_slice()));
+    let original = |key: CtKey, to: Register| Expression::Ct {
+        key,
+        direction: Some(CtDirection::Original),
+        to,
+    };
+    let mut by_service = passing.clone();
+    by_service.push(original(CtKey::DestinationAddress, r0));
+    by_service.extend(Expression::within(r0, ranges.services, Comparison::Equal));
+    by_service.push(Expression::Masquerade);
+    rules.push(Rule::new("postrouting", by_service));
+    let mut by_port = passing;
+    by_port.extend([
+        original(CtKey::Protocol, r0),
+        original(CtKey::DestinationPort, r1),
+        Expression::InSet {
+            set: NODE_PORT_KEYS.to_owned(),
+            from: r0,
+            inverted: false,
+        },
+        Expression::Masquerade,
+    ]);
+    rules.push(Rule::new("postrouting", by_port));
+
+    // Whatever is still addressed to a service here was not translated: there is no such service,
+    // or it has no endpoints.
+    let mut unserved = vec![Expression::destination_address(r0)];
+    unserved.extend(Expression::within(r0, ranges.services, Comparison::Equal));
+    unserved.push(Expression::RejectPort);
+    rules.push(Rule::new("unserved", unserved));
+    let mut closed = key();
+    closed.extend([
+        Expression::InSet {
+            set: CLOSED.to_owned(),
+            from: r0,
+            inverted: false,
+        },
+        Expression::RejectPort,
+    ]);
+    rules.push(Rule::new("unserved", closed));
+    rules
+}

@@ -1,0 +1,207 @@
+//! Control groups as files: where a group lies in each hierarchy (v1, v2 or both), joining,
+//! reading numbers, killing and removing. Limits at creation are the OCI command's.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use crate::sys;
+
+/// Where the hierarchies are mounted.
+#[derive(Clone, Debug, Default)]
+pub struct Hierarchies {
+    /// v1: the controllers of each mount, and the mount point.
+    pub legacy: Vec<(Vec<String>, PathBuf)>,
+    pub unified: Option<PathBuf>,
+}
+
+impl Hierarchies {
+    pub fn detect() -> io::Result<Hierarchies> {
+        Ok(Hierarchies::parse(&fs::read_to_string("/proc/self/mountinfo")?))
+    }
+
+    fn parse(table: &str) -> Hierarchies {
+        let mut found = Hierarchies::default();
+        for line in table.lines() {
+            let Some((left, right)) = line.split_once(" - ") else {
+                continue;
+            };
+            let Some(point) = left.split(' ').nth(4).map(sys::unescape) else {
+                continue;
+            };
+            let mut right = right.split(' ');
+            match (right.next(), right.nth(1)) {
+                (Some("cgroup2"), _) => {
+                    found.unified.get_or_insert_with(|| point.into());
+                }
+                (Some("cgroup"), Some(options)) => {
+                    let controllers: Vec<String> = options
+                        .split(',')
+                        .filter(|option| !matches!(*option, "rw" | "ro" | "xattr" | "none"))
+                        .map(str::to_owned)
+                        .collect();
+                    if !found.legacy.iter().any(|(known, _)| *known == controllers) {
+                        found.legacy.push((controllers, point.into()));
+                    }
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// The v1 directory of `group` for `controller`.
+    pub fn legacy_path(&self, controller: &str, group: &str) -> Option<PathBuf> {
+        self.legacy
+            .iter()
+            .find(|(controllers, _)| controllers.iter().any(|known| known == controller))
+            .map(|(_, point)| point.join(group.trim_start_matches('/')))
+    }
+
+    pub fn unified_path(&self, group: &str) -> Option<PathBuf> {
+        self.unified
+            .as_ref()
+            .map(|point| point.join(group.trim_start_matches('/')))
+    }
+
+    fn points(&self) -> impl Iterator<Item = &PathBuf> {
+        self.legacy
+            .iter()
+            .map(|(_, point)| point)
+            .chain(self.unified.as_ref())
+    }
+
+    /// Moves this process into `group` wherever memory, cpu and process numbers are accounted.
+    /// Other controllers cost a system-wide lock each and bring nothing to a shim.
+    pub fn join(&self, group: &str) -> io::Result<()> {
+        let wanted = ["memory", "cpu", "pids"];
+        let mut directories: Vec<PathBuf> = wanted
+            .iter()
+            .filter_map(|controller| self.legacy_path(controller, group))
+            .collect();
+        if self.legacy.is_empty() {
+            directories.extend(self.unified_path(group));
+        }
+        directories.dedup();
+        for directory in directories {
+            fs::create_dir_all(&directory)?;
+            fs::write(directory.join("cgroup.procs"), "0")?;
+        }
+        Ok(())
+    }
+
+    /// How often the kernel killed something in `group` for want of memory.
+    pub fn oom_kills(&self, group: &str) -> u64 {
+        let legacy = self
+            .legacy_path("memory", group)
+            .map(|directory| directory.join("memory.oom_control"));
+        let unified = self
+            .unified_path(group)
+            .map(|directory| directory.join("memory.events"));
+        legacy
+            .into_iter()
+            .chain(unified)
+            .filter_map(|path| read_flat(&path, "oom_kill"))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Every process in `group` and below it.
+    pub fn processes(&self, group: &str) -> Vec<i32> {
+        let mut pids = Vec::new();
+        for point in self.points() {
+            collect_processes(&point.join(group.trim_start_matches('/')), &mut pids);
+        }
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// Sends SIGKILL to everything in `group`. Returns how many there were.
+    pub fn kill(&self, group: &str) -> usize {
+        let pids = self.processes(group);
+        for pid in &pids {
+            let _ = nix::sys::signal::kill(
+                nix::unistd::Pid::from_raw(*pid),
+                nix::sys::signal::Signal::SIGKILL,
+            );
+        }
+        pids.len()
+    }
+
+    /// Removes `group` with everything below it from every hierarchy. Groups with processes stay
+    /// and give an error.
+    pub fn remove(&self, group: &str) -> io::Result<()> {
+        let mut result = Ok(());
+        for point in self.points() {
+            if let Err(error) = remove_tree(&point.join(group.trim_start_matches('/'))) {
+                result = Err(error);
+            }
+        }
+        result
+    }
+}
+
+fn collect_processes(directory: &Path, pids: &mut Vec<i32>) {
+    if let Ok(text) = fs::read_to_string(directory.join("cgroup.procs")) {
+        pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
+    }
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            collect_processes(&entry.path(), pids);
+        }
+    }
+}
+
+fn remove_tree(directory: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_tree(&entry.path())?;
+        }
+    }
+    match fs::remove_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The value of `key` in a file of `key value` lines.
+pub fn read_flat(path: &Path, key: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.lines().find_map(|line| {
+        let (name, value) = line.split_once(' ')?;
+        (name == key).then(|| value.trim().parse().ok())?
+    })
+}
+
+/// A file that holds one number.
+pub fn read_number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hybrid_mounts_are_told_apart() {
+        let table = "30 24 0:26 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+                     31 24 0:27 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n\
+                     32 24 0:28 / / rw - ext4 /dev/vda rw";
+        let found = Hierarchies::parse(table);
+        assert_eq!(
+            found.legacy_path("cpuacct", "/a/b"),
+            Some("/sys/fs/cgroup/cpu,cpuacct/a/b".into())
+        );
+        assert_eq!(
+            found.unified_path("/a"),
+            Some("/sys/fs/cgroup/unified/a".into())
+        );
+        assert_eq!(found.legacy_path("memory", "/a"), None);
+    }
+}

@@ -1,0 +1,34 @@
+//! What the embedded runtime is told at start. Nothing here is read from flags or the environment.
+
+use std::{ffi::OsString, path::PathBuf};
+
+/// Where the runtime keeps things and whom it calls.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Persistent: images, snapshots, container and sandbox records.
+    pub root: PathBuf,
+    /// Volatile: shim sockets, bundles, network namespaces.
+    pub state: PathBuf,
+    /// The CRI socket to listen on.
+    pub socket: PathBuf,
+    /// Six hexadecimal characters carried by every kernel-visible name.
+    pub cluster_id: String,
+    /// The cluster's data directory, carried in the arguments of every shim.
+    pub data_dir: PathBuf,
+    /// The first `.conflist` or `.conf` in here is the pod network.
+    pub cni_conf_dir: PathBuf,
+    pub cni_bin_dirs: Vec<PathBuf>,
+    /// A command with runc's interface, e.g. `coracle oci` or `runc`.
+    pub oci_command: Vec<OsString>,
+    /// The command that becomes a shim, e.g. `coracle shim`.
+    pub shim_command: Vec<OsString>,
+    /// Registries (`host` or `host:port`) spoken to over plain http. Loopback ones always are.
+    pub insecure_registries: Vec<String>,
+}
+
+impl Config {
+    /// The cgroup that holds everything of this cluster.
+    pub fn cgroup_root(&self) -> String {
+        format!("/coracle-{}", self.cluster_id)
+    }
+}

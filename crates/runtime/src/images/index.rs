@@ -1,0 +1,150 @@
+//! `index.json`: which images exist and what they are called. Written under an exclusive lock by
+//! rename, so that readers in any process see a whole file and no lock.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
+    io::{self, Write},
+    os::unix::fs::MetadataExt,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use nix::fcntl::{Flock, FlockArg};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::{Error, content, manifest::ProcessDefaults};
+
+/// One image: its identity is the digest of its configuration.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ImageRecord {
+    pub id: String,
+    pub manifest: String,
+    /// Full names with a tag.
+    pub tags: BTreeSet<String>,
+    /// Full names with a digest.
+    pub digests: BTreeSet<String>,
+    /// Chain ids of the unpacked layers, lowest first.
+    pub layers: Vec<String>,
+    /// Compressed size of layers, configuration and manifest.
+    pub size: u64,
+    pub process: ProcessDefaults,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Images {
+    version: u32,
+    pub images: BTreeMap<String, ImageRecord>,
+}
+
+impl Images {
+    /// Finds by id (with or without `sha256:`, or a unique prefix of it), tag or digest name.
+    pub fn find(&self, name: &str) -> Option<&ImageRecord> {
+        if let Some(record) = self.images.get(name) {
+            return Some(record);
+        }
+        let hex = name.strip_prefix("sha256:").unwrap_or(name);
+        if hex.len() >= 12 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            let prefix = format!("sha256:{hex}");
+            let mut found = self
+                .images
+                .range(prefix.clone()..)
+                .take_while(|(id, _)| id.starts_with(&prefix));
+            if let (Some((_, record)), None) = (found.next(), found.next()) {
+                return Some(record);
+            }
+        }
+        let full = super::reference::normalise(name).ok()?;
+        self.images
+            .values()
+            .find(|record| record.tags.contains(&full) || record.digests.contains(&full))
+    }
+
+    /// Adds an image; its names leave whichever image had them before.
+    pub fn insert(&mut self, mut new: ImageRecord) {
+        for record in self.images.values_mut() {
+            for tag in &new.tags {
+                record.tags.remove(tag);
+            }
+        }
+        if let Some(old) = self.images.remove(&new.id) {
+            new.tags.extend(old.tags);
+            new.digests.extend(old.digests);
+        }
+        self.images.insert(new.id.clone(), new);
+    }
+}
+
+/// The file, with the last version read kept until the file changes.
+#[derive(Debug)]
+pub struct IndexFile {
+    directory: PathBuf,
+    cached: Mutex<Option<(Version, Arc<Images>)>>,
+}
+
+/// What distinguishes one version of the file from the next: a rename gives a new inode.
+type Version = (u64, i64, i64, u64);
+
+impl IndexFile {
+    pub fn new(directory: PathBuf) -> IndexFile {
+        IndexFile {
+            directory,
+            cached: Mutex::new(None),
+        }
+    }
+
+    pub fn read(&self) -> Result<Arc<Images>, Error> {
+        let path = self.directory.join("index.json");
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Arc::default()),
+            Err(error) => return Err(Error::file(path)(error)),
+        };
+        let metadata = file.metadata().map_err(Error::file(&path))?;
+        let version = (
+            metadata.ino(),
+            metadata.mtime(),
+            metadata.mtime_nsec(),
+            metadata.len(),
+        );
+        let mut cached = self.cached.lock();
+        if let Some((known, images)) = cached.as_ref()
+            && *known == version
+        {
+            return Ok(images.clone());
+        }
+        let images: Arc<Images> = Arc::new(
+            serde_json::from_reader(io::BufReader::new(file)).map_err(|source| Error::Json {
+                what: "image index",
+                source,
+            })?,
+        );
+        *cached = Some((version, images.clone()));
+        Ok(images)
+    }
+
+    /// Changes the index under the lock and returns what `change` returns.
+    pub fn update<T>(&self, change: impl FnOnce(&mut Images) -> T) -> Result<T, Error> {
+        let lock_path = self.directory.join("index.lock");
+        let lock = File::create(&lock_path).map_err(Error::file(&lock_path))?;
+        let _lock = Flock::lock(lock, FlockArg::LockExclusive)
+            .map_err(|(_, errno)| Error::file(&lock_path)(errno.into()))?;
+        let mut images = Images::clone(&*self.read()?);
+        images.version = 1;
+        let result = change(&mut images);
+        let path = self.directory.join("index.json");
+        let temporary = self.directory.join("index.json.new");
+        let bytes = serde_json::to_vec(&images).map_err(|source| Error::Json {
+            what: "image index",
+            source,
+        })?;
+        let mut file = File::create(&temporary).map_err(Error::file(&temporary))?;
+        file.write_all(&bytes)
+            .and_then(|()| file.sync_all())
+            .map_err(Error::file(&temporary))?;
+        fs::rename(&temporary, &path).map_err(Error::file(&path))?;
+        content::sync_directory(&self.directory)?;
+        Ok(result)
+    }
+}

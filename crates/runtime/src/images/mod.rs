@@ -1,0 +1,70 @@
+//! The image store: references, verified blobs and unpacked layers on disk. Safe to use from
+//! several processes at once; knows nothing of CRI messages or containers.
+//!
+//! Layout under `<root>/images`: `blobs/sha256/<hex>` (manifests and configurations; layer blobs
+//! only until they are unpacked), `layers/<chain id>` (one overlayfs lower directory each),
+//! `index.json` (who is called what), `ingest/` (everything unfinished).
+
+mod archive;
+mod content;
+mod index;
+mod layer;
+mod manifest;
+mod pull;
+pub mod reference;
+mod store;
+mod unpack;
+
+pub use index::ImageRecord;
+pub use pull::{Credentials, Puller};
+pub use store::ImageStore;
+
+use std::path::PathBuf;
+
+/// What can go wrong with an image.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{path}: {source}")]
+    File {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("invalid image reference {0:?}: {1}")]
+    Reference(String, String),
+    #[error("digest mismatch: expected {expected}, got {actual}")]
+    Digest { expected: String, actual: String },
+    #[error("invalid digest {0:?}")]
+    DigestFormat(String),
+    #[error("the archive is not an OCI layout nor a docker archive: {0}")]
+    Archive(String),
+    #[error("no image for platform linux/{0} in {1}")]
+    Platform(&'static str, String),
+    #[error("invalid {what}: {source}")]
+    Json {
+        what: &'static str,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("unsupported media type {0:?}")]
+    MediaType(String),
+    #[error("invalid layer: {0}")]
+    Layer(String),
+    #[error("image {0:?} not found")]
+    NotFound(String),
+    #[error("failed to pull image {reference:?}: {source}")]
+    Registry {
+        reference: String,
+        #[source]
+        source: Box<oci_client::errors::OciDistributionError>,
+    },
+    #[error("pull interrupted: {0}")]
+    Interrupted(String),
+}
+
+impl Error {
+    pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
+        let path = path.into();
+        move |source| Error::File { path, source }
+    }
+}

@@ -1,0 +1,255 @@
+//! Running one more process in a container, by our own hand: libcontainer's way forgets seccomp
+//! and the user. We join the container's cgroups and namespaces, fork (a pid namespace only takes
+//! children), shed privileges in the child and execute.
+
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use libcontainer::syscall::syscall::create_syscall;
+use nix::{
+    sched::{CloneFlags, setns},
+    sys::wait::{WaitStatus, waitpid},
+    unistd::{ForkResult, fork},
+};
+use oci_spec::runtime::{LinuxNamespaceType, LinuxSeccomp, Process, Spec};
+
+use super::{Error, lifecycle};
+use crate::{cgroups::Hierarchies, sys};
+
+/// 1. Read everything that lies on the host. 2. Join cgroups, then namespaces. 3. Fork; the child
+///    becomes the process, the parent reports its pid, or why it failed.
+pub fn exec(
+    root: &Path,
+    id: &str,
+    process_file: &Path,
+    pid_file: Option<PathBuf>,
+    detach: bool,
+) -> Result<u8, Error> {
+    let container = lifecycle::load(root, id)?;
+    let init = container.pid().ok_or_else(|| Error::Container(format!("container {id} is not running")))?;
+    let process: Process = read_json(process_file, "process")?;
+    let spec: Spec = read_json(&container.bundle().join("config.json"), "config.json")?;
+    let pid_file = pid_file
+        .map(|path| File::create(&path).map_err(Error::system(path.display().to_string())))
+        .transpose()?;
+    let (mut reader, writer) = std::io::pipe().map_err(Error::system("making a pipe"))?;
+    let handle = sys::pidfd_open(init.as_raw()).map_err(Error::system("finding the container"))?;
+    if let Some(adjustment) = process.oom_score_adj() {
+        // Best effort: lowering it needs a capability.
+        let _ = fs::write("/proc/self/oom_score_adj", adjustment.to_string());
+    }
+    join_cgroups(init.as_raw())?;
+    let _ = nix::sys::prctl::set_dumpable(false);
+    join_namespaces(&handle, &spec)?;
+    // SAFETY: this process has one thread, so the child may go on using everything.
+    match unsafe { fork() }.map_err(Error::system("forking"))? {
+        ForkResult::Child => {
+            drop(reader);
+            let seccomp = spec.linux().as_ref().and_then(|linux| linux.seccomp().as_ref());
+            let mut writer = writer;
+            let Err(error) = become_process(&process, seccomp);
+            let _ = writer.write_all(error.to_string().as_bytes());
+            std::process::exit(127)
+        }
+        ForkResult::Parent { child } => {
+            drop(writer);
+            let mut failure = String::new();
+            reader.read_to_string(&mut failure).map_err(Error::system("waiting for the process"))?;
+            if !failure.is_empty() {
+                let _ = waitpid(child, None);
+                return Err(Error::Container(format!("exec failed: {failure}")));
+            }
+            if let Some(mut file) = pid_file {
+                write!(file, "{child}").map_err(Error::system("writing the pid file"))?;
+            }
+            if detach {
+                return Ok(0);
+            }
+            match waitpid(child, None).map_err(Error::system("waiting for the process"))? {
+                WaitStatus::Exited(_, code) => Ok(code as u8),
+                WaitStatus::Signaled(_, signal, _) => Ok(128 + signal as u8),
+                other => Err(Error::Container(format!("unexpected end {other:?}"))),
+            }
+        }
+    }
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, Error> {
+    let bytes = fs::read(path).map_err(Error::system(path.display().to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|source| Error::Json { what, source })
+}
+
+/// Into every group that the container's first process is in.
+fn join_cgroups(init: i32) -> Result<(), Error> {
+    let hierarchies = Hierarchies::detect().map_err(Error::system("reading the cgroup mounts"))?;
+    let memberships = fs::read_to_string(format!("/proc/{init}/cgroup"))
+        .map_err(Error::system("reading the container's cgroups"))?;
+    for line in memberships.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else {
+            continue;
+        };
+        let directory = match controllers.split(',').next() {
+            Some("") | None => hierarchies.unified_path(group),
+            Some(first) => hierarchies.legacy_path(first, group),
+        };
+        let Some(directory) = directory.filter(|_| group != "/") else {
+            continue;
+        };
+        fs::write(directory.join("cgroup.procs"), "0").map_err(Error::system(directory.display().to_string()))?;
+    }
+    Ok(())
+}
+
+fn join_namespaces(init: &OwnedFd, spec: &Spec) -> Result<(), Error> {
+    let mut flags = CloneFlags::empty();
+    let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_ref());
+    for namespace in namespaces.into_iter().flatten() {
+        flags |= match namespace.typ() {
+            LinuxNamespaceType::Mount => CloneFlags::CLONE_NEWNS,
+            LinuxNamespaceType::Cgroup => CloneFlags::CLONE_NEWCGROUP,
+            LinuxNamespaceType::Uts => CloneFlags::CLONE_NEWUTS,
+            LinuxNamespaceType::Ipc => CloneFlags::CLONE_NEWIPC,
+            LinuxNamespaceType::User => CloneFlags::CLONE_NEWUSER,
+            LinuxNamespaceType::Pid => CloneFlags::CLONE_NEWPID,
+            LinuxNamespaceType::Network => CloneFlags::CLONE_NEWNET,
+            LinuxNamespaceType::Time => CloneFlags::empty(),
+        };
+    }
+    setns(init, flags).map_err(Error::system("joining the container's namespaces"))
+}
+
+/// In the child: gives up everything the process shall not have, then becomes it.
+fn become_process(
+    process: &Process,
+    seccomp: Option<&LinuxSeccomp>,
+) -> Result<std::convert::Infallible, Error> {
+    nix::unistd::setsid().map_err(Error::system("starting a session"))?;
+    for limit in process.rlimits().iter().flatten() {
+        let value = libc::rlimit { rlim_cur: limit.soft(), rlim_max: limit.hard() };
+        let resource = rlimit_number(&limit.typ().to_string());
+        // SAFETY: the structure lives through the call. A refusal is no reason to fail.
+        unsafe { libc::setrlimit(resource, &raw const value) };
+    }
+    let no_new_privileges = process.no_new_privileges().unwrap_or(false);
+    if no_new_privileges {
+        nix::sys::prctl::set_no_new_privs().map_err(Error::system("no_new_privs"))?;
+    }
+    let filter = |seccomp: &LinuxSeccomp| {
+        libcontainer::seccomp::initialize_seccomp(seccomp)
+            .map(|_| ())
+            .map_err(|error| Error::Container(format!("seccomp: {error}")))
+    };
+    let home = home_of(process.user().uid());
+    let cwd = process.cwd();
+    let early = nix::unistd::chdir(cwd);
+    // SAFETY: marks every descriptor but the standard streams close-on-exec.
+    unsafe { libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32) };
+    if !no_new_privileges && let Some(seccomp) = seccomp {
+        filter(seccomp)?;
+    }
+    shed_privileges(process)?;
+    if early.is_err() {
+        nix::unistd::chdir(cwd).map_err(Error::system(cwd.display().to_string()))?;
+    }
+    if no_new_privileges && let Some(seccomp) = seccomp {
+        filter(seccomp)?;
+    }
+    execute(process, home)
+}
+
+/// Bounding set, groups, user, then the remaining capabilities.
+fn shed_privileges(process: &Process) -> Result<(), Error> {
+    let user = process.user();
+    let groups = user.additional_gids().clone().unwrap_or_default();
+    // SAFETY: the list is valid for its length, the other calls take integers. The raw calls act
+    // on this thread, which is the only one.
+    unsafe {
+        let checked = |what: &str, result: libc::c_long| match result {
+            0 => Ok(()),
+            _ => Err(Error::system(what)(std::io::Error::last_os_error())),
+        };
+        checked("keepcaps", libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0).into())?;
+        checked("setgroups", libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()))?;
+        let (uid, gid) = (user.uid(), user.gid());
+        checked("setgid", libc::syscall(libc::SYS_setresgid, gid, gid, gid))?;
+        checked("setuid", libc::syscall(libc::SYS_setresuid, uid, uid, uid))?;
+        checked("keepcaps", libc::prctl(libc::PR_SET_KEEPCAPS, 0, 0, 0, 0).into())?;
+    }
+    let syscall = create_syscall();
+    libcontainer::capabilities::reset_effective(syscall.as_ref())
+        .map_err(|error| Error::Container(format!("capabilities: {error}")))?;
+    if let Some(capabilities) = process.capabilities() {
+        libcontainer::capabilities::drop_privileges(capabilities, syscall.as_ref())
+            .map_err(|error| Error::Container(format!("capabilities: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Looks the program up in the process's own `PATH`.
+fn execute(process: &Process, home: Option<String>) -> Result<std::convert::Infallible, Error> {
+    use std::ffi::CString;
+    let c_string = |text: &str| CString::new(text).map_err(|_| Error::Container("a NUL in an argument".into()));
+    let arguments = process.args().as_ref().filter(|arguments| !arguments.is_empty());
+    let arguments = arguments.ok_or_else(|| Error::Container("no command given".into()))?;
+    let mut environment = process.env().clone().unwrap_or_default();
+    if !environment.iter().any(|pair| pair.starts_with("HOME=")) {
+        environment.push(format!("HOME={}", home.unwrap_or_else(|| "/".into())));
+    }
+    let path = environment
+        .iter()
+        .find_map(|pair| pair.strip_prefix("PATH="))
+        .unwrap_or("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        .to_owned();
+    let arguments_c = arguments.iter().map(|text| c_string(text)).collect::<Result<Vec<_>, _>>()?;
+    let environment_c = environment.iter().map(|text| c_string(text)).collect::<Result<Vec<_>, _>>()?;
+    let program = &arguments[0];
+    let candidates: Vec<String> = if program.contains('/') {
+        vec![program.clone()]
+    } else {
+        path.split(':').map(|directory| format!("{directory}/{program}")).collect()
+    };
+    let mut failure = nix::errno::Errno::ENOENT;
+    for candidate in candidates {
+        let Err(errno) = nix::unistd::execve(&c_string(&candidate)?, &arguments_c, &environment_c);
+        if !matches!(errno, nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR) {
+            failure = errno;
+        }
+    }
+    Err(Error::system(format!("exec: {program:?}"))(failure))
+}
+
+/// From the container's own `/etc/passwd`, which we already see.
+fn home_of(uid: u32) -> Option<String> {
+    let uid = uid.to_string();
+    fs::read_to_string("/etc/passwd").ok()?.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        (fields.len() > 5 && fields[2] == uid).then(|| fields[5].to_owned())
+    })
+}
+
+fn rlimit_number(name: &str) -> libc::__rlimit_resource_t {
+    match name {
+        "RLIMIT_CPU" => libc::RLIMIT_CPU,
+        "RLIMIT_FSIZE" => libc::RLIMIT_FSIZE,
+        "RLIMIT_DATA" => libc::RLIMIT_DATA,
+        "RLIMIT_STACK" => libc::RLIMIT_STACK,
+        "RLIMIT_CORE" => libc::RLIMIT_CORE,
+        "RLIMIT_RSS" => libc::RLIMIT_RSS,
+        "RLIMIT_NPROC" => libc::RLIMIT_NPROC,
+        "RLIMIT_MEMLOCK" => libc::RLIMIT_MEMLOCK,
+        "RLIMIT_AS" => libc::RLIMIT_AS,
+        "RLIMIT_LOCKS" => libc::RLIMIT_LOCKS,
+        "RLIMIT_SIGPENDING" => libc::RLIMIT_SIGPENDING,
+        "RLIMIT_MSGQUEUE" => libc::RLIMIT_MSGQUEUE,
+        "RLIMIT_NICE" => libc::RLIMIT_NICE,
+        "RLIMIT_RTPRIO" => libc::RLIMIT_RTPRIO,
+        "RLIMIT_RTTIME" => libc::RLIMIT_RTTIME,
+        _ => libc::RLIMIT_NOFILE,
+    }
+}
+

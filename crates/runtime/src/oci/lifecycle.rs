@@ -1,0 +1,102 @@
+//! Create, start, state, kill and delete, by libcontainer where it is right.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use libcontainer::{
+    container::{Container, builder::ContainerBuilder},
+    syscall::syscall::SyscallType,
+};
+
+use super::Error;
+use crate::cgroups::Hierarchies;
+
+pub fn create(root: &Path, id: &str, bundle: &Path, pid_file: Option<PathBuf>) -> Result<Container, Error> {
+    fs::create_dir_all(root).map_err(Error::system(root.display().to_string()))?;
+    let bundle = fs::canonicalize(bundle).map_err(Error::system(bundle.display().to_string()))?;
+    ContainerBuilder::new(id.to_owned(), SyscallType::default())
+        .with_root_path(root)
+        .and_then(|builder| builder.with_pid_file(pid_file))
+        .and_then(ContainerBuilder::validate_id)
+        .and_then(|builder| builder.as_init(bundle).with_systemd(false).with_detach(true).build())
+        .map_err(Error::container)
+}
+
+pub fn run(root: &Path, id: &str, bundle: &Path, pid_file: Option<PathBuf>) -> Result<(), Error> {
+    let mut container = create(root, id, bundle, pid_file)?;
+    container.start().map_err(|error| {
+        let _ = container.delete(true);
+        Error::container(error)
+    })
+}
+
+pub fn start(root: &Path, id: &str) -> Result<(), Error> {
+    load(root, id)?.start().map_err(Error::container)
+}
+
+pub fn state(root: &Path, id: &str) -> Result<(), Error> {
+    let container = load(root, id)?;
+    let state = serde_json::json!({
+        "ociVersion": "1.0.2",
+        "id": container.id(),
+        "status": container.status().to_string().to_ascii_lowercase(),
+        "pid": container.pid().map_or(0, |pid| pid.as_raw()),
+        "bundle": container.bundle(),
+        "annotations": container.state.annotations,
+    });
+    println!("{state}");
+    Ok(())
+}
+
+/// By number, so that real-time signals and those libcontainer confuses (5 and 7) arrive as meant.
+pub fn kill(root: &Path, id: &str, signal: i32, all: bool) -> Result<(), Error> {
+    let container = load(root, id)?;
+    let pids = if all {
+        hierarchies()?.processes(&cgroup(&container)?)
+    } else {
+        container.pid().map(|pid| pid.as_raw()).into_iter().collect()
+    };
+    for pid in pids {
+        // SAFETY: kill(2) takes two integers.
+        if unsafe { libc::kill(pid, signal) } != 0 {
+            let error = std::io::Error::last_os_error();
+            if error.raw_os_error() != Some(libc::ESRCH) {
+                return Err(Error::system(format!("signal {signal} to {pid}"))(error));
+            }
+        }
+    }
+    Ok(())
+}
+
+pub fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
+    let mut container = match load(root, id) {
+        Ok(container) => container,
+        Err(Error::NotFound(_)) if force => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if force && let Ok(cgroup) = cgroup(&container) {
+        // Without a pid namespace of its own, its first process takes nobody with it.
+        hierarchies()?.kill(&cgroup);
+    }
+    container.delete(force).map_err(Error::container)
+}
+
+pub fn load(root: &Path, id: &str) -> Result<Container, Error> {
+    let directory = root.join(id);
+    if id.contains('/') || !directory.join("state.json").exists() {
+        return Err(Error::NotFound(id.into()));
+    }
+    Container::load(directory).map_err(Error::container)
+}
+
+/// The cgroup that the container was created in.
+fn cgroup(container: &Container) -> Result<String, Error> {
+    let config = container.spec().map_err(Error::container)?;
+    Ok(config.cgroup_path.to_string_lossy().into_owned())
+}
+
+fn hierarchies() -> Result<Hierarchies, Error> {
+    Hierarchies::detect().map_err(Error::system("reading the cgroup mounts"))
+}

@@ -1,0 +1,110 @@
+//! `coracle oci`: runc's command-line interface over libcontainer, in a single-threaded process.
+//! libcontainer changes the working directory and runs code after a raw clone, so it must never be
+//! called anywhere else.
+
+mod arguments;
+mod exec;
+mod lifecycle;
+mod seal;
+
+pub use seal::{is_own_executable, sealed_executable};
+
+use std::{ffi::OsString, fs::OpenOptions, io::Write, path::PathBuf, process::ExitCode};
+
+use arguments::{Command, Invocation};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Usage(String),
+    #[error("container {0} does not exist")]
+    NotFound(String),
+    #[error("{what}: {source}")]
+    System {
+        what: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{0}")]
+    Container(String),
+    #[error("invalid {what}: {source}")]
+    Json {
+        what: &'static str,
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl Error {
+    fn system<E: Into<std::io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Error {
+        let what = what.into();
+        move |source| Error::System { what, source: source.into() }
+    }
+
+    /// libcontainer's errors with all their causes in one line.
+    fn container(error: libcontainer::error::LibcontainerError) -> Error {
+        let mut text = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(error) = cause {
+            let more = error.to_string();
+            if !text.contains(&more) {
+                text.push_str(": ");
+                text.push_str(&more);
+            }
+            cause = error.source();
+        }
+        Error::Container(text)
+    }
+}
+
+/// `coracle oci [--root R] [--log F] create|run|start|state|kill|delete|exec|features …`.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    // Rust ignores SIGPIPE; containers must not inherit that.
+    // SAFETY: sets a default disposition before any thread or child exists.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let invocation = match Invocation::parse(arguments) {
+        Ok(invocation) => invocation,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(2);
+        }
+    };
+    let log = invocation.log.clone();
+    match run(invocation) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            report(log, &error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(invocation: Invocation) -> Result<u8, Error> {
+    let root = &invocation.root;
+    match &invocation.command {
+        Command::Create { .. } | Command::Run { .. } | Command::Exec { .. } => seal::ensure()?,
+        _ => {}
+    }
+    match invocation.command {
+        Command::Create { id, bundle, pid_file } => lifecycle::create(root, &id, &bundle, pid_file).map(|_| 0),
+        Command::Run { id, bundle, pid_file } => lifecycle::run(root, &id, &bundle, pid_file).map(|()| 0),
+        Command::Start { id } => lifecycle::start(root, &id).map(|()| 0),
+        Command::State { id } => lifecycle::state(root, &id).map(|()| 0),
+        Command::Kill { id, signal, all } => lifecycle::kill(root, &id, signal, all).map(|()| 0),
+        Command::Delete { id, force } => lifecycle::delete(root, &id, force).map(|()| 0),
+        Command::Exec { id, process, pid_file, detach } => exec::exec(root, &id, &process, pid_file, detach),
+    }
+}
+
+/// As runc does: a JSON line in the log if there is one, else a line on standard error.
+fn report(log: Option<PathBuf>, error: &Error) {
+    let line = serde_json::json!({"level": "error", "msg": error.to_string()});
+    let written = log.and_then(|path| {
+        let mut file = OpenOptions::new().create(true).append(true).open(path).ok()?;
+        writeln!(file, "{line}").ok()
+    });
+    if written.is_none() {
+        eprintln!("{error}");
+    }
+}

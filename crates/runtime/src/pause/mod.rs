@@ -1,0 +1,31 @@
+//! The pause program as bytes, and the read-only root file system that holds nothing else.
+
+use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
+
+/// The whole program.
+pub static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pause"));
+
+/// Makes `<root>` a root file system with `/pause` and the mount points a sandbox needs. Done once
+/// per state directory and shared by all sandboxes, which mount it read-only.
+pub fn write_root(root: &Path) -> io::Result<()> {
+    let program = root.join("pause");
+    if fs::read(&program).is_ok_and(|bytes| bytes == PROGRAM) {
+        return Ok(());
+    }
+    for directory in ["proc", "dev", "sys", "etc"] {
+        fs::create_dir_all(root.join(directory))?;
+    }
+    let temporary = root.join(".pause");
+    fs::write(&temporary, PROGRAM)?;
+    fs::set_permissions(&temporary, fs::Permissions::from_mode(0o555))?;
+    fs::rename(temporary, program)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_program_is_small() {
+        assert!(super::PROGRAM.starts_with(b"\x7fELF"));
+        assert!(super::PROGRAM.len() < 8192, "{} bytes", super::PROGRAM.len());
+    }
+}

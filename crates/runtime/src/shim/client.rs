@@ -1,0 +1,252 @@
+//! The server's side of a shim: starting one, finding one again, asking it things, hearing of
+//! exits. Everything async; one connection per shim.
+
+use std::{
+    collections::HashMap,
+    ffi::OsString,
+    fs, io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use base64::Engine;
+use parking_lot::Mutex;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{UnixStream, unix::OwnedReadHalf},
+    sync::{mpsc, oneshot},
+};
+
+use super::{
+    Layout,
+    protocol::{self, Call, Exit, Failure, FailureKind, LARGEST_FRAME, Message, Request, ShimConfig, ShimState, Started},
+};
+use crate::sys;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("shim {path}: {source}")]
+    Socket {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the shim is gone")]
+    Gone,
+    #[error("{}", .0.message)]
+    Refused(Failure),
+    #[error("the shim's answer makes no sense")]
+    Answer,
+}
+
+impl Error {
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Error::Refused(failure) => failure.kind,
+            _ => FailureKind::Failed,
+        }
+    }
+}
+
+/// The captured output of an exec.
+#[derive(Debug)]
+pub struct Captured {
+    pub code: i32,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+}
+
+/// What a shim tells unasked.
+#[derive(Debug)]
+pub enum News {
+    Exited(Exit),
+    /// The connection has ended: the shim is gone.
+    Gone,
+}
+
+/// A connection to one shim. Cheap to clone.
+#[derive(Clone)]
+pub struct Shim {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    writer: mpsc::UnboundedSender<Vec<u8>>,
+    next: AtomicU64,
+    /// None once the connection has ended.
+    waiting: Mutex<Option<HashMap<u64, oneshot::Sender<Message>>>>,
+}
+
+/// Starts a shim in `directory`. The socket is ours first, so that there is nothing to wait for.
+pub async fn start(
+    command: &[OsString],
+    data_dir: &Path,
+    directory: &Path,
+    config: &ShimConfig,
+    news: mpsc::UnboundedSender<News>,
+) -> Result<Shim, Error> {
+    let failed = |source: io::Error| Error::Socket { path: directory.to_owned(), source };
+    let layout = Layout(directory);
+    let (program, arguments) = command.split_first().ok_or(Error::Answer)?;
+    let bytes = serde_json::to_vec(config).map_err(|error| failed(error.into()))?;
+    fs::create_dir_all(layout.oci_root()).map_err(failed)?;
+    fs::write(layout.config(), bytes).map_err(failed)?;
+    let listener = sys::listen(&layout.socket()).map_err(failed)?;
+    let mut child = tokio::process::Command::new(program)
+        .args(arguments)
+        .arg("--data-dir")
+        .arg(data_dir)
+        .arg("--id")
+        .arg(&config.sandbox)
+        .arg("--directory")
+        .arg(directory)
+        .stdin(Stdio::from(OwnedFd::from(listener)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .map_err(failed)?;
+    let stream = sys::connect(&layout.socket()).map_err(failed)?;
+    // It forks and ends at once; the socket tells if that went wrong.
+    tokio::spawn(async move {
+        if let Ok(status) = child.wait().await
+            && !status.success()
+        {
+            tracing::warn!(%status, "a shim did not start");
+        }
+    });
+    attach(stream, news).map_err(failed)
+}
+
+/// Finds a shim that an earlier server started.
+pub async fn reconnect(directory: &Path, news: mpsc::UnboundedSender<News>) -> Result<Shim, Error> {
+    let failed = |source: io::Error| Error::Socket { path: directory.to_owned(), source };
+    let stream = sys::connect(&Layout(directory).socket()).map_err(failed)?;
+    attach(stream, news).map_err(failed)
+}
+
+fn attach(stream: std::os::unix::net::UnixStream, news: mpsc::UnboundedSender<News>) -> io::Result<Shim> {
+    stream.set_nonblocking(true)?;
+    let (reader, mut write_half) = UnixStream::from_std(stream)?.into_split();
+    let (writer, mut frames) = mpsc::unbounded_channel::<Vec<u8>>();
+    let inner =
+        Arc::new(Inner { writer, next: AtomicU64::new(1), waiting: Mutex::new(Some(HashMap::new())) });
+    tokio::spawn(async move {
+        while let Some(frame) = frames.recv().await {
+            if write_half.write_all(&frame).await.is_err() {
+                break;
+            }
+        }
+    });
+    tokio::spawn(read(reader, Arc::downgrade(&inner), news));
+    Ok(Shim { inner })
+}
+
+async fn read(mut reader: OwnedReadHalf, inner: std::sync::Weak<Inner>, news: mpsc::UnboundedSender<News>) {
+    loop {
+        let Some(message) = read_message(&mut reader).await else {
+            break;
+        };
+        if let Some(exit) = message.exited {
+            let _ = news.send(News::Exited(exit));
+            continue;
+        }
+        let Some(inner) = inner.upgrade() else {
+            return;
+        };
+        let waiter = message.id.and_then(|id| inner.waiting.lock().as_mut()?.remove(&id));
+        if let Some(waiter) = waiter {
+            let _ = waiter.send(message);
+        }
+    }
+    if let Some(inner) = inner.upgrade() {
+        *inner.waiting.lock() = None;
+    }
+    let _ = news.send(News::Gone);
+}
+
+async fn read_message(reader: &mut OwnedReadHalf) -> Option<Message> {
+    let length = reader.read_u32().await.ok()? as usize;
+    if length > LARGEST_FRAME {
+        return None;
+    }
+    let mut document = vec![0; length];
+    reader.read_exact(&mut document).await.ok()?;
+    serde_json::from_slice(&document).ok()
+}
+
+impl Shim {
+    async fn call(&self, request: Request) -> Result<Message, Error> {
+        let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        match self.inner.waiting.lock().as_mut() {
+            Some(waiting) => waiting.insert(id, sender),
+            None => return Err(Error::Gone),
+        };
+        let call = Call { version: protocol::VERSION, id, request };
+        let frame = protocol::frame(&call).map_err(|_| Error::Answer)?;
+        self.inner.writer.send(frame).map_err(|_| Error::Gone)?;
+        let message = receiver.await.map_err(|_| Error::Gone)?;
+        match message.error {
+            Some(failure) => Err(Error::Refused(failure)),
+            None => Ok(message),
+        }
+    }
+
+    /// Also subscribes to exits; the first thing to ask.
+    pub async fn state(&self) -> Result<ShimState, Error> {
+        self.call(Request::State).await?.state.ok_or(Error::Answer)
+    }
+
+    pub async fn run(
+        &self,
+        container: &str,
+        bundle: &Path,
+        log: Option<PathBuf>,
+        stdin: bool,
+        cgroup: &str,
+    ) -> Result<Started, Error> {
+        let request = Request::Run {
+            container: container.into(),
+            bundle: bundle.into(),
+            log,
+            stdin,
+            cgroup: cgroup.into(),
+        };
+        self.call(request).await?.started.ok_or(Error::Answer)
+    }
+
+    pub async fn kill(&self, container: &str, signal: i32, all: bool) -> Result<(), Error> {
+        self.call(Request::Kill { container: container.into(), signal, all }).await.map(|_| ())
+    }
+
+    pub async fn delete(&self, container: &str) -> Result<(), Error> {
+        self.call(Request::Delete { container: container.into() }).await.map(|_| ())
+    }
+
+    pub async fn exec(
+        &self,
+        container: &str,
+        process: serde_json::Value,
+        timeout_ms: u64,
+    ) -> Result<Captured, Error> {
+        let request = Request::Exec { container: container.into(), process, timeout_ms };
+        let output = self.call(request).await?.output.ok_or(Error::Answer)?;
+        let decode = |text: &str| {
+            base64::engine::general_purpose::STANDARD.decode(text).map_err(|_| Error::Answer)
+        };
+        Ok(Captured { code: output.code, stdout: decode(&output.stdout)?, stderr: decode(&output.stderr)? })
+    }
+
+    pub async fn reopen_log(&self, container: &str) -> Result<(), Error> {
+        self.call(Request::ReopenLog { container: container.into() }).await.map(|_| ())
+    }
+
+    pub async fn shutdown(&self) -> Result<(), Error> {
+        self.call(Request::Shutdown).await.map(|_| ())
+    }
+}

@@ -1,0 +1,109 @@
+//! A container's root file system: an overlayfs mount of its image's layers with a directory of
+//! its own on top. Nothing here knows images or records.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use nix::mount::{MsFlags, mount};
+
+use crate::sys;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{path}: {source}")]
+    File {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("mounting {path} with {layers} layers: {source}")]
+    Mount { path: PathBuf, layers: usize, source: nix::Error },
+}
+
+/// Where the parts of one container's file system lie.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    directory: PathBuf,
+}
+
+impl Snapshot {
+    pub fn in_directory(directory: &Path) -> Snapshot {
+        Snapshot { directory: directory.to_owned() }
+    }
+
+    /// Where it is mounted.
+    pub fn rootfs(&self) -> PathBuf {
+        self.directory.join("rootfs")
+    }
+
+    /// What the container has written.
+    pub fn upper(&self) -> PathBuf {
+        self.directory.join("upper")
+    }
+
+    /// Makes the directories and mounts. `layers` are lower directories, lowest first.
+    pub fn mount(&self, layers: &[PathBuf]) -> Result<(), Error> {
+        let failed = |path: PathBuf| move |source| Error::File { path, source };
+        for part in [self.upper(), self.directory.join("work"), self.rootfs()] {
+            fs::create_dir_all(&part).map_err(failed(part.clone()))?;
+        }
+        // The root directory's mode comes from the upper directory.
+        if let Some(topmost) = layers.last() {
+            copy_root_attributes(topmost, &self.upper()).map_err(failed(self.upper()))?;
+        }
+        // An image without layers still needs one lower directory.
+        let empty = self.directory.join("empty");
+        let mut lower: Vec<PathBuf> = layers.iter().rev().cloned().collect();
+        if lower.is_empty() {
+            fs::create_dir_all(&empty).map_err(failed(empty.clone()))?;
+            lower.push(empty);
+        }
+        let options = |lower: &[PathBuf]| {
+            let lower: Vec<String> = lower.iter().map(|path| escape(path)).collect();
+            format!(
+                "lowerdir={},upperdir={},workdir={},xino=off",
+                lower.join(":"),
+                escape(&self.upper()),
+                escape(&self.directory.join("work"))
+            )
+        };
+        mount(Some("overlay"), &self.rootfs(), Some("overlay"), MsFlags::empty(), Some(options(&lower).as_str()))
+            .map_err(|source| Error::Mount { path: self.rootfs(), layers: lower.len(), source })
+    }
+
+    pub fn is_mounted(&self) -> bool {
+        let device = |path: &Path| nix::sys::stat::stat(path).map(|found| found.st_dev).ok();
+        device(&self.rootfs()) != device(&self.directory)
+    }
+
+    /// Unmounts and removes everything the container wrote.
+    pub fn remove(&self) -> Result<(), Error> {
+        let rootfs = self.rootfs();
+        sys::unmount(&rootfs).map_err(|source| Error::Mount { path: rootfs.clone(), layers: 0, source })?;
+        for part in ["rootfs", "upper", "work", "empty"] {
+            let path = self.directory.join(part);
+            match fs::remove_dir_all(&path) {
+                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::File { path, source });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn copy_root_attributes(from: &Path, to: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let found = fs::metadata(from)?;
+    std::os::unix::fs::chown(to, Some(found.uid()), Some(found.gid()))?;
+    fs::set_permissions(to, fs::Permissions::from_mode(found.mode() & 0o7777))
+}
+
+/// Overlayfs splits at colons and commas.
+fn escape(path: &Path) -> String {
+    path.to_string_lossy().replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,")
+}

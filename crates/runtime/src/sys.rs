@@ -1,0 +1,160 @@
+//! Thin wrappers around system calls that neither std nor nix offers in the form needed here.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::net::{UnixListener, UnixStream},
+    },
+    path::Path,
+};
+
+use nix::{
+    errno::Errno,
+    mount::{MntFlags, MsFlags, mount, umount2},
+};
+
+/// Nanoseconds since the Unix epoch, for processes that live outside the simulation (shim, oci).
+pub fn unix_nanos() -> i64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_REALTIME)
+        .unwrap_or(nix::sys::time::TimeSpec::new(0, 0));
+    now.tv_sec() * 1_000_000_000 + now.tv_nsec()
+}
+
+/// Milliseconds of a clock that only moves forward.
+pub fn monotonic_millis() -> i64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .unwrap_or(nix::sys::time::TimeSpec::new(0, 0));
+    now.tv_sec() * 1000 + now.tv_nsec() / 1_000_000
+}
+
+pub fn bind_mount(source: &Path, target: &Path) -> nix::Result<()> {
+    mount(Some(source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+}
+
+pub fn mount_tmpfs(target: &Path, options: &str) -> nix::Result<()> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("shm"), target, Some("tmpfs"), flags, Some(options))
+}
+
+/// Detaches whatever is mounted at `target`, however often; nothing there is fine.
+pub fn unmount(target: &Path) -> nix::Result<()> {
+    loop {
+        match umount2(target, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
+            Ok(()) => {}
+            Err(Errno::EINVAL | Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Mount points at or under `prefix`, deepest last.
+pub fn mounts_under(prefix: &Path) -> io::Result<Vec<std::path::PathBuf>> {
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    Ok(table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(|field| std::path::PathBuf::from(unescape(field)))
+        .filter(|path| path.starts_with(prefix))
+        .collect())
+}
+
+/// `\040` and its like stand for characters that would break the table.
+pub fn unescape(field: &str) -> String {
+    let mut text = String::with_capacity(field.len());
+    let mut rest = field;
+    while let Some(position) = rest.find('\\') {
+        text.push_str(&rest[..position]);
+        match rest.get(position + 1..position + 4).and_then(|octal| u8::from_str_radix(octal, 8).ok()) {
+            Some(byte) => {
+                text.push(byte as char);
+                rest = &rest[position + 4..];
+            }
+            None => {
+                text.push('\\');
+                rest = &rest[position + 1..];
+            }
+        }
+    }
+    text + rest
+}
+
+/// Binds a Unix socket whose path may be longer than a socket address, through the directory's
+/// descriptor. Replaces a socket left by a dead process.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    through_directory(path, |short| UnixListener::bind(short))
+}
+
+/// Connects to a Unix socket whose path may be longer than a socket address.
+pub fn connect(path: &Path) -> io::Result<UnixStream> {
+    through_directory(path, |short| UnixStream::connect(short))
+}
+
+fn through_directory<T>(path: &Path, call: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let directory = File::open(parent)?;
+    let short = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    call(&Path::new(&short).join(name))
+}
+
+/// A descriptor that names one process for good.
+pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: takes two integers and returns a new descriptor or an error.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call returned a descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// When the process was started, in clock ticks since boot: with the pid, its identity.
+pub fn start_time(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command name may hold anything; fields are counted from its closing parenthesis.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace();
+    if fields.next()? == "Z" {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map(|id| id.trim().to_owned())
+        .unwrap_or_default()
+}
+
+/// Writes by rename, so that a reader sees the old file or the new one.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let temporary = path.with_file_name(name);
+    fs::write(&temporary, bytes)?;
+    fs::rename(&temporary, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_table_escapes_are_undone() {
+        assert_eq!(unescape("/a\\040b\\134c"), "/a b\\c");
+        assert_eq!(unescape("plain"), "plain");
+    }
+
+    #[test]
+    fn our_own_start_time_is_known() {
+        assert!(start_time(std::process::id() as i32).is_some());
+        assert_eq!(start_time(i32::MAX), None);
+    }
+}

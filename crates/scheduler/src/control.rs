@@ -1,0 +1,372 @@
+//! The scheduler's loop: takes in changes, decides one pod at a time, sends the writes off.
+
+use std::sync::Arc;
+
+use client::{Change, Delivery, Informer, Informers, Subscription, events};
+use environment::Environment;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use trace::{Hop, Span};
+
+use crate::{
+    Decisions, PodInfo, SCHEDULER_NAME, Snapshot,
+    decide::{Outcome, decide},
+    framework::{BindError, ClusterEvent, Framework},
+    plugins::default_binder::DefaultBinder,
+    pod_info::{assigned_node, is_terminal},
+    queue::{Queue, Queued},
+    writes::{self, Written, elapsed},
+};
+
+/// Above this many writes under way, decisions wait.
+const MOST_WRITES: usize = 256;
+/// The API refuses longer event messages.
+const LONGEST_MESSAGE: usize = 1024;
+
+pub(crate) struct Scheduler {
+    client: kube::Client,
+    environment: Environment,
+    recorder: trace::Recorder,
+    events: events::Recorder,
+    decisions: Decisions,
+    framework: Framework,
+    informer: Informer<Pod>,
+    pods: Subscription<Pod>,
+    nodes: Subscription<Node>,
+    /// Decisions begin when both lists have been taken in: a node must not be given away twice.
+    pods_listed: bool,
+    nodes_listed: bool,
+    queue: Queue,
+    snapshot: Snapshot,
+    writes: JoinSet<Written>,
+    /// Where the next decision begins to look at nodes.
+    start: usize,
+}
+
+enum Event {
+    Pod(Delivery<Pod>),
+    Node(Change<Node>),
+    Written(Result<Written, JoinError>),
+    Decide,
+    Due,
+    Stop,
+}
+
+impl Scheduler {
+    pub(crate) fn new(
+        client: kube::Client,
+        informers: &Informers,
+        environment: Environment,
+        recorder: trace::Recorder,
+        decisions: Decisions,
+    ) -> Scheduler {
+        let informer = informers.of::<Pod>();
+        let binder = Arc::new(DefaultBinder::new(client.clone()));
+        Scheduler {
+            events: events::Recorder::new(
+                client.clone(),
+                environment.clone(),
+                SCHEDULER_NAME,
+                None,
+            ),
+            client,
+            environment,
+            recorder,
+            decisions,
+            framework: Framework::with_defaults(binder),
+            pods: informer.subscribe(),
+            informer,
+            nodes: informers.of::<Node>().subscribe(),
+            pods_listed: false,
+            nodes_listed: false,
+            queue: Queue::default(),
+            snapshot: Snapshot::default(),
+            writes: JoinSet::new(),
+            start: 0,
+        }
+    }
+
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+        loop {
+            match self.next(&shutdown).await {
+                Event::Pod(delivery) => self.take_pod(delivery),
+                Event::Node(change) => self.take_node(change),
+                Event::Written(written) => self.take_written(written),
+                Event::Due => self.queue.release(Instant::now()),
+                Event::Decide => {
+                    self.decide_next();
+                    // Let the binding go out before the next decision, also on one thread.
+                    tokio::task::yield_now().await;
+                }
+                Event::Stop => break,
+            }
+        }
+        // Bindings under way have been decided: see them through.
+        while self.writes.join_next().await.is_some() {}
+    }
+
+    async fn next(&mut self, shutdown: &CancellationToken) -> Event {
+        let can_decide = self.pods_listed
+            && self.nodes_listed
+            && self.queue.has_active()
+            && self.writes.len() < MOST_WRITES;
+        let due = self.queue.next_due();
+        let release = async {
+            match due {
+                Some(due) => sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => Event::Stop,
+            delivery = self.pods.next_delivery() => Event::Pod(delivery),
+            change = self.nodes.next() => Event::Node(change),
+            Some(written) = self.writes.join_next() => Event::Written(written),
+            () = std::future::ready(()), if can_decide => Event::Decide,
+            () = release => Event::Due,
+        }
+    }
+
+    fn take_pod(&mut self, delivery: Delivery<Pod>) {
+        match &delivery.change {
+            Change::Added(pod) | Change::Modified { new: pod, .. } => {
+                let pod = pod.clone();
+                self.set_pod(pod, delivery.received_micros, delivery.bytes);
+            }
+            Change::Deleted(pod) => self.drop_pod(pod),
+            Change::Resynced => self.pods_listed = true,
+        }
+    }
+
+    fn set_pod(&mut self, pod: Arc<Pod>, received_micros: i64, bytes: u64) {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        if is_terminal(&pod) {
+            self.drop_pod(&pod);
+        } else if let Some(node) = assigned_node(&pod) {
+            self.queue.remove(uid);
+            let info = Arc::new(PodInfo::new(pod.clone()));
+            self.snapshot.confirm(info, node);
+        } else if self.snapshot.is_assumed(uid) {
+            // Decided, and its binding is under way: nothing to do with older states.
+        } else if is_for_us(&pod) {
+            let info = Arc::new(PodInfo::new(pod.clone()));
+            let now_micros = self.environment.now_micros();
+            if self.queue.set(info, Instant::now(), now_micros) {
+                let span = Span {
+                    hop: Hop::WatchScheduler,
+                    name: "watch".to_owned(),
+                    component: "scheduler".to_owned(),
+                    start: received_micros,
+                    queue_us: 0,
+                    work_us: elapsed(received_micros, now_micros),
+                    bytes,
+                };
+                self.recorder.record(uid, span);
+            }
+        } else {
+            self.queue.remove(uid);
+        }
+    }
+
+    fn drop_pod(&mut self, pod: &Pod) {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        self.queue.remove(uid);
+        if let Some(removed) = self.snapshot.remove_pod(uid) {
+            self.wake(&ClusterEvent::PodRemoved(&removed));
+        }
+    }
+
+    fn take_node(&mut self, change: Change<Node>) {
+        let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
+        match change {
+            Change::Added(node) => {
+                let name = name(&node);
+                self.snapshot.set_node(node);
+                if let Some(node) = self.snapshot.node(&name) {
+                    wake(
+                        &mut self.queue,
+                        &self.framework,
+                        &ClusterEvent::NodeAdded(node),
+                    );
+                }
+            }
+            Change::Modified { old, new } => {
+                let name = name(&new);
+                self.snapshot.set_node(new);
+                if let Some(new) = self.snapshot.node(&name) {
+                    let event = ClusterEvent::NodeChanged { old: &old, new };
+                    wake(&mut self.queue, &self.framework, &event);
+                }
+            }
+            Change::Deleted(node) => self.snapshot.remove_node(&name(&node)),
+            Change::Resynced => self.nodes_listed = true,
+        }
+    }
+
+    fn decide_next(&mut self) {
+        let Some(queued) = self.queue.pop() else {
+            return;
+        };
+        let start_micros = self.environment.now_micros();
+        let environment = &self.environment;
+        let decision = decide(
+            &self.framework,
+            &queued.pod,
+            &self.snapshot,
+            self.start,
+            || environment.random_u64(),
+        );
+        self.start = self.start.wrapping_add(decision.looked_at);
+        let end_micros = self.environment.now_micros();
+        let placed = matches!(decision.outcome, Outcome::Placed { .. });
+        // Of a pod that stays pending the first attempt is enough of a trace.
+        if placed || queued.attempts == 1 {
+            let span = Span {
+                hop: Hop::Schedule,
+                name: if placed {
+                    "filter and score"
+                } else {
+                    "unschedulable"
+                }
+                .to_owned(),
+                component: "scheduler".to_owned(),
+                start: start_micros,
+                queue_us: elapsed(queued.since_micros, start_micros),
+                work_us: elapsed(start_micros, end_micros),
+                bytes: 0,
+            };
+            self.recorder.record(&queued.pod.uid, span);
+        }
+        let pod = queued.pod.clone();
+        let attempt = queued.attempts;
+        match &decision.outcome {
+            Outcome::Placed { node } => self.place(queued, node.clone(), end_micros),
+            Outcome::Unschedulable { message } => {
+                let (message, now) = (message.clone(), Instant::now());
+                let rejected_by = decision.rejected_by.clone();
+                self.queue.give_up(queued, rejected_by, now, end_micros);
+                self.explain(pod.clone(), "Unschedulable", message);
+            }
+        }
+        let (key, uid) = (pod.key.clone(), pod.uid.clone());
+        self.decisions.push(key, uid, end_micros, attempt, decision);
+    }
+
+    fn place(&mut self, queued: Queued, node: String, decided_micros: i64) {
+        self.framework
+            .reserve(&queued.pod, &node, &mut self.snapshot);
+        self.writes.spawn(writes::bind(
+            self.framework.binder.clone(),
+            self.environment.clone(),
+            self.recorder.clone(),
+            queued,
+            node,
+            decided_micros,
+        ));
+    }
+
+    fn take_written(&mut self, written: Result<Written, JoinError>) {
+        match written {
+            Ok(Written::Condition) => {}
+            Ok(Written::Bound {
+                queued,
+                node,
+                result: Ok(()),
+            }) => {
+                let message = format!("Successfully assigned {} to {node}", queued.pod.key);
+                self.events
+                    .normal(queued.pod.pod.as_ref(), "Scheduled", message);
+            }
+            Ok(Written::Bound {
+                queued,
+                result: Err(error),
+                ..
+            }) => self.binding_failed(queued, &error),
+            // The pod stays assumed: its node may or may not have been written.
+            Err(error) => tracing::error!(%error, "a write panicked"),
+        }
+    }
+
+    fn binding_failed(&mut self, queued: Queued, error: &BindError) {
+        let pod = queued.pod.clone();
+        tracing::warn!(pod = %pod.key, %error, "binding failed");
+        let was_assumed = self.snapshot.is_assumed(&pod.uid);
+        self.framework.unreserve(&pod, &mut self.snapshot);
+        self.wake(&ClusterEvent::PodRemoved(&pod));
+        // It may have been deleted, recreated, or bound by somebody else.
+        let current = self.informer.get(&pod.key.namespace, &pod.key.name);
+        let current = current.filter(|current| {
+            current.metadata.uid.as_deref() == Some(&pod.uid)
+                && was_assumed
+                && assigned_node(current).is_none()
+                && !is_terminal(current)
+                && is_for_us(current)
+        });
+        let Some(current) = current else {
+            return;
+        };
+        let pod = Arc::new(PodInfo::new(current));
+        let queued = Queued {
+            pod: pod.clone(),
+            ..queued
+        };
+        let now_micros = self.environment.now_micros();
+        self.queue.try_later(queued, Instant::now(), now_micros);
+        let plugin = self.framework.binder.name();
+        let message = match error {
+            BindError::Api(kube::Error::Api(status)) => status.message.clone(),
+            error => error.to_string(),
+        };
+        let message = format!("running Bind plugin \"{plugin}\": {message}");
+        self.explain(pod, "SchedulerError", message);
+    }
+
+    /// Tells the user why the pod waits: an event, and the pod's condition.
+    fn explain(&mut self, pod: Arc<PodInfo>, reason: &'static str, message: String) {
+        self.events.warning(
+            pod.pod.as_ref(),
+            "FailedScheduling",
+            truncate(message.clone()),
+        );
+        self.writes.spawn(writes::explain(
+            self.client.clone(),
+            self.environment.clone(),
+            pod,
+            reason,
+            message,
+        ));
+    }
+
+    fn wake(&mut self, event: &ClusterEvent<'_>) {
+        wake(&mut self.queue, &self.framework, event);
+    }
+}
+
+fn wake(queue: &mut Queue, framework: &Framework, event: &ClusterEvent<'_>) {
+    queue.wake(Instant::now(), |pod, rejected_by| {
+        framework.may_help(event, pod, rejected_by)
+    });
+}
+
+fn is_for_us(pod: &Pod) -> bool {
+    let scheduler = pod.spec.as_ref().and_then(|s| s.scheduler_name.as_deref());
+    pod.metadata.deletion_timestamp.is_none()
+        && matches!(scheduler, None | Some("") | Some(SCHEDULER_NAME))
+}
+
+fn truncate(message: String) -> String {
+    const SUFFIX: &str = " ...";
+    if message.len() <= LONGEST_MESSAGE {
+        return message;
+    }
+    let mut end = LONGEST_MESSAGE - SUFFIX.len();
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    message[..end].to_owned() + SUFFIX
+}

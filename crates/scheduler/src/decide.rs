@@ -1,0 +1,440 @@
+//! One decision: which node a pod gets, or why none. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
+
+use crate::{
+    NodeInfo, PodInfo, Snapshot,
+    framework::{Framework, PreFiltered},
+};
+
+/// Below this many nodes all are looked at.
+const ENOUGH_NODES: usize = 100;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Placed {
+        node: String,
+    },
+    /// Worded as the FailedScheduling event says it.
+    Unschedulable {
+        message: String,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeVerdict {
+    pub node: String,
+    pub verdict: Verdict,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Rejected {
+        plugin: &'static str,
+        reasons: Vec<String>,
+    },
+    /// With each plugin's weighted part of the total; no parts when there was no other choice.
+    Feasible {
+        total: i64,
+        parts: Vec<(&'static str, i64)>,
+    },
+}
+
+pub(crate) struct Decision {
+    pub(crate) outcome: Outcome,
+    pub(crate) nodes: Vec<NodeVerdict>,
+    pub(crate) rejected_by: BTreeSet<&'static str>,
+    /// How many nodes were looked at.
+    pub(crate) looked_at: usize,
+}
+
+/// Decides for `pod`. Looks at nodes from the `start`th on, round, until enough of them would do;
+/// `random` breaks ties.
+pub(crate) fn decide(
+    framework: &Framework,
+    pod: &PodInfo,
+    snapshot: &Snapshot,
+    start: usize,
+    random: impl FnOnce() -> u64,
+) -> Decision {
+    let count = snapshot.node_count();
+    if count == 0 {
+        return unschedulable("no nodes available to schedule pods".to_owned());
+    }
+    let candidates = match candidates(framework, pod) {
+        Ok(candidates) => candidates,
+        Err((plugin, reason)) => {
+            let mut decision = unschedulable(format!("0/{count} nodes are available: {reason}."));
+            decision.rejected_by.insert(plugin);
+            return decision;
+        }
+    };
+    let start = start % count;
+    let ring = snapshot.nodes().skip(start);
+    let ring = ring.chain(snapshot.nodes().take(start));
+    let enough = enough_feasible(count);
+    let mut feasible: Vec<&NodeInfo> = Vec::new();
+    let mut nodes = Vec::new();
+    let mut rejected_by: BTreeSet<&'static str> = candidates.narrowed_by.clone();
+    let mut looked_at = 0;
+    for node in ring {
+        looked_at += 1;
+        if candidates
+            .names
+            .as_ref()
+            .is_some_and(|names| !names.contains(&node.name))
+        {
+            continue;
+        }
+        match reject(framework, pod, node) {
+            Some((plugin, reasons)) => {
+                rejected_by.insert(plugin);
+                nodes.push(NodeVerdict {
+                    node: node.name.clone(),
+                    verdict: Verdict::Rejected { plugin, reasons },
+                });
+            }
+            None => {
+                feasible.push(node);
+                if feasible.len() >= enough {
+                    break;
+                }
+            }
+        }
+    }
+    if feasible.is_empty() {
+        let message = explain(&nodes, count, &candidates.narrowed_by);
+        return Decision {
+            outcome: Outcome::Unschedulable { message },
+            nodes,
+            rejected_by,
+            looked_at,
+        };
+    }
+    let verdicts = score(framework, pod, snapshot, &feasible);
+    let node = pick(&verdicts, random);
+    nodes.extend(verdicts);
+    Decision {
+        outcome: Outcome::Placed { node },
+        nodes,
+        rejected_by,
+        looked_at,
+    }
+}
+
+/// How many nodes that would do are enough to choose among: all of few, a falling share of many.
+fn enough_feasible(count: usize) -> usize {
+    if count < ENOUGH_NODES {
+        return count;
+    }
+    let percentage = 50_usize.saturating_sub(count / 125).max(5);
+    (count * percentage / 100).max(ENOUGH_NODES)
+}
+
+struct Candidates {
+    names: Option<BTreeSet<String>>,
+    narrowed_by: BTreeSet<&'static str>,
+}
+
+fn candidates(framework: &Framework, pod: &PodInfo) -> Result<Candidates, (&'static str, String)> {
+    let mut candidates = Candidates {
+        names: None,
+        narrowed_by: BTreeSet::new(),
+    };
+    for plugin in &framework.pre_filters {
+        match plugin.pre_filter(pod) {
+            PreFiltered::Any => {}
+            PreFiltered::Reject(reason) => return Err((plugin.name(), reason)),
+            PreFiltered::Only(names) => {
+                candidates.narrowed_by.insert(plugin.name());
+                candidates.names = Some(match candidates.names {
+                    None => names,
+                    Some(others) => others.intersection(&names).cloned().collect(),
+                });
+            }
+        }
+    }
+    Ok(candidates)
+}
+
+/// The first plugin that turns the pod away from the node, with its reasons.
+fn reject(
+    framework: &Framework,
+    pod: &PodInfo,
+    node: &NodeInfo,
+) -> Option<(&'static str, Vec<String>)> {
+    framework.filters.iter().find_map(|plugin| {
+        let reasons = plugin.filter(pod, node);
+        (!reasons.is_empty()).then(|| (plugin.name(), reasons))
+    })
+}
+
+fn score(
+    framework: &Framework,
+    pod: &PodInfo,
+    snapshot: &Snapshot,
+    feasible: &[&NodeInfo],
+) -> Vec<NodeVerdict> {
+    let mut parts: Vec<Vec<(&'static str, i64)>> = vec![Vec::new(); feasible.len()];
+    if feasible.len() > 1 {
+        for (weight, plugin) in &framework.scores {
+            if !plugin.pre_score(pod) {
+                continue;
+            }
+            let mut scores: Vec<i64> = feasible
+                .iter()
+                .map(|node| plugin.score(pod, node, snapshot))
+                .collect();
+            plugin.normalize(&mut scores);
+            for (parts, score) in parts.iter_mut().zip(scores) {
+                parts.push((plugin.name(), score * weight));
+            }
+        }
+    }
+    feasible
+        .iter()
+        .zip(parts)
+        .map(|(node, parts)| NodeVerdict {
+            node: node.name.clone(),
+            verdict: Verdict::Feasible {
+                total: parts.iter().map(|(_, score)| score).sum(),
+                parts,
+            },
+        })
+        .collect()
+}
+
+/// One of the nodes with the highest total.
+fn pick(verdicts: &[NodeVerdict], random: impl FnOnce() -> u64) -> String {
+    let total = |verdict: &NodeVerdict| match verdict.verdict {
+        Verdict::Feasible { total, .. } => total,
+        Verdict::Rejected { .. } => i64::MIN,
+    };
+    let highest = verdicts.iter().map(total).max();
+    let best: Vec<&NodeVerdict> = verdicts
+        .iter()
+        .filter(|verdict| Some(total(verdict)) == highest)
+        .collect();
+    let index = match best.len() {
+        1 => 0,
+        length => random() as usize % length,
+    };
+    best[index].node.clone()
+}
+
+/// How many nodes are out for which reason, in upstream's words and order.
+fn explain(nodes: &[NodeVerdict], count: usize, narrowed_by: &BTreeSet<&'static str>) -> String {
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for verdict in nodes {
+        if let Verdict::Rejected { reasons: given, .. } = &verdict.verdict {
+            for reason in given {
+                *reasons.entry(reason).or_default() += 1;
+            }
+        }
+    }
+    let plugins: Vec<&str> = narrowed_by.iter().copied().collect();
+    let unlisted = format!("node(s) didn't satisfy plugin(s) [{}]", plugins.join(" "));
+    if nodes.len() < count && !plugins.is_empty() {
+        reasons.insert(&unlisted, count - nodes.len());
+    }
+    let mut counted: Vec<String> = reasons
+        .iter()
+        .map(|(reason, count)| format!("{count} {reason}"))
+        .collect();
+    counted.sort();
+    let mut message = format!("0/{count} nodes are available:");
+    if !counted.is_empty() {
+        let _ = write!(message, " {}.", counted.join(", "));
+    }
+    message
+}
+
+fn unschedulable(message: String) -> Decision {
+    Decision {
+        outcome: Outcome::Unschedulable { message },
+        nodes: Vec::new(),
+        rejected_by: BTreeSet::new(),
+        looked_at: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        fixtures::{labelled_node, node, node_with, pod, pod_asking},
+        framework::{Bind, BindError, Plugin},
+    };
+
+    struct NoBinder;
+
+    impl Plugin for NoBinder {
+        fn name(&self) -> &'static str {
+            "NoBinder"
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl Bind for NoBinder {
+        async fn bind(&self, _: &PodInfo, _: &str) -> Result<u64, BindError> {
+            Ok(0)
+        }
+    }
+
+    fn framework() -> Framework {
+        Framework::with_defaults(Arc::new(NoBinder))
+    }
+
+    fn snapshot(nodes: &[Arc<k8s_openapi::api::core::v1::Node>]) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        for node in nodes {
+            snapshot.set_node(node.clone());
+        }
+        snapshot
+    }
+
+    fn outcome(snapshot: &Snapshot, pod: &PodInfo) -> String {
+        match decide(&framework(), pod, snapshot, 0, || 0).outcome {
+            Outcome::Placed { node } => node,
+            Outcome::Unschedulable { message } => message,
+        }
+    }
+
+    const ROOM: &str = r#"{"allocatable":{"cpu":"4","memory":"8Gi","pods":"110"}}"#;
+
+    #[test]
+    fn reasons_are_counted_and_ordered() {
+        let web = pod_asking("web", "3");
+        assert_eq!(
+            outcome(&Snapshot::default(), &web),
+            "no nodes available to schedule pods"
+        );
+        let taint = r#"{"taints":[{"key":"k","effect":"NoSchedule"}]}"#;
+        let nodes = [
+            node_with("a", "2"),
+            node("b", taint, ROOM),
+            node("c", taint, ROOM),
+            node("d", r#"{"unschedulable":true}"#, ROOM),
+        ];
+        assert_eq!(
+            outcome(&snapshot(&nodes), &web),
+            "0/4 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable, 2 node(s) had untolerated taint(s)."
+        );
+        let crowded = node("a", "{}", r#"{"allocatable":{"cpu":"1"}}"#);
+        assert_eq!(
+            outcome(&snapshot(&[crowded]), &web),
+            "0/1 nodes are available: 1 Insufficient cpu, 1 Too many pods."
+        );
+    }
+
+    #[test]
+    fn named_nodes_narrow_the_search_and_the_words() {
+        let named = |requirements: &str| {
+            let spec = r#"{"containers":[],"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchFields":[REQ]}]}}}}"#;
+            pod("web", &spec.replace("REQ", requirements))
+        };
+        let one = |name: &str| {
+            format!(r#"{{"key":"metadata.name","operator":"In","values":["{name}"]}}"#)
+        };
+        let nodes = snapshot(&[node_with("a", "1"), node_with("b", "1")]);
+        assert_eq!(outcome(&nodes, &named(&one("b"))), "b");
+        assert_eq!(
+            outcome(&nodes, &named(&one("z"))),
+            "0/2 nodes are available: 2 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+        );
+        assert_eq!(
+            outcome(&nodes, &named(&format!("{},{}", one("a"), one("b")))),
+            "0/2 nodes are available: pod affinity terms conflict."
+        );
+    }
+
+    #[test]
+    fn the_emptiest_node_wins_and_weights_decide() {
+        let mut nodes = snapshot(&[node_with("a", "4"), node_with("b", "4")]);
+        nodes.assume(pod_asking("busy", "1"), "a");
+        assert_eq!(outcome(&nodes, &pod_asking("web", "1")), "b");
+        // A preference (weight 2) outweighs emptiness (weight 1).
+        let nodes = snapshot(&[
+            labelled_node("a", r#"{"disk":"ssd"}"#, "{}", ROOM),
+            node_with("b", "64"),
+        ]);
+        let spec = r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}],"affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1,"preference":{"matchExpressions":[{"key":"disk","operator":"Exists"}]}}]}}}"#;
+        assert_eq!(outcome(&nodes, &pod("web", spec)), "a");
+        // An unwelcome taint (weight 3) outweighs both.
+        let mild = r#"{"taints":[{"key":"k","effect":"PreferNoSchedule"}]}"#;
+        let nodes = snapshot(&[
+            labelled_node("a", r#"{"disk":"ssd"}"#, mild, ROOM),
+            node_with("b", "64"),
+        ]);
+        assert_eq!(outcome(&nodes, &pod("web", spec)), "b");
+    }
+
+    #[test]
+    fn ties_are_broken_by_the_given_randomness() {
+        let nodes = snapshot(&[
+            node_with("a", "4"),
+            node_with("b", "4"),
+            node_with("c", "4"),
+        ]);
+        let web = pod_asking("web", "1");
+        for (random, expected) in [(0, "a"), (1, "b"), (2, "c"), (3, "a")] {
+            let decision = decide(&framework(), &web, &nodes, 0, || random);
+            let node = expected.to_owned();
+            assert_eq!(decision.outcome, Outcome::Placed { node });
+        }
+    }
+
+    #[test]
+    fn every_plugin_turns_away_with_its_own_name() {
+        let check = |spec: &str, node: Arc<k8s_openapi::api::core::v1::Node>, plugin: &str| {
+            let mut nodes = snapshot(&[node]);
+            let ports =
+                r#"{"containers":[{"name":"c","ports":[{"containerPort":1,"hostPort":80}]}]}"#;
+            nodes.assume(pod("other", ports), "a");
+            let decision = decide(&framework(), &pod("web", spec), &nodes, 0, || 0);
+            let rejected_by: Vec<_> = decision.rejected_by.into_iter().collect();
+            assert_eq!(rejected_by, [plugin]);
+        };
+        let plain = r#"{"containers":[]}"#;
+        check(
+            plain,
+            node("a", r#"{"unschedulable":true}"#, ROOM),
+            "NodeUnschedulable",
+        );
+        check(
+            r#"{"containers":[],"nodeName":"z"}"#,
+            node("a", "{}", ROOM),
+            "NodeName",
+        );
+        let taint = r#"{"taints":[{"key":"k","effect":"NoSchedule"}]}"#;
+        check(plain, node("a", taint, ROOM), "TaintToleration");
+        let selecting = r#"{"containers":[],"nodeSelector":{"a":"b"}}"#;
+        check(selecting, node("a", "{}", ROOM), "NodeAffinity");
+        let ports = r#"{"containers":[{"name":"c","ports":[{"containerPort":1,"hostPort":80}]}]}"#;
+        check(ports, node("a", "{}", ROOM), "NodePorts");
+        check(plain, node("a", "{}", "{}"), "NodeResourcesFit");
+    }
+
+    #[test]
+    fn of_many_nodes_a_share_is_looked_at_in_turn() {
+        assert_eq!(enough_feasible(99), 99);
+        assert_eq!(enough_feasible(100), 100);
+        assert_eq!(enough_feasible(1000), 420);
+        assert_eq!(enough_feasible(6000), 300);
+        assert_eq!(enough_feasible(100_000), 5000);
+        let nodes: Vec<_> = (0..300)
+            .map(|n| node_with(&format!("n{n:03}"), "4"))
+            .collect();
+        let nodes = snapshot(&nodes);
+        let decision = decide(&framework(), &pod_asking("web", "1"), &nodes, 250, || 0);
+        assert_eq!(decision.looked_at, 144);
+        let seen: BTreeSet<_> = decision.nodes.iter().map(|v| v.node.as_str()).collect();
+        assert!(seen.contains("n250") && seen.contains("n299") && seen.contains("n093"));
+        assert!(!seen.contains("n094") && !seen.contains("n249"));
+    }
+}

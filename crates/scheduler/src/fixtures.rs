@@ -1,0 +1,45 @@
+//! Objects for the tests of this crate, written as the JSON of their spec and status.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
+
+use crate::PodInfo;
+
+pub(crate) fn pod_spec(spec: &str) -> PodSpec {
+    serde_json::from_str(spec).expect("a pod spec")
+}
+
+pub(crate) fn pod_object(name: &str, spec: &str) -> Arc<Pod> {
+    let text = format!(
+        r#"{{"metadata":{{"namespace":"default","name":"{name}","uid":"uid-{name}"}},"spec":{spec}}}"#
+    );
+    Arc::new(serde_json::from_str(&text).expect("a pod"))
+}
+
+pub(crate) fn pod(name: &str, spec: &str) -> Arc<PodInfo> {
+    Arc::new(PodInfo::new(pod_object(name, spec)))
+}
+
+/// A pod whose one container asks for `cpu`.
+pub(crate) fn pod_asking(name: &str, cpu: &str) -> Arc<PodInfo> {
+    let spec = r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"CPU"}}}]}"#;
+    pod(name, &spec.replace("CPU", cpu))
+}
+
+pub(crate) fn node(name: &str, spec: &str, status: &str) -> Arc<Node> {
+    labelled_node(name, "{}", spec, status)
+}
+
+pub(crate) fn labelled_node(name: &str, labels: &str, spec: &str, status: &str) -> Arc<Node> {
+    let text = format!(
+        r#"{{"metadata":{{"name":"{name}","labels":{labels}}},"spec":{spec},"status":{status}}}"#
+    );
+    Arc::new(serde_json::from_str(&text).expect("a node"))
+}
+
+/// A node with the given cpu and room for pods.
+pub(crate) fn node_with(name: &str, cpu: &str) -> Arc<Node> {
+    let status = r#"{"allocatable":{"cpu":"CPU","memory":"8Gi","pods":"110"}}"#;
+    node(name, "{}", &status.replace("CPU", cpu))
+}

@@ -1,0 +1,57 @@
+//! Binds by posting to the pod's `binding` subresource.
+
+use k8s_openapi::{
+    api::core::v1::{Binding, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+
+use crate::{
+    PodInfo,
+    framework::{Bind, BindError, Plugin},
+};
+
+pub struct DefaultBinder {
+    client: kube::Client,
+}
+
+impl DefaultBinder {
+    pub fn new(client: kube::Client) -> DefaultBinder {
+        DefaultBinder { client }
+    }
+}
+
+impl Plugin for DefaultBinder {
+    fn name(&self) -> &'static str {
+        "DefaultBinder"
+    }
+}
+
+#[async_trait::async_trait]
+impl Bind for DefaultBinder {
+    async fn bind(&self, pod: &PodInfo, node: &str) -> Result<u64, BindError> {
+        let (namespace, name) = (&pod.key.namespace, &pod.key.name);
+        let binding = Binding {
+            metadata: ObjectMeta {
+                namespace: Some(namespace.clone()),
+                name: Some(name.clone()),
+                // A pod recreated under the same name must not inherit this decision.
+                uid: Some(pod.uid.clone()),
+                ..ObjectMeta::default()
+            },
+            target: ObjectReference {
+                kind: Some("Node".to_owned()),
+                name: Some(node.to_owned()),
+                ..ObjectReference::default()
+            },
+        };
+        let body = serde_json::to_vec(&binding).map_err(BindError::Encode)?;
+        let bytes = body.len() as u64;
+        let uri = format!("/api/v1/namespaces/{namespace}/pods/{name}/binding");
+        let request = http::Request::post(uri)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(body)
+            .map_err(kube::Error::HttpError)?;
+        self.client.request_text(request).await?;
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,34 @@
+//! A pod that names its node runs there only.
+
+use crate::{
+    NodeInfo, PodInfo,
+    framework::{ClusterEvent, Filter, Plugin},
+};
+
+const REASON: &str = "node(s) didn't match the requested node name";
+
+pub struct NodeName;
+
+impl Plugin for NodeName {
+    fn name(&self) -> &'static str {
+        "NodeName"
+    }
+
+    fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
+        matches!(event, ClusterEvent::NodeAdded(node) if matches(pod, node))
+    }
+}
+
+impl Filter for NodeName {
+    fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<String> {
+        match matches(pod, node) {
+            true => Vec::new(),
+            false => vec![REASON.to_owned()],
+        }
+    }
+}
+
+fn matches(pod: &PodInfo, node: &NodeInfo) -> bool {
+    let wanted = pod.spec().and_then(|spec| spec.node_name.as_deref());
+    wanted.is_none_or(|wanted| wanted.is_empty() || wanted == node.name)
+}

@@ -1,0 +1,163 @@
+//! Taints keep pods away that do not tolerate them; preferences among them only cost score.
+
+use k8s_openapi::api::core::v1::{Taint, Toleration};
+
+use crate::{
+    NodeInfo, PodInfo, Snapshot,
+    framework::{ClusterEvent, Filter, Plugin, Score, scale},
+};
+
+const REASON: &str = "node(s) had untolerated taint(s)";
+
+pub struct TaintToleration;
+
+impl Plugin for TaintToleration {
+    fn name(&self) -> &'static str {
+        "TaintToleration"
+    }
+
+    fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
+        match event {
+            ClusterEvent::NodeAdded(node) => admits(node.taints(), pod),
+            ClusterEvent::NodeChanged { old, new } => {
+                let spec = old.spec.as_ref();
+                let taints = spec.and_then(|spec| spec.taints.as_deref());
+                !admits(taints.unwrap_or_default(), pod) && admits(new.taints(), pod)
+            }
+            ClusterEvent::PodRemoved(_) => false,
+        }
+    }
+}
+
+impl Filter for TaintToleration {
+    fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<String> {
+        match admits(node.taints(), pod) {
+            true => Vec::new(),
+            false => vec![REASON.to_owned()],
+        }
+    }
+}
+
+impl Score for TaintToleration {
+    /// The number of taints the pod would rather not meet.
+    fn score(&self, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
+        let unwelcome = node.taints().iter().filter(|taint| {
+            taint.effect == "PreferNoSchedule" && !tolerates(pod.tolerations(), taint)
+        });
+        unwelcome.count() as i64
+    }
+
+    fn normalize(&self, scores: &mut [i64]) {
+        scale(scores, true);
+    }
+}
+
+pub fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
+    let value = taint.value.as_deref().unwrap_or_default();
+    tolerates_taint(tolerations, &taint.key, value, &taint.effect)
+}
+
+/// As [`tolerates`], for a taint given by its parts.
+pub fn tolerates_taint(tolerations: &[Toleration], key: &str, value: &str, effect: &str) -> bool {
+    tolerations.iter().any(|toleration| {
+        let tolerated_effect = toleration.effect.as_deref().unwrap_or_default();
+        let tolerated_key = toleration.key.as_deref().unwrap_or_default();
+        if !tolerated_effect.is_empty() && tolerated_effect != effect
+            || !tolerated_key.is_empty() && tolerated_key != key
+        {
+            return false;
+        }
+        match toleration.operator.as_deref() {
+            Some("Exists") => true,
+            None | Some("" | "Equal") => toleration.value.as_deref().unwrap_or_default() == value,
+            Some(_) => false,
+        }
+    })
+}
+
+fn admits(taints: &[Taint], pod: &PodInfo) -> bool {
+    taints
+        .iter()
+        .filter(|taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute")
+        .all(|taint| tolerates(pod.tolerations(), taint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{node, pod};
+
+    fn info(taints: &str) -> NodeInfo {
+        let mut info = NodeInfo::new("n1");
+        info.set_node(node("n1", &format!(r#"{{"taints":[{taints}]}}"#), "{}"));
+        info
+    }
+
+    fn tolerating(tolerations: &str) -> std::sync::Arc<PodInfo> {
+        let spec = format!(r#"{{"containers":[],"tolerations":[{tolerations}]}}"#);
+        pod("web", &spec)
+    }
+
+    #[test]
+    fn every_strict_taint_must_be_tolerated() {
+        let check = |taints: &str, tolerations: &str, expected: bool| {
+            let passes = TaintToleration.filter(&tolerating(tolerations), &info(taints));
+            assert_eq!(
+                passes.is_empty(),
+                expected,
+                "{taints} against {tolerations}"
+            );
+        };
+        let taint = r#"{"key":"k","value":"v","effect":"NoSchedule"}"#;
+        let evicting = r#"{"key":"k","value":"v","effect":"NoExecute"}"#;
+        let mild = r#"{"key":"k","value":"v","effect":"PreferNoSchedule"}"#;
+        let bare = r#"{"key":"k","effect":"NoSchedule"}"#;
+        check("", "", true);
+        check(taint, "", false);
+        check(evicting, "", false);
+        check(mild, "", true);
+        check(taint, r#"{"operator":"Exists"}"#, true);
+        check(taint, r#"{"key":"k","operator":"Exists"}"#, true);
+        check(taint, r#"{"key":"other","operator":"Exists"}"#, false);
+        check(taint, r#"{"key":"k","value":"v"}"#, true);
+        check(taint, r#"{"key":"k","operator":"Equal","value":"v"}"#, true);
+        check(taint, r#"{"key":"k","value":"w"}"#, false);
+        check(bare, r#"{"key":"k"}"#, true);
+        check(
+            taint,
+            r#"{"key":"k","operator":"Exists","effect":"NoExecute"}"#,
+            false,
+        );
+        check(
+            taint,
+            r#"{"key":"k","operator":"Exists","effect":"NoSchedule"}"#,
+            true,
+        );
+        let both = format!("{taint},{evicting}");
+        check(
+            &both,
+            r#"{"key":"k","operator":"Exists","effect":"NoSchedule"}"#,
+            false,
+        );
+        check(&both, r#"{"key":"k","operator":"Exists"}"#, true);
+    }
+
+    #[test]
+    fn mild_taints_cost_score() {
+        let mild =
+            r#"{"key":"a","effect":"PreferNoSchedule"},{"key":"b","effect":"PreferNoSchedule"}"#;
+        let snapshot = Snapshot::default();
+        let score = |tolerations: &str| {
+            TaintToleration.score(&tolerating(tolerations), &info(mild), &snapshot)
+        };
+        assert_eq!(score(""), 2);
+        assert_eq!(score(r#"{"key":"a","operator":"Exists"}"#), 1);
+        assert_eq!(
+            score(r#"{"key":"a","operator":"Exists","effect":"NoSchedule"}"#),
+            2
+        );
+        let mut scores = [2, 1, 0];
+        TaintToleration.normalize(&mut scores);
+        assert_eq!(scores, [0, 50, 100]);
+    }
+}

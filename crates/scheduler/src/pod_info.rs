@@ -1,0 +1,102 @@
+//! A pod as the scheduler sees it: the object and what is computed from it once.
+
+use std::sync::Arc;
+
+use client::ObjectKey;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Toleration};
+
+use crate::resources::{Resources, Unstated, is_sidecar, pod_requests};
+
+/// A port that a pod takes on its node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostPort {
+    pub protocol: String,
+    pub port: i32,
+    pub ip: String,
+}
+
+pub struct PodInfo {
+    pub pod: Arc<Pod>,
+    pub key: ObjectKey,
+    pub uid: String,
+    pub priority: i32,
+    pub requests: Resources,
+    /// As `requests`, with a little assumed where nothing was asked for.
+    pub requests_for_score: Resources,
+    pub host_ports: Vec<HostPort>,
+}
+
+impl PodInfo {
+    pub fn new(pod: Arc<Pod>) -> PodInfo {
+        let empty = PodSpec::default();
+        let spec = pod.spec.as_ref().unwrap_or(&empty);
+        PodInfo {
+            key: ObjectKey::of(pod.as_ref()),
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            priority: spec.priority.unwrap_or(0),
+            requests: pod_requests(spec, Unstated::Zero),
+            requests_for_score: pod_requests(spec, Unstated::Assumed),
+            host_ports: host_ports(spec),
+            pod,
+        }
+    }
+
+    pub fn spec(&self) -> Option<&PodSpec> {
+        self.pod.spec.as_ref()
+    }
+
+    pub fn tolerations(&self) -> &[Toleration] {
+        let tolerations = self.spec().and_then(|spec| spec.tolerations.as_deref());
+        tolerations.unwrap_or_default()
+    }
+
+    pub fn containers(&self) -> impl Iterator<Item = &Container> {
+        let spec = self.spec();
+        let init = spec.and_then(|spec| spec.init_containers.as_deref());
+        let main = spec.map(|spec| spec.containers.as_slice());
+        init.into_iter().chain(main).flatten()
+    }
+}
+
+/// The node a pod is bound to.
+pub fn assigned_node(pod: &Pod) -> Option<&str> {
+    let name = pod.spec.as_ref()?.node_name.as_deref()?;
+    (!name.is_empty()).then_some(name)
+}
+
+/// Whether the pod has ended and holds nothing any more.
+pub fn is_terminal(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+pub fn is_gated(pod: &Pod) -> bool {
+    let gates = pod.spec.as_ref().and_then(|s| s.scheduling_gates.as_ref());
+    gates.is_some_and(|gates| !gates.is_empty())
+}
+
+fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
+    let sidecars = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .filter(|c| is_sidecar(c));
+    sidecars
+        .chain(&spec.containers)
+        .flat_map(|container| container.ports.iter().flatten())
+        .filter_map(|port| {
+            let number = port.host_port.filter(|number| *number > 0)?;
+            let or = |text: &Option<String>, default: &str| match text.as_deref() {
+                None | Some("") => default.to_owned(),
+                Some(text) => text.to_owned(),
+            };
+            Some(HostPort {
+                protocol: or(&port.protocol, "TCP"),
+                port: number,
+                ip: or(&port.host_ip, ANY_ADDRESS),
+            })
+        })
+        .collect()
+}
+
+pub const ANY_ADDRESS: &str = "0.0.0.0";

@@ -1,0 +1,375 @@
+//! The pods that wait for a node: ready to be tried, backing off, or waiting for a change.
+//!
+//! Pure: time is passed in. Ready pods come by priority, then by how long they have waited.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::{PodInfo, pod_info::is_gated};
+
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
+/// The safety net: after this long a pod is tried even if nothing seems to have changed for it.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+type ActiveKey = (Reverse<i32>, Instant, u64, String);
+
+#[derive(Default)]
+pub(crate) struct Queue {
+    pods: BTreeMap<String, Waiting>,
+    active: BTreeSet<ActiveKey>,
+    backing_off: BTreeSet<(Instant, String)>,
+    unschedulable: BTreeSet<(Instant, String)>,
+    additions: u64,
+}
+
+/// A pod in the queue or taken from it.
+pub(crate) struct Queued {
+    pub(crate) pod: Arc<PodInfo>,
+    /// Decisions made so far, the one it was taken for included.
+    pub(crate) attempts: u32,
+    /// When it entered the queue last, by the wall clock.
+    pub(crate) since_micros: i64,
+}
+
+struct Waiting {
+    queued: Queued,
+    since: Instant,
+    number: u64,
+    place: Place,
+}
+
+#[derive(Clone)]
+enum Place {
+    /// Has scheduling gates; not tried until they are gone.
+    Gated,
+    Active,
+    BackingOff {
+        until: Instant,
+    },
+    /// Waits for an event that one of the plugins hopes for.
+    Unschedulable {
+        rejected_by: BTreeSet<&'static str>,
+    },
+}
+
+impl Queue {
+    /// Adds a pod, or takes over its new state. Whether it was new.
+    pub(crate) fn set(&mut self, pod: Arc<PodInfo>, now: Instant, now_micros: i64) -> bool {
+        let uid = pod.uid.clone();
+        let Some(waiting) = self.detach(&uid) else {
+            let queued = Queued {
+                pod,
+                attempts: 0,
+                since_micros: now_micros,
+            };
+            self.attach(queued, now, Place::Active);
+            return true;
+        };
+        let Waiting {
+            mut queued,
+            since,
+            place,
+            ..
+        } = waiting;
+        let changed = queued.pod.pod.spec != pod.pod.spec
+            || queued.pod.pod.metadata.labels != pod.pod.metadata.labels;
+        queued.pod = pod;
+        let place = match place {
+            Place::Gated => Place::Active,
+            Place::Unschedulable { .. } if changed => retry(&queued, since, now),
+            place => place,
+        };
+        self.attach(queued, since, place);
+        false
+    }
+
+    pub(crate) fn remove(&mut self, uid: &str) {
+        self.detach(uid);
+    }
+
+    /// The pod to be tried next.
+    pub(crate) fn pop(&mut self) -> Option<Queued> {
+        let uid = self.active.first()?.3.clone();
+        let mut queued = self.detach(&uid)?.queued;
+        queued.attempts += 1;
+        Some(queued)
+    }
+
+    pub(crate) fn has_active(&self) -> bool {
+        !self.active.is_empty()
+    }
+
+    /// No node would do: wait for a change.
+    pub(crate) fn give_up(
+        &mut self,
+        queued: Queued,
+        rejected_by: BTreeSet<&'static str>,
+        now: Instant,
+        now_micros: i64,
+    ) {
+        let queued = Queued {
+            since_micros: now_micros,
+            ..queued
+        };
+        self.attach(queued, now, Place::Unschedulable { rejected_by });
+    }
+
+    /// The attempt failed for another reason: try again after a while.
+    pub(crate) fn try_later(&mut self, queued: Queued, now: Instant, now_micros: i64) {
+        let until = now + backoff(queued.attempts);
+        let queued = Queued {
+            since_micros: now_micros,
+            ..queued
+        };
+        self.attach(queued, now, Place::BackingOff { until });
+    }
+
+    /// Lets every unschedulable pod try again for which `may_help` says so.
+    pub(crate) fn wake(
+        &mut self,
+        now: Instant,
+        may_help: impl Fn(&PodInfo, &BTreeSet<&'static str>) -> bool,
+    ) {
+        let woken: Vec<String> = self
+            .unschedulable
+            .iter()
+            .filter(|(_, uid)| {
+                self.pods
+                    .get(uid)
+                    .is_some_and(|waiting| match &waiting.place {
+                        Place::Unschedulable { rejected_by } => {
+                            may_help(&waiting.queued.pod, rejected_by)
+                        }
+                        _ => false,
+                    })
+            })
+            .map(|(_, uid)| uid.clone())
+            .collect();
+        for uid in woken {
+            if let Some(Waiting { queued, since, .. }) = self.detach(&uid) {
+                let place = retry(&queued, since, now);
+                self.attach(queued, since, place);
+            }
+        }
+    }
+
+    /// Makes ready what has waited its time.
+    pub(crate) fn release(&mut self, now: Instant) {
+        let over = |entry: Option<&(Instant, String)>, wait: Duration| {
+            entry
+                .filter(|(since, _)| *since + wait <= now)
+                .map(|(_, uid)| uid.clone())
+        };
+        while let Some(uid) = over(self.backing_off.first(), Duration::ZERO)
+            .or_else(|| over(self.unschedulable.first(), LONGEST_WAIT))
+        {
+            if let Some(Waiting { queued, since, .. }) = self.detach(&uid) {
+                self.attach(queued, since, Place::Active);
+            }
+        }
+    }
+
+    /// When `release` has something to do next.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let backing_off = self.backing_off.first().map(|(until, _)| *until);
+        let unschedulable = self.unschedulable.first();
+        let unschedulable = unschedulable.map(|(since, _)| *since + LONGEST_WAIT);
+        backing_off.into_iter().chain(unschedulable).min()
+    }
+
+    fn attach(&mut self, queued: Queued, since: Instant, place: Place) {
+        self.additions += 1;
+        let uid = queued.pod.uid.clone();
+        let place = match place {
+            Place::Active if is_gated(&queued.pod.pod) => Place::Gated,
+            place => place,
+        };
+        match &place {
+            Place::Gated => {}
+            Place::Active => {
+                let priority = Reverse(queued.pod.priority);
+                let key = (priority, since, self.additions, uid.clone());
+                self.active.insert(key);
+            }
+            Place::BackingOff { until } => {
+                self.backing_off.insert((*until, uid.clone()));
+            }
+            Place::Unschedulable { .. } => {
+                self.unschedulable.insert((since, uid.clone()));
+            }
+        }
+        let waiting = Waiting {
+            queued,
+            since,
+            number: self.additions,
+            place,
+        };
+        self.pods.insert(uid, waiting);
+    }
+
+    fn detach(&mut self, uid: &str) -> Option<Waiting> {
+        let waiting = self.pods.remove(uid)?;
+        let uid = uid.to_owned();
+        match &waiting.place {
+            Place::Gated => {}
+            Place::Active => {
+                let priority = Reverse(waiting.queued.pod.priority);
+                let key = (priority, waiting.since, waiting.number, uid);
+                self.active.remove(&key);
+            }
+            Place::BackingOff { until } => {
+                self.backing_off.remove(&(*until, uid));
+            }
+            Place::Unschedulable { .. } => {
+                self.unschedulable.remove(&(waiting.since, uid));
+            }
+        }
+        Some(waiting)
+    }
+}
+
+/// Where a pod goes that may succeed now: it has to sit out the backoff of its last failure.
+fn retry(queued: &Queued, failed: Instant, now: Instant) -> Place {
+    let until = failed + backoff(queued.attempts);
+    if until > now {
+        Place::BackingOff { until }
+    } else {
+        Place::Active
+    }
+}
+
+fn backoff(attempts: u32) -> Duration {
+    let doublings = attempts.saturating_sub(1).min(10);
+    (FIRST_BACKOFF * (1 << doublings)).min(LONGEST_BACKOFF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{pod, pod_asking};
+
+    fn prioritised(name: &str, priority: i32) -> Arc<PodInfo> {
+        pod(
+            name,
+            &format!(r#"{{"containers":[],"priority":{priority}}}"#),
+        )
+    }
+
+    fn popped(queue: &mut Queue) -> Option<String> {
+        queue.pop().map(|queued| queued.pod.key.name.clone())
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn priority_then_age() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.set(prioritised("late", 0), now + SECOND, 0);
+        queue.set(prioritised("early", 0), now, 0);
+        queue.set(prioritised("first", 0), now, 0);
+        queue.set(prioritised("urgent", 5), now + SECOND * 2, 0);
+        queue.set(prioritised("negative", -1), now, 0);
+        let order: Vec<_> = std::iter::from_fn(|| popped(&mut queue)).collect();
+        assert_eq!(order, ["urgent", "early", "first", "late", "negative"]);
+    }
+
+    #[test]
+    fn updates_keep_the_place_and_follow_the_priority() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        assert!(queue.set(prioritised("a", 0), now, 0));
+        assert!(queue.set(prioritised("b", 0), now, 0));
+        assert!(!queue.set(prioritised("b", 9), now, 0));
+        assert_eq!(popped(&mut queue).as_deref(), Some("b"));
+        queue.remove("uid-a");
+        assert_eq!(popped(&mut queue), None);
+        assert!(queue.pods.is_empty() && queue.active.is_empty());
+    }
+
+    #[test]
+    fn gated_pods_wait_for_their_gates() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        let gated = pod("a", r#"{"containers":[],"schedulingGates":[{"name":"g"}]}"#);
+        queue.set(gated.clone(), now, 0);
+        assert!(!queue.has_active());
+        queue.wake(now, |_, _| true);
+        queue.release(now + LONGEST_WAIT * 2);
+        assert!(!queue.has_active());
+        queue.set(gated, now, 0);
+        assert!(!queue.has_active());
+        queue.set(pod("a", r#"{"containers":[]}"#), now, 0);
+        assert!(queue.has_active());
+    }
+
+    #[test]
+    fn backoff_doubles_to_ten_seconds() {
+        let seconds: Vec<u64> = (1..=6).map(|n| backoff(n).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 10, 10]);
+        assert_eq!(backoff(u32::MAX), LONGEST_BACKOFF);
+    }
+
+    fn given_up(now: Instant) -> Queue {
+        let mut queue = Queue::default();
+        queue.set(pod_asking("a", "1"), now, 0);
+        let queued = queue.pop().expect("a");
+        queue.give_up(queued, BTreeSet::from(["NodeResourcesFit"]), now, 0);
+        assert!(!queue.has_active());
+        queue
+    }
+
+    #[test]
+    fn an_event_that_helps_wakes_after_the_backoff() {
+        let now = Instant::now();
+        let mut queue = given_up(now);
+        queue.wake(now, |_, rejected_by| rejected_by.contains("NodeAffinity"));
+        assert_eq!(queue.next_due(), Some(now + LONGEST_WAIT), "not woken");
+        queue.wake(now, |_, rejected_by| {
+            rejected_by.contains("NodeResourcesFit")
+        });
+        assert!(!queue.has_active(), "backing off");
+        assert_eq!(queue.next_due(), Some(now + SECOND));
+        queue.release(now + SECOND);
+        assert!(queue.has_active());
+
+        let mut queue = given_up(now);
+        queue.wake(now + SECOND, |_, _| true);
+        assert!(queue.has_active(), "the backoff is over already");
+        let queued = queue.pop().expect("a");
+        assert_eq!(queued.attempts, 2);
+    }
+
+    #[test]
+    fn a_change_of_the_pod_itself_wakes_it_but_a_new_status_does_not() {
+        let now = Instant::now();
+        let mut queue = given_up(now);
+        queue.set(pod_asking("a", "1"), now + SECOND, 0);
+        assert!(!queue.has_active());
+        queue.set(pod_asking("a", "500m"), now + SECOND, 0);
+        assert!(queue.has_active());
+    }
+
+    #[test]
+    fn nobody_waits_for_ever() {
+        let now = Instant::now();
+        let mut queue = given_up(now);
+        queue.release(now + LONGEST_WAIT - SECOND);
+        assert!(!queue.has_active());
+        queue.release(now + LONGEST_WAIT);
+        assert!(queue.has_active());
+        let queued = queue.pop().expect("a");
+        queue.try_later(queued, now, 7);
+        assert_eq!(
+            queue.next_due(),
+            Some(now + SECOND * 2),
+            "the second attempt"
+        );
+        queue.remove("uid-a");
+        assert_eq!(queue.next_due(), None);
+    }
+}

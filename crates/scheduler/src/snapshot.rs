@@ -1,0 +1,193 @@
+//! All nodes with their pods, kept up to date change by change; assumed pods count like bound ones.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::Node;
+
+use crate::{node_info::NodeInfo, pod_info::PodInfo};
+
+#[derive(Default)]
+pub struct Snapshot {
+    nodes: BTreeMap<String, NodeInfo>,
+    /// How many of `nodes` are real nodes, not only names that pods carry.
+    known: usize,
+    /// Uid to where the pod is accounted for.
+    placed: BTreeMap<String, Placed>,
+    /// On how many nodes each image name is.
+    image_spread: BTreeMap<String, usize>,
+}
+
+struct Placed {
+    node: String,
+    /// Decided here, not yet seen as bound.
+    assumed: bool,
+}
+
+impl Snapshot {
+    pub fn set_node(&mut self, node: Arc<Node>) {
+        let name = node.metadata.name.clone().unwrap_or_default();
+        self.forget_images(&name);
+        let info = self
+            .nodes
+            .entry(name)
+            .or_insert_with_key(|name| NodeInfo::new(name));
+        self.known += usize::from(info.node.is_none());
+        info.set_node(node);
+        for image in info.images.keys() {
+            *self.image_spread.entry(image.clone()).or_default() += 1;
+        }
+    }
+
+    pub fn remove_node(&mut self, name: &str) {
+        self.forget_images(name);
+        if let Some(info) = self.nodes.get_mut(name) {
+            self.known -= usize::from(info.node.is_some());
+            info.unset_node();
+            self.drop_if_empty(name);
+        }
+    }
+
+    /// Accounts for a pod decided here before its binding is written.
+    pub fn assume(&mut self, pod: Arc<PodInfo>, node: &str) {
+        self.place(pod, node, true);
+    }
+
+    /// Accounts for a pod that the API shows as bound, confirming an assumed one.
+    pub fn confirm(&mut self, pod: Arc<PodInfo>, node: &str) {
+        self.place(pod, node, false);
+    }
+
+    /// Takes the pod off its node's account.
+    pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
+        let placed = self.placed.remove(uid)?;
+        let pod = self.nodes.get_mut(&placed.node)?.remove_pod(uid);
+        self.drop_if_empty(&placed.node);
+        pod
+    }
+
+    pub fn is_assumed(&self, uid: &str) -> bool {
+        self.placed.get(uid).is_some_and(|placed| placed.assumed)
+    }
+
+    pub fn node(&self, name: &str) -> Option<&NodeInfo> {
+        self.nodes.get(name).filter(|info| info.node.is_some())
+    }
+
+    /// The nodes in order of their names.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeInfo> {
+        self.nodes.values().filter(|info| info.node.is_some())
+    }
+
+    pub fn node_count(&self) -> usize {
+        self.known
+    }
+
+    pub fn nodes_with_image(&self, name: &str) -> usize {
+        self.image_spread.get(name).copied().unwrap_or(0)
+    }
+
+    fn place(&mut self, pod: Arc<PodInfo>, node: &str, assumed: bool) {
+        let elsewhere = self
+            .placed
+            .get(&pod.uid)
+            .is_some_and(|placed| placed.node != node);
+        if elsewhere {
+            self.remove_pod(&pod.uid);
+        }
+        let placed = Placed {
+            node: node.to_owned(),
+            assumed,
+        };
+        self.placed.insert(pod.uid.clone(), placed);
+        self.nodes
+            .entry(node.to_owned())
+            .or_insert_with_key(|name| NodeInfo::new(name))
+            .add_pod(pod);
+    }
+
+    fn forget_images(&mut self, node: &str) {
+        let Some(info) = self.nodes.get(node) else {
+            return;
+        };
+        for image in info.images.keys() {
+            if let Some(count) = self.image_spread.get_mut(image) {
+                *count -= 1;
+                if *count == 0 {
+                    self.image_spread.remove(image);
+                }
+            }
+        }
+    }
+
+    fn drop_if_empty(&mut self, node: &str) {
+        let empty = |info: &NodeInfo| info.node.is_none() && info.pods.is_empty();
+        if self.nodes.get(node).is_some_and(empty) {
+            self.nodes.remove(node);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{node, pod};
+
+    fn milli_cpu(snapshot: &Snapshot, name: &str) -> i64 {
+        let info = snapshot.node(name);
+        info.map_or(-1, |info| info.requested.milli_cpu)
+    }
+
+    #[test]
+    fn pods_are_accounted_once_wherever_they_are() {
+        let mut snapshot = Snapshot::default();
+        let web = pod(
+            "web",
+            r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"300m"}}}]}"#,
+        );
+        // The pod may be known before its node.
+        snapshot.confirm(web.clone(), "n1");
+        assert_eq!(snapshot.node_count(), 0);
+        snapshot.set_node(node(
+            "n1",
+            "{}",
+            r#"{"allocatable":{"cpu":"2","pods":"10"}}"#,
+        ));
+        snapshot.set_node(node("n2", "{}", "{}"));
+        assert_eq!(milli_cpu(&snapshot, "n1"), 300);
+        snapshot.confirm(web.clone(), "n1");
+        assert_eq!(milli_cpu(&snapshot, "n1"), 300);
+        snapshot.assume(web.clone(), "n2");
+        assert!(snapshot.is_assumed("uid-web"));
+        assert_eq!(
+            (milli_cpu(&snapshot, "n1"), milli_cpu(&snapshot, "n2")),
+            (0, 300)
+        );
+        snapshot.confirm(web, "n2");
+        assert!(!snapshot.is_assumed("uid-web"));
+        // A node that leaves keeps its pods' account for when it comes back.
+        snapshot.remove_node("n2");
+        assert_eq!(snapshot.node_count(), 1);
+        snapshot.set_node(node("n2", "{}", "{}"));
+        assert_eq!(milli_cpu(&snapshot, "n2"), 300);
+        assert!(snapshot.remove_pod("uid-web").is_some());
+        assert!(snapshot.remove_pod("uid-web").is_none());
+        assert_eq!(milli_cpu(&snapshot, "n2"), 0);
+        snapshot.remove_node("n1");
+        snapshot.remove_node("n2");
+        assert!(snapshot.nodes.is_empty() && snapshot.placed.is_empty());
+    }
+
+    #[test]
+    fn image_spread_follows_the_nodes() {
+        let mut snapshot = Snapshot::default();
+        let with = |names: &str| format!(r#"{{"images":[{{"names":[{names}],"sizeBytes":5}}]}}"#);
+        snapshot.set_node(node("n1", "{}", &with(r#""a:1","b:1""#)));
+        snapshot.set_node(node("n2", "{}", &with(r#""a:1""#)));
+        assert_eq!(snapshot.nodes_with_image("a:1"), 2);
+        snapshot.set_node(node("n1", "{}", &with(r#""b:1""#)));
+        assert_eq!(snapshot.nodes_with_image("a:1"), 1);
+        snapshot.remove_node("n2");
+        assert_eq!(snapshot.nodes_with_image("a:1"), 0);
+        assert_eq!(snapshot.nodes_with_image("b:1"), 1);
+    }
+}

@@ -1,0 +1,208 @@
+//! A timeline for a terminal: one line per hop with its numbers and a bar on a common time axis
+//! (`·` waiting, `█` working). The axis ends with the birth, at the first status Running; what
+//! happens later shows when. The steps of hop 10, and whatever else has several, are indented.
+
+use std::fmt::Write;
+
+use crate::{Hop, Span, Timeline};
+
+/// Columns of the time axis.
+const AXIS: usize = 40;
+
+pub fn render(timeline: &Timeline) -> String {
+    let mut out = String::new();
+    let spans = &timeline.spans;
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "pod/{}  namespace {}",
+        timeline.name, timeline.namespace
+    );
+    let running = spans
+        .iter()
+        .filter(|span| span.hop == Hop::Status)
+        .map(Span::end)
+        .min();
+    let birth = spans
+        .iter()
+        .filter(|span| span.hop < Hop::After && running.is_none_or(|at| span.start <= at));
+    let Some(axis) = Axis::of(birth).or_else(|| Axis::of(spans)) else {
+        out.push_str("nothing recorded yet\n");
+        return out;
+    };
+    if running.is_some() {
+        let _ = writeln!(out, "running after {}", duration(axis.length()));
+    }
+    let _ = writeln!(
+        out,
+        "\n{:>3}  {:<28} {:<14} {:>9} {:>9} {:>8}",
+        "hop", "what", "who", "queue", "work", "bytes"
+    );
+    for steps in spans.chunk_by(|a, b| a.hop == b.hop) {
+        let hop = steps[0].hop;
+        let label = match hop {
+            Hop::After => "+".to_owned(),
+            hop => (hop as u8).to_string(),
+        };
+        match steps {
+            [only] if hop != Hop::Node => axis.line(&mut out, &label, "", only),
+            steps => {
+                axis.line(&mut out, &label, "", &sum(steps));
+                for step in steps {
+                    axis.line(&mut out, "", "  ", step);
+                }
+            }
+        }
+    }
+    out
+}
+
+/// All steps of a hop as one span.
+fn sum(steps: &[Span]) -> Span {
+    let start = steps.iter().map(|step| step.start).min().unwrap_or(0);
+    let end = steps.iter().map(Span::end).max().unwrap_or(start);
+    let component = match steps {
+        [first, rest @ ..] if rest.iter().all(|step| step.component == first.component) => {
+            first.component.clone()
+        }
+        _ => String::new(),
+    };
+    Span {
+        hop: steps[0].hop,
+        name: format!("{} ({} steps)", steps[0].hop.title(), steps.len()),
+        component,
+        start,
+        queue_us: steps[0].queue_us,
+        work_us: (end - start).unsigned_abs(),
+        bytes: steps.iter().map(|step| step.bytes).sum(),
+    }
+}
+
+struct Axis {
+    start: i64,
+    end: i64,
+}
+
+impl Axis {
+    fn of<'a>(spans: impl IntoIterator<Item = &'a Span>) -> Option<Axis> {
+        spans.into_iter().fold(None, |axis, span| {
+            let start = span.start.saturating_sub_unsigned(span.queue_us);
+            let axis = axis.unwrap_or(Axis {
+                start,
+                end: span.end(),
+            });
+            Some(Axis {
+                start: axis.start.min(start),
+                end: axis.end.max(span.end()),
+            })
+        })
+    }
+
+    fn length(&self) -> u64 {
+        u64::try_from(self.end - self.start).unwrap_or(0)
+    }
+
+    fn line(&self, out: &mut String, label: &str, indent: &str, span: &Span) {
+        let title = if span.name.is_empty() {
+            span.hop.title()
+        } else {
+            &span.name
+        };
+        let bytes = match span.bytes {
+            0 => String::new(),
+            bytes => bytes.to_string(),
+        };
+        let _ = writeln!(
+            out,
+            "{label:>3}  {:<28} {:<14} {:>9} {:>9} {bytes:>8}  {}",
+            format!("{indent}{title}"),
+            span.component,
+            duration(span.queue_us),
+            duration(span.work_us),
+            self.bar(span),
+        );
+    }
+
+    fn bar(&self, span: &Span) -> String {
+        if span.start > self.end {
+            let later = u64::try_from(span.start - self.start).unwrap_or(0);
+            return format!("{}→ at {}", " ".repeat(AXIS), duration(later));
+        }
+        let column = |time: i64| {
+            let offset = u128::try_from(time - self.start).unwrap_or(0);
+            let length = u128::from(self.length().max(1));
+            (offset * AXIS as u128 / length).min(AXIS as u128) as usize
+        };
+        let begin = column(span.start.saturating_sub_unsigned(span.queue_us)).min(AXIS - 1);
+        let work = column(span.start).clamp(begin, AXIS - 1);
+        let end = column(span.end()).max(work + 1);
+        format!(
+            "{}{}{}",
+            " ".repeat(begin),
+            "·".repeat(work - begin),
+            "█".repeat(end - work)
+        )
+    }
+}
+
+fn duration(micros: u64) -> String {
+    match micros {
+        0 => "-".to_owned(),
+        1..1_000 => format!("{micros} µs"),
+        1_000..1_000_000 => format!("{:.1} ms", micros as f64 / 1e3),
+        _ => format!("{:.2} s", micros as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(hop: Hop, name: &str, start: i64, queue_us: u64, work_us: u64) -> Span {
+        Span {
+            hop,
+            name: name.into(),
+            component: "part".into(),
+            start,
+            queue_us,
+            work_us,
+            bytes: 0,
+        }
+    }
+
+    #[test]
+    fn a_birth_reads_from_left_to_right() {
+        let timeline = Timeline {
+            uid: "u".into(),
+            namespace: "default".into(),
+            name: "web".into(),
+            spans: vec![
+                span(Hop::Client, "", 0, 0, 1_000),
+                span(Hop::WatchNode, "receive", 5_000, 4_000, 10),
+                span(Hop::Node, "RunPodSandbox", 5_000, 0, 20_000),
+                span(Hop::Node, "StartContainer", 30_000, 0, 10_000),
+                span(Hop::Status, "running", 41_000, 0, 1_000),
+                span(Hop::After, "ready", 2_000_000, 0, 2_000),
+            ],
+        };
+        let expected = "\
+pod/web  namespace default
+running after 42.0 ms
+
+hop  what                         who                queue      work    bytes
+  1  client request               part                   -    1.0 ms           █
+  9  receive                      part              4.0 ms     10 µs           ····█
+ 10  containers (2 steps)         part                   -   35.0 ms               ██████████████████████████████████
+       RunPodSandbox              part                   -   20.0 ms               ███████████████████
+       StartContainer             part                   -   10.0 ms                                       ██████████
+ 11  running                      part                   -    1.0 ms                                                  █
+  +  ready                        part                   -    2.0 ms                                                   → at 2.00 s
+";
+        assert_eq!(render(&timeline), expected);
+    }
+
+    #[test]
+    fn an_empty_timeline_says_so() {
+        assert!(render(&Timeline::default()).contains("nothing recorded"));
+    }
+}

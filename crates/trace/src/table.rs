@@ -1,0 +1,180 @@
+//! The timelines in memory, bounded: the oldest pod makes room for a new one, and a pod that has
+//! too many spans keeps its first ones, since those tell of its birth.
+
+use std::collections::BTreeMap;
+
+use crate::{Hop, Span, Timeline};
+
+pub const MAX_TIMELINES: usize = 1_000;
+pub const MAX_SPANS: usize = 100;
+
+#[derive(Default)]
+pub struct Table {
+    timelines: BTreeMap<String, Timeline>,
+    /// UIDs by age.
+    order: BTreeMap<u64, String>,
+    /// The newest UID of each namespace and name.
+    names: BTreeMap<(String, String), String>,
+    next: u64,
+}
+
+impl Table {
+    /// Links a name to a UID.
+    pub fn begin(&mut self, uid: &str, namespace: &str, name: &str) {
+        let timeline = self.timeline(uid);
+        namespace.clone_into(&mut timeline.namespace);
+        name.clone_into(&mut timeline.name);
+        let key = (namespace.to_owned(), name.to_owned());
+        self.names.insert(key, uid.to_owned());
+    }
+
+    /// Adds a span; `false` when the pod has too many.
+    pub fn record(&mut self, uid: &str, span: Span) -> bool {
+        let timeline = self.timeline(uid);
+        let room = timeline.spans.len() < MAX_SPANS;
+        if room {
+            timeline.spans.push(span);
+        }
+        room
+    }
+
+    pub fn get(&self, uid: &str) -> Option<Timeline> {
+        let mut timeline = self.timelines.get(uid)?.clone();
+        complete(&mut timeline.spans);
+        Some(timeline)
+    }
+
+    pub fn find(&self, namespace: &str, name: &str) -> Option<Timeline> {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.get(self.names.get(&key)?)
+    }
+
+    /// Every timeline as recorded, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Timeline> {
+        self.order
+            .values()
+            .filter_map(|uid| self.timelines.get(uid))
+    }
+
+    fn timeline(&mut self, uid: &str) -> &mut Timeline {
+        if !self.timelines.contains_key(uid) {
+            while self.timelines.len() >= MAX_TIMELINES {
+                self.drop_oldest();
+            }
+            self.order.insert(self.next, uid.to_owned());
+            self.next += 1;
+            let timeline = Timeline {
+                uid: uid.to_owned(),
+                ..Timeline::default()
+            };
+            self.timelines.insert(uid.to_owned(), timeline);
+        }
+        self.timelines
+            .get_mut(uid)
+            .expect("was there or was just inserted")
+    }
+
+    fn drop_oldest(&mut self) {
+        let Some((_, uid)) = self.order.pop_first() else {
+            return;
+        };
+        if let Some(timeline) = self.timelines.remove(&uid) {
+            let key = (timeline.namespace, timeline.name);
+            if self.names.get(&key) == Some(&uid) {
+                self.names.remove(&key);
+            }
+        }
+    }
+}
+
+/// Sorts spans by hop and start, and fills in how long the watches took: nobody can measure that
+/// at one end, so it is the time between the hop before and the receipt.
+fn complete(spans: &mut [Span]) {
+    spans.sort_by_key(|span| (span.hop, span.start));
+    for index in 0..spans.len() {
+        let span = &spans[index];
+        if !matches!(span.hop, Hop::WatchScheduler | Hop::WatchNode) || span.queue_us != 0 {
+            continue;
+        }
+        let before = spans[..index]
+            .iter()
+            .filter(|earlier| earlier.hop < span.hop)
+            .max_by_key(|earlier| (earlier.hop, earlier.end()));
+        if let Some(before) = before {
+            spans[index].queue_us = u64::try_from(span.start - before.end()).unwrap_or(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(hop: Hop, start: i64, work_us: u64) -> Span {
+        Span {
+            hop,
+            name: "step".into(),
+            component: "part".into(),
+            start,
+            queue_us: 0,
+            work_us,
+            bytes: 0,
+        }
+    }
+
+    #[test]
+    fn spans_come_back_sorted_with_watch_queues() {
+        let mut table = Table::default();
+        table.begin("u", "ns", "pod");
+        for (hop, start, work) in [
+            (Hop::WatchNode, 900, 5),
+            (Hop::Bind, 500, 100),
+            (Hop::Created, 100, 50),
+            (Hop::WatchScheduler, 120, 5),
+            (Hop::Bind, 400, 20),
+        ] {
+            assert!(table.record("u", span(hop, start, work)));
+        }
+        let spans = table.find("ns", "pod").expect("known").spans;
+        let shown: Vec<_> = spans
+            .iter()
+            .map(|span| (span.hop as u8, span.start, span.queue_us))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                (5, 100, 0),
+                // Delivered before the creator had its answer: no queue.
+                (6, 120, 0),
+                (8, 400, 0),
+                (8, 500, 0),
+                (9, 900, 300),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_newest_pod_of_a_name_is_found() {
+        let mut table = Table::default();
+        table.begin("old", "ns", "pod");
+        table.begin("new", "ns", "pod");
+        assert_eq!(table.find("ns", "pod").expect("known").uid, "new");
+        assert_eq!(table.get("old").expect("known").uid, "old");
+        assert_eq!(table.find("other", "pod"), None);
+    }
+
+    #[test]
+    fn both_bounds_hold() {
+        let mut table = Table::default();
+        for number in 0..MAX_TIMELINES + 10 {
+            table.begin(&format!("u{number}"), "ns", &format!("pod{number}"));
+        }
+        assert_eq!(table.iter().count(), MAX_TIMELINES);
+        assert_eq!(table.find("ns", "pod9"), None);
+        assert!(table.find("ns", "pod10").is_some());
+        let recorded = (0..MAX_SPANS + 10)
+            .filter(|start| table.record("u100", span(Hop::After, *start as i64, 1)))
+            .count();
+        assert_eq!(recorded, MAX_SPANS);
+    }
+}

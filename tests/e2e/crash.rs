@@ -1,0 +1,143 @@
+//! `kill -9` of the server: nothing acknowledged is lost, pods keep their processes, status heals.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::cluster::{Cluster, eventually, processes};
+
+#[test]
+fn a_killed_server_comes_back_with_everything() {
+    let cluster = Cluster::start();
+    cluster.apply(
+        r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: steady}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: steady}}
+  template:
+    metadata: {labels: {app: steady}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - {name: c, image: "coracle-test:1", command: [sleep, "86399"]}
+"#,
+    );
+    cluster.kubectl(&["rollout", "status", "deployment/steady", "--timeout=60s"]);
+    let before = sleepers(&cluster);
+    assert_eq!(before.len(), 3, "{before:?}");
+
+    let mut acknowledged = Vec::new();
+    for round in 0..4 {
+        // Writes until the server dies under them; only what was acknowledged counts.
+        let server = eventually("a server", Duration::from_secs(20), || cluster.server_pid());
+        for write in 0..4 + round {
+            let name = format!("w{round}-{write}");
+            let made = cluster
+                .kubectl_command(&["create", "configmap", &name, "--from-literal=k=v"])
+                .output()
+                .expect("kubectl");
+            if made.status.success() {
+                acknowledged.push(name);
+            }
+            if write == 2 {
+                kill(Pid::from_raw(server), Signal::SIGKILL).expect("kill");
+            }
+        }
+        eventually(
+            "the server to answer again",
+            Duration::from_secs(30),
+            || {
+                let get = cluster
+                    .kubectl_command(&["get", "--raw", "/readyz"])
+                    .output();
+                get.expect("kubectl").status.success().then_some(())
+            },
+        );
+    }
+    let present = cluster.kubectl(&["get", "configmaps", "-o", "name"]);
+    for name in &acknowledged {
+        assert!(
+            present.contains(&format!("configmap/{name}\n")),
+            "{name} is lost:\n{present}"
+        );
+    }
+    assert!(acknowledged.len() >= 8, "{acknowledged:?}");
+
+    assert_eq!(
+        sleepers(&cluster),
+        before,
+        "the pods' processes keep their ids"
+    );
+    cluster.kubectl(&["rollout", "status", "deployment/steady", "--timeout=30s"]);
+    let pods = cluster.kubectl(&["get", "pods", "-l", "app=steady"]);
+    assert_eq!(pods.matches("1/1").count(), 3, "{pods}");
+    assert_eq!(pods.matches(" 0 ").count(), 3, "no restarts:\n{pods}");
+
+    // The node still works: a pod can be deleted and is replaced.
+    let victim = cluster.kubectl(&["get", "pods", "-l", "app=steady", "-o", "name"]);
+    let victim = victim.lines().next().expect("a pod").to_string();
+    cluster.kubectl(&["delete", &victim, "--timeout=30s"]);
+    cluster.kubectl(&["rollout", "status", "deployment/steady", "--timeout=30s"]);
+}
+
+#[test]
+fn pods_outlive_down_and_up() {
+    let cluster = Cluster::start();
+    cluster.apply(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: lasting}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: c, image: "coracle-test:1", command: [sleep, "86398"]}
+"#,
+    );
+    cluster.wait_ready("lasting");
+    let before = sleepers(&cluster);
+    cluster.down();
+    assert_eq!(sleepers(&cluster), before);
+    cluster.up(&[]);
+    cluster.wait_ready("lasting");
+    assert_eq!(sleepers(&cluster), before);
+    assert_eq!(
+        cluster.object("pod", "lasting")["status"]["containerStatuses"][0]["restartCount"],
+        0
+    );
+    // On a running directory `up` succeeds and changes nothing.
+    let said = cluster.up(&[]);
+    assert!(said.contains("running already"), "{said}");
+}
+
+/// The `sleep 8639x` processes below this cluster's shims: process id by command line.
+fn sleepers(cluster: &Cluster) -> BTreeMap<i32, String> {
+    let data_dir = cluster.data_dir_text();
+    let all = processes();
+    let parents: BTreeMap<String, &crate::cluster::Process> = all
+        .iter()
+        .map(|process| (process.pid.to_string(), process))
+        .collect();
+    all.iter()
+        .filter(|process| {
+            process.arguments.first().map(String::as_str) == Some("sleep")
+                && process
+                    .arguments
+                    .get(1)
+                    .is_some_and(|time| time.starts_with("8639"))
+        })
+        .filter(|process| {
+            parents.get(&process.parent).is_some_and(|shim| {
+                shim.arguments
+                    .iter()
+                    .any(|argument| argument.contains(&data_dir))
+            })
+        })
+        .map(|process| (process.pid, process.arguments.join(" ")))
+        .collect()
+}

@@ -1,0 +1,12 @@
+//! End-to-end tests: the real binary, real containers, a stock kubectl. Each test has a cluster of
+//! its own, so several run at once on one machine; every one checks that nothing is left behind.
+
+mod bad_input;
+mod cluster;
+mod crash;
+mod kubectl;
+mod lifecycle;
+mod pods;
+mod registry;
+mod services;
+mod tracing;

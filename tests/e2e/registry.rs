@@ -1,0 +1,99 @@
+//! Images from a registry: Debian's docker-registry on loopback, the three pull policies, backoff.
+
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::cluster::{Background, Cluster, eventually, image_archive, succeed};
+
+#[test]
+fn images_are_pulled_by_policy() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let (_registry, port) = start_registry(directory.path());
+    let image = format!("127.0.0.1:{port}/boats/coracle:2");
+    succeed(Command::new("skopeo").args([
+        "copy",
+        "--insecure-policy",
+        "--dest-tls-verify=false",
+        &format!("oci-archive:{}", image_archive().display()),
+        &format!("docker://{image}"),
+    ]));
+    let cluster = Cluster::start();
+    for (name, policy) in [
+        ("never", "Never"),
+        ("missing", "IfNotPresent"),
+        ("always", "Always"),
+    ] {
+        cluster.apply(&pod(name, &image, policy));
+    }
+    for name in ["missing", "always"] {
+        cluster.wait_for_phase(name, "Succeeded");
+    }
+    let never = waiting_reason(&cluster, "never", &["ErrImageNeverPull"]);
+    assert_eq!(never, "ErrImageNeverPull");
+    let pod_object = cluster.object("pod", "missing");
+    let id = pod_object["status"]["containerStatuses"][0]["imageID"].to_string();
+    assert!(id.contains("sha256:"), "{id}");
+
+    cluster.apply(&pod(
+        "absent",
+        &format!("127.0.0.1:{port}/boats/nothing:1"),
+        "IfNotPresent",
+    ));
+    waiting_reason(&cluster, "absent", &["ImagePullBackOff"]);
+    let events = cluster.kubectl(&["get", "events"]);
+    assert!(
+        events.contains("Failed to pull image") && events.contains("Back-off pulling image"),
+        "{events}"
+    );
+}
+
+fn pod(name: &str, image: &str, policy: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  restartPolicy: Never\n  containers:\n  - {{name: c, image: \"{image}\", imagePullPolicy: {policy}, command: [\"true\"]}}\n"
+    )
+}
+
+fn waiting_reason(cluster: &Cluster, name: &str, reasons: &[&str]) -> String {
+    eventually(
+        &format!("{name} to wait because of {reasons:?}"),
+        Duration::from_secs(30),
+        || {
+            let pod = cluster.object("pod", name);
+            let reason =
+                pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].clone();
+            reason
+                .as_str()
+                .filter(|reason| reasons.contains(reason))
+                .map(String::from)
+        },
+    )
+}
+
+fn start_registry(directory: &std::path::Path) -> (Background, u16) {
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .expect("a free port")
+        .port();
+    let config = directory.join("registry.yml");
+    std::fs::write(
+        &config,
+        format!(
+            "version: 0.1\nlog: {{level: error}}\nstorage:\n  filesystem: {{rootdirectory: {}}}\nhttp: {{addr: \"127.0.0.1:{port}\"}}\n",
+            directory.join("data").display()
+        ),
+    )
+    .expect("configuration");
+    let child = Command::new("docker-registry")
+        .arg("serve")
+        .arg(&config)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("docker-registry is installed by scripts/setup");
+    let registry = Background(child);
+    eventually("the registry", Duration::from_secs(10), || {
+        TcpStream::connect(("127.0.0.1", port)).ok()
+    });
+    (registry, port)
+}

@@ -1,0 +1,134 @@
+//! The timeline of a pod: all eleven hops, with times, also after a restart.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cluster::{Cluster, coracle, eventually, with_input};
+
+#[test]
+fn eleven_hops_that_survive_a_restart() {
+    let cluster = Cluster::start();
+    let yaml = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: traced}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: c, image: "coracle-test:1", command: [sleep, "1000"]}
+"#;
+    let kubeconfig = cluster.kubeconfig();
+    let said = with_input(
+        coracle().args(["apply", "-f", "-", "--kubeconfig", &kubeconfig]),
+        yaml,
+        true,
+    );
+    assert!(said.contains("pod/traced created"), "{said}");
+    cluster.client(&[
+        "wait",
+        "pod/traced",
+        "--for=condition=Ready",
+        "--timeout",
+        "30",
+    ]);
+    let timeline = eventually("all hops", Duration::from_secs(10), || {
+        let timeline = trace(&cluster, "traced");
+        (1..=11)
+            .all(|hop| has_hop(&timeline, hop))
+            .then_some(timeline)
+    });
+    assert_eq!(timeline["pod"], "default/traced");
+    let first = &timeline["hops"][0];
+    assert_eq!(
+        first["component"], "coracle",
+        "hop 1 is measured by our client: {first}"
+    );
+    for span in timeline["hops"].as_array().expect("hops") {
+        for field in [
+            "hop",
+            "name",
+            "component",
+            "start",
+            "queue_us",
+            "work_us",
+            "bytes",
+        ] {
+            assert!(!span[field].is_null(), "{field} is missing: {span}");
+        }
+    }
+    let text = cluster.client(&["trace", "pod/traced"]);
+    assert!(
+        text.contains("RunPodSandbox") && text.lines().count() > 11,
+        "{text}"
+    );
+
+    // Another client's hop 1 is marked external.
+    cluster.kubectl(&[
+        "run",
+        "foreign",
+        "--image=coracle-test:1",
+        "--",
+        "sleep",
+        "1000",
+    ]);
+    cluster.wait_ready("foreign");
+    assert_eq!(
+        trace(&cluster, "foreign")["hops"][0]["component"],
+        "external"
+    );
+
+    cluster.down();
+    cluster.up(&[]);
+    assert!(has_hop(&trace(&cluster, "traced"), 11));
+}
+
+#[test]
+fn our_client_shows_what_is_there() {
+    let cluster = Cluster::start();
+    cluster.kubectl(&[
+        "run",
+        "hello",
+        "--image=coracle-test:1",
+        "--restart=Never",
+        "--",
+        "echo",
+        "hi",
+    ]);
+    cluster.client(&[
+        "wait",
+        "pod/hello",
+        "--for=jsonpath={.status.phase}=Succeeded",
+    ]);
+    let table = cluster.client(&["get", "pods", "-A"]);
+    assert!(table.starts_with("NAMESPACE   NAME"), "{table}");
+    assert!(table.contains("Completed"), "{table}");
+    assert!(
+        cluster
+            .client(&["describe", "pod/hello"])
+            .contains("Events:")
+    );
+    assert_eq!(cluster.client(&["logs", "hello"]).trim(), "hi");
+    assert!(
+        cluster
+            .client(&["get", "pod", "hello", "-o", "yaml"])
+            .contains("phase: Succeeded")
+    );
+    assert!(
+        cluster
+            .client(&["delete", "pod/hello"])
+            .contains("pod \"hello\" deleted")
+    );
+    let list = cluster.coracle(&["image", "ls", "--data-dir", &cluster.data_dir_text()]);
+    assert!(list.contains("coracle-test:1"), "{list}");
+}
+
+fn trace(cluster: &Cluster, pod: &str) -> Value {
+    let text = cluster.client(&["trace", &format!("pod/{pod}"), "-o", "json"]);
+    serde_json::from_str(&text).expect("trace prints JSON")
+}
+
+fn has_hop(timeline: &Value, hop: i64) -> bool {
+    let spans = timeline["hops"].as_array();
+    spans.into_iter().flatten().any(|span| span["hop"] == hop)
+}
