@@ -215,7 +215,7 @@ pub fn full(desired: &BTreeMap<Frontend, Backends>, ranges: &Ranges) -> (Batch, 
 }
 
 fn pick(frontend: &Frontend, backends: &Backends) -> Option<Pick> {
-    (!backends.endpoints.is_empty() && backends.affinity_seconds.is_none()).then(|| Pick {
+    (!backends.endpoints.is_empty() && backends.affinity_seconds.is_none()).then_some(Pick {
         node_port: matches!(frontend, Frontend::NodePort { .. }),
         count: backends.endpoints.len() as u32,
     })
