@@ -33,7 +33,9 @@ impl FieldValidation {
                     "",
                     vec![api::Cause {
                         reason: "FieldValueNotSupported",
-                        message: format!("Unsupported value: {other:?}: supported values: {supported}"),
+                        message: format!(
+                            "Unsupported value: {other:?}: supported values: {supported}"
+                        ),
                         field: "fieldValidation".to_string(),
                     }],
                 ))
@@ -87,9 +89,13 @@ pub(crate) fn complain(
 ) -> Result<(), Status> {
     let validation = FieldValidation::of(context)?;
     match validation {
-        FieldValidation::Strict if !problems.is_empty() => Err(schema::strict_error(target, problems)),
+        FieldValidation::Strict if !problems.is_empty() => {
+            Err(schema::strict_error(target, problems))
+        }
         FieldValidation::Warn => {
-            problems.iter().for_each(|problem| context.warn(problem.to_string()));
+            problems
+                .iter()
+                .for_each(|problem| context.warn(problem.to_string()));
             Ok(())
         }
         _ => Ok(()),

@@ -19,7 +19,9 @@ pub(super) async fn create(
     let info = &context.info;
     let given = eviction.str_at(&["metadata", "name"]);
     if given != info.name {
-        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+        return Err(Status::bad_request(
+            "name in URL does not match name in Eviction object",
+        ));
     }
     let options = match eviction.get("deleteOptions") {
         Some(options) => DeleteOptions::parse(context, &options.to_json())?,

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::{
     backoff::Backoff,
+    images::Image,
     resources::is_sidecar,
     runtime::{ContainerRecord, ContainerState, Observed, Sandbox},
 };
@@ -57,7 +58,7 @@ pub struct Situation<'a> {
     pub observed: &'a Observed,
     pub volumes: &'a Step<()>,
     /// By container name.
-    pub images: &'a BTreeMap<String, Step<String>>,
+    pub images: &'a BTreeMap<String, Step<Image>>,
     pub busy: &'a Busy,
     /// Restart backoff by container name.
     pub restarts: &'a BTreeMap<String, Backoff>,
@@ -94,7 +95,7 @@ pub enum Action {
     },
     StartContainer {
         container: String,
-        image_ref: String,
+        image: Image,
         restart_count: i32,
     },
     KillContainer {
@@ -347,11 +348,11 @@ fn start(
             actions.push(Action::WakeAt(*until));
             return true;
         }
-        Step::Done(image_ref) => {
+        Step::Done(image) => {
             if sandbox.is_some() && *situation.volumes == Step::Done(()) {
                 actions.push(Action::StartContainer {
                     container: name.clone(),
-                    image_ref: image_ref.clone(),
+                    image: image.clone(),
                     restart_count: next_restart_count(situation, name),
                 });
             }

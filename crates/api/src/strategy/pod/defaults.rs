@@ -17,6 +17,9 @@ pub fn pod(object: &mut Value) {
     if let Some(spec) = object.get_mut("spec") {
         pod_spec(spec);
     }
+    if object.bool_at(&["spec", "hostNetwork"]) {
+        host_ports(object);
+    }
     pod_status(object);
 }
 
@@ -38,18 +41,9 @@ pub fn pod_spec(spec: &mut Value) {
     if !account.is_empty() {
         spec.set(&["serviceAccount"], account);
     }
-    let host_network = spec.bool_at(&["hostNetwork"]);
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for one in spec.list_at_mut(&[list]) {
             container(one);
-            if host_network && list != "ephemeralContainers" {
-                for port in one.list_at_mut(&["ports"]) {
-                    if port.i64_at(&["hostPort"]).unwrap_or(0) == 0 {
-                        let number = port.i64_at(&["containerPort"]).unwrap_or(0);
-                        port.set(&["hostPort"], number);
-                    }
-                }
-            }
         }
     }
     for one in spec.list_at_mut(&["volumes"]) {
@@ -208,6 +202,20 @@ fn requests_from_limits(container: &mut Value) {
     for (name, value) in limits {
         if !container.has(&["resources", "requests", &name]) {
             container.set(&["resources", "requests", &name], value);
+        }
+    }
+}
+
+/// In the host's network a container's port is the host's.
+fn host_ports(object: &mut Value) {
+    for list in ["containers", "initContainers"] {
+        for container in object.list_at_mut(&["spec", list]) {
+            for port in container.list_at_mut(&["ports"]) {
+                if port.i64_at(&["hostPort"]).unwrap_or(0) == 0 {
+                    let number = port.i64_at(&["containerPort"]).unwrap_or(0);
+                    port.set(&["hostPort"], number);
+                }
+            }
         }
     }
 }

@@ -201,7 +201,8 @@ fn host_network_ports(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     for (index, container) in spec.list_at(&["containers"]).iter().enumerate() {
         for (at, port) in container.list_at(&["ports"]).iter().enumerate() {
             let host_port = port.i64_at(&["hostPort"]).unwrap_or(0);
-            if host_port != port.i64_at(&["containerPort"]).unwrap_or(0) {
+            // In a template the port may still be left to the Pod's default.
+            if host_port != 0 && host_port != port.i64_at(&["containerPort"]).unwrap_or(0) {
                 let at = path.index(index).child("ports").index(at).child("hostPort");
                 let detail = "must match `containerPort` when `hostNetwork` is true";
                 errors.push(FieldError::invalid(&at, host_port, detail));
