@@ -33,6 +33,7 @@ pub use ruleset::Ranges;
 use crate::names;
 use crate::netlink::{self, Connection, conntrack};
 use crate::nft::{self, Batch, Family};
+use crate::node::foreign;
 use crate::service_index::ServiceIndex;
 use crate::subnet::Subnet;
 use ledger::Ledger;
@@ -289,10 +290,16 @@ impl Proxy {
             .await
     }
 
+    /// What others may have done meanwhile: removed our table, or begun to drop forwarded packets
+    /// (Docker, started after us).
     async fn check_table(&mut self) -> Result<(), Error> {
         let name = names::proxy_table(&self.ranges.cluster_id);
+        let (cluster_id, pods) = (self.ranges.cluster_id.clone(), self.ranges.pods);
         let tables = self
-            .with_kernel(|connection| Ok(nft::tables(connection)?))
+            .with_kernel(move |connection| {
+                foreign::accept_pods(connection, &cluster_id, pods)?;
+                Ok(nft::tables(connection)?)
+            })
             .await?;
         if !tables
             .iter()
