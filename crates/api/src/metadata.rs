@@ -7,6 +7,9 @@ use crate::field::{FieldError, Path};
 
 pub mod names;
 
+#[cfg(test)]
+mod tests;
+
 pub use names::NameRule;
 
 /// All annotations of an object together.

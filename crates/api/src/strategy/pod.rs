@@ -12,6 +12,9 @@ pub mod update;
 pub mod validate;
 mod volumes;
 
+#[cfg(test)]
+mod tests;
+
 use crate::document::Value;
 use crate::field::FieldError;
 use crate::strategy::{Strategy, generic};
