@@ -1,7 +1,7 @@
 //! A node for a test: API server, scripted runtime, kubelet, each on its own in a scratch
 //! directory. Cgroups are real and removed with their pods.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use apiserver::{ApiServer, Identity};
 use environment::Environment;
@@ -176,23 +176,39 @@ impl Node {
         panic!("{name} is still there; calls: {:?}", self.runtime.calls());
     }
 
-    /// Ends the kubelet and removes what it left in the kernel.
+    /// Ends the kubelet; what it left in the kernel goes with the node.
     pub async fn close(mut self) {
         self.stop_kubelet().await;
-        let Ok(hierarchies) = std::fs::read_dir("/sys/fs/cgroup") else {
-            return;
-        };
+    }
+}
+
+/// Also when a test fails: no mount and no cgroup stays behind.
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some((task, _)) = &self.kubelet {
+            task.abort();
+        }
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+        for point in points.filter(|point| Path::new(point).starts_with(self.directory.path())) {
+            let _ = nix::mount::umount2(point, nix::mount::MntFlags::MNT_DETACH);
+        }
         let relative = self.cgroup_root.trim_start_matches('/');
-        for hierarchy in hierarchies
-            .flatten()
-            .map(|entry| entry.path())
-            .chain(["/sys/fs/cgroup".into()])
-        {
-            for path in ["kubepods/burstable", "kubepods/besteffort", "kubepods", ""] {
-                let _ = std::fs::remove_dir(hierarchy.join(relative).join(path));
-            }
+        let mount = Path::new("/sys/fs/cgroup");
+        remove_cgroups(&mount.join(relative));
+        for hierarchy in std::fs::read_dir(mount).into_iter().flatten().flatten() {
+            remove_cgroups(&hierarchy.path().join(relative));
         }
     }
+}
+
+fn remove_cgroups(path: &Path) {
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_cgroups(&entry.path());
+        }
+    }
+    let _ = std::fs::remove_dir(path);
 }
 
 pub fn ready(pod: &Pod) -> bool {
