@@ -18,6 +18,7 @@ mod https;
 mod identity;
 mod in_process;
 mod negotiate;
+mod protobuf;
 mod query;
 mod request;
 mod response;

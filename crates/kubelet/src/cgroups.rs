@@ -265,25 +265,30 @@ mod tests {
         .expect("a pod")
     }
 
-    #[tokio::test]
-    async fn a_pod_gets_and_loses_its_cgroup() {
+    #[test]
+    fn a_pod_gets_its_cgroup() {
         // A plain directory stands in for a v1 hierarchy: same calls, no kernel.
         let mount = tempfile::tempdir().expect("a directory");
         for controller in CONTROLLERS {
             fs::create_dir(mount.path().join(controller)).expect("made");
         }
         let cgroups = Cgroups::at(mount.path(), "/coracle-x");
-        let pod = pod(serde_json::json!({"limits": {"memory": "64Mi"}, "requests": {"cpu": "250m"}}));
-        assert_eq!(cgroups.pod_path(&pod), "/coracle-x/kubepods/burstable/podu1");
+        let pod =
+            pod(serde_json::json!({"limits": {"memory": "64Mi"}, "requests": {"cpu": "250m"}}));
+        assert_eq!(
+            cgroups.pod_path(&pod),
+            "/coracle-x/kubepods/burstable/podu1"
+        );
         cgroups.create(&pod).expect("created");
-        let read = |file: &str| {
-            fs::read_to_string(mount.path().join(file)).expect(file)
-        };
+        let read = |file: &str| fs::read_to_string(mount.path().join(file)).expect(file);
         assert_eq!(
             read("memory/coracle-x/kubepods/burstable/podu1/memory.limit_in_bytes"),
             (64 << 20).to_string()
         );
-        assert_eq!(read("cpu/coracle-x/kubepods/burstable/podu1/cpu.shares"), "256");
+        assert_eq!(
+            read("cpu/coracle-x/kubepods/burstable/podu1/cpu.shares"),
+            "256"
+        );
         assert_eq!(read("cpu/coracle-x/kubepods/burstable/cpu.shares"), "256");
     }
 }

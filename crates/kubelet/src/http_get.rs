@@ -82,8 +82,8 @@ pub async fn get(
         Ok(result) => result,
         Err(_) => Err(Error::Failed {
             url: first,
-            reason:
-                "context deadline exceeded (Client.Timeout exceeded while awaiting headers)".to_owned(),
+            reason: "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+                .to_owned(),
         }),
     }
 }
@@ -166,8 +166,8 @@ async fn once(
         .map_err(|error| failed(error.to_string()))?;
     let response = if uri.scheme_str() == Some("https") {
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|error| failed(error.to_string()))?;
+        let name =
+            ServerName::try_from(host.to_owned()).map_err(|error| failed(error.to_string()))?;
         let connector = tokio_rustls::TlsConnector::from(unverified());
         let stream = connector
             .connect(name, stream)
@@ -195,7 +195,9 @@ where
     let result = match response {
         Ok(response) => {
             let location = response.headers().get("Location");
-            let location = location.and_then(|text| text.to_str().ok()).map(str::to_owned);
+            let location = location
+                .and_then(|text| text.to_str().ok())
+                .map(str::to_owned);
             let status = response.status().as_u16();
             // Read to its end, up to the limit, so that the server is not cut off mid-answer.
             let _ = Limited::new(response.into_body(), MAX_BODY).collect().await;

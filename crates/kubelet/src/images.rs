@@ -84,7 +84,11 @@ pub async fn ensure(
             return Err(failed(&tell, "ErrImageNeverPull", message));
         }
     }
-    tell(Severity::Normal, "Pulling", &format!("Pulling image \"{name}\""));
+    tell(
+        Severity::Normal,
+        "Pulling",
+        &format!("Pulling image \"{name}\""),
+    );
     let start = environment.now_micros();
     match pull(cri, &full, secrets).await {
         Ok(reference) => {
@@ -115,18 +119,18 @@ pub async fn ensure(
 }
 
 /// Upstream posts a second event with the bare reason.
-fn failed(
-    tell: &impl Fn(Severity, &str, &str),
-    reason: &'static str,
-    message: String,
-) -> Failure {
+fn failed(tell: &impl Fn(Severity, &str, &str), reason: &'static str, message: String) -> Failure {
     tell(Severity::Warning, "Failed", &format!("Error: {reason}"));
     Failure { reason, message }
 }
 
 /// A gRPC error as Go prints it.
 pub fn rpc_error(status: &tonic::Status) -> String {
-    format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
+    format!(
+        "rpc error: code = {:?} desc = {}",
+        status.code(),
+        status.message()
+    )
 }
 
 async fn status(cri: &cri::Client, name: &str) -> Result<Option<v1::Image>, tonic::Status> {
@@ -239,9 +243,7 @@ fn registry_matches(registry: &str, image: &str) -> bool {
         .trim_start_matches("https://")
         .trim_start_matches("http://")
         .trim_end_matches('/');
-    let bare = bare
-        .trim_end_matches("/v1")
-        .trim_end_matches("/v2");
+    let bare = bare.trim_end_matches("/v1").trim_end_matches("/v2");
     let (host, path) = match image.split_once('/') {
         Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => (host, path),
         _ => ("docker.io", image),
@@ -277,7 +279,9 @@ fn with_tag(name: &str) -> Result<String, &'static str> {
         !tag.is_empty()
             && tag.len() <= 128
             && !tag.starts_with(['.', '-'])
-            && tag.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+            && tag
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
     };
     if tag.is_some_and(|tag| !tag_good(tag)) {
         return Err(INVALID);
@@ -313,7 +317,10 @@ mod tests {
     #[test]
     fn names_get_a_tag_or_a_complaint() {
         assert_eq!(with_tag("nginx").as_deref(), Ok("nginx:latest"));
-        assert_eq!(with_tag("127.0.0.1:5000/a/b").as_deref(), Ok("127.0.0.1:5000/a/b:latest"));
+        assert_eq!(
+            with_tag("127.0.0.1:5000/a/b").as_deref(),
+            Ok("127.0.0.1:5000/a/b:latest")
+        );
         assert_eq!(with_tag("a/b:1.2").as_deref(), Ok("a/b:1.2"));
         let digest = format!("a@sha256:{}", "0".repeat(64));
         assert_eq!(with_tag(&digest).as_deref(), Ok(digest.as_str()));
@@ -334,7 +341,13 @@ mod tests {
             )}}))
         .expect("a secret");
         let configs = auth_configs(&secret);
-        assert_eq!((configs[0].1.username.as_str(), configs[0].1.password.as_str()), ("me", "pw"));
+        assert_eq!(
+            (
+                configs[0].1.username.as_str(),
+                configs[0].1.password.as_str()
+            ),
+            ("me", "pw")
+        );
         assert!(registry_matches(&configs[0].0, "reg.example/x:1"));
         assert!(!registry_matches(&configs[0].0, "other.example/x:1"));
         assert!(registry_matches("index.docker.io", "library/x"));

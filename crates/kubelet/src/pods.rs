@@ -39,7 +39,11 @@ struct Known {
 
 impl Pods {
     pub fn list(&self) -> Vec<Arc<Pod>> {
-        self.known.lock().values().map(|known| known.pod.clone()).collect()
+        self.known
+            .lock()
+            .values()
+            .map(|known| known.pod.clone())
+            .collect()
     }
 
     pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {

@@ -1,7 +1,7 @@
 //! pods/eviction: a deletion that disruption budgets could refuse. There are no budgets yet, so it
 //! is a deletion.
 
-use api::{Resource, Status};
+use api::{Resource, Status, Value};
 use http::Response;
 
 use crate::body::Body;
@@ -24,8 +24,8 @@ pub(super) async fn create(
         ));
     }
     let options = match eviction.get("deleteOptions") {
-        Some(options) => DeleteOptions::parse(context, &options.to_json())?,
-        None => DeleteOptions::parse(context, &[])?,
+        Some(options) => DeleteOptions::parse(context, options)?,
+        None => DeleteOptions::parse(context, &Value::object())?,
     };
     delete_object(context, resource, &info.namespace, &info.name, &options).await?;
     let success = api::document!({

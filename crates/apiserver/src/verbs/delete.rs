@@ -35,15 +35,12 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    pub fn parse(context: &Context, body: &[u8]) -> Result<DeleteOptions, Status> {
+    /// `document` is a `DeleteOptions` object; what it leaves out may be in the query.
+    pub fn parse(context: &Context, document: &Value) -> Result<DeleteOptions, Status> {
         let query = &context.query;
         let mut options = DeleteOptions {
             dry_run: context.dry_run,
             ..DeleteOptions::default()
-        };
-        let document = match body.is_empty() {
-            true => Value::object(),
-            false => decode::of_kind(context, "", "v1", "DeleteOptions", body)?,
         };
         let grace = document.get("gracePeriodSeconds").and_then(Value::as_i64);
         options.grace_seconds = match (grace, query.get("gracePeriodSeconds")) {
@@ -126,7 +123,7 @@ pub(crate) async fn delete(
     resource: &'static Resource,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
-    let options = DeleteOptions::parse(context, body)?;
+    let options = DeleteOptions::parse(context, &decode::delete_options(context, body)?)?;
     let info = &context.info;
     let namespace = if resource.namespaced {
         &info.namespace
@@ -159,7 +156,7 @@ pub(crate) async fn delete_collection(
     resource: &'static Resource,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
-    let options = DeleteOptions::parse(context, body)?;
+    let options = DeleteOptions::parse(context, &decode::delete_options(context, body)?)?;
     let kind = context.server.kind(resource)?;
     let selection = Selection::of(context, resource)?;
     context.server.catch_up().await?;

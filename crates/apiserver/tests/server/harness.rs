@@ -85,7 +85,7 @@ impl Cluster {
         let server = ApiServer::start(Config {
             store,
             environment: environment.clone(),
-            timelines: trace::Timelines::open(None, environment),
+            timelines: trace::Timelines::open(None, environment).unwrap(),
             client_ca_pem: authority.pem,
             service_account_key_pem: key.serialize_pem(),
             issuer: "https://kubernetes.default.svc.cluster.local".to_string(),

@@ -54,7 +54,10 @@ pub fn config(
         .as_ref()
         .and_then(|spec| spec.termination_grace_period_seconds);
     if let Some(grace) = grace {
-        annotations.insert(label::TERMINATION_GRACE_PERIOD.to_owned(), grace.to_string());
+        annotations.insert(
+            label::TERMINATION_GRACE_PERIOD.to_owned(),
+            grace.to_string(),
+        );
     }
     let stop_signal = container
         .lifecycle

@@ -7,7 +7,12 @@ use k8s_openapi::api::core::v1::Pod;
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 
-pub fn config(pod: &Pod, cluster_dns: &[String], domain: &str, host_resolv_conf: &str) -> DnsConfig {
+pub fn config(
+    pod: &Pod,
+    cluster_dns: &[String],
+    domain: &str,
+    host_resolv_conf: &str,
+) -> DnsConfig {
     let spec = pod.spec.clone().unwrap_or_default();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     let policy = match spec.dns_policy.as_deref().unwrap_or("ClusterFirst") {
@@ -26,7 +31,11 @@ pub fn config(pod: &Pod, cluster_dns: &[String], domain: &str, host_resolv_conf:
             ];
             searches.extend(host.searches);
             let mut options = vec!["ndots:5".to_owned()];
-            options.extend(host.options.into_iter().filter(|option| !option.starts_with("ndots")));
+            options.extend(
+                host.options
+                    .into_iter()
+                    .filter(|option| !option.starts_with("ndots")),
+            );
             DnsConfig {
                 servers: cluster_dns.to_vec(),
                 searches,
@@ -36,8 +45,12 @@ pub fn config(pod: &Pod, cluster_dns: &[String], domain: &str, host_resolv_conf:
         _ => host,
     };
     if let Some(own) = &spec.dns_config {
-        config.servers.extend(own.nameservers.iter().flatten().cloned());
-        config.searches.extend(own.searches.iter().flatten().cloned());
+        config
+            .servers
+            .extend(own.nameservers.iter().flatten().cloned());
+        config
+            .searches
+            .extend(own.searches.iter().flatten().cloned());
         for option in own.options.iter().flatten() {
             let Some(name) = &option.name else { continue };
             config
@@ -50,9 +63,13 @@ pub fn config(pod: &Pod, cluster_dns: &[String], domain: &str, host_resolv_conf:
         }
     }
     let mut seen = Vec::new();
-    config.servers.retain(|server| first_time(&mut seen, server));
+    config
+        .servers
+        .retain(|server| first_time(&mut seen, server));
     seen.clear();
-    config.searches.retain(|search| first_time(&mut seen, search));
+    config
+        .searches
+        .retain(|search| first_time(&mut seen, search));
     config.servers.truncate(MAX_SERVERS);
     config.searches.truncate(MAX_SEARCHES);
     config
@@ -106,11 +123,26 @@ mod tests {
 
     #[test]
     fn each_policy() {
-        let cluster = ["shop.svc.cluster.local", "svc.cluster.local", "cluster.local", "corp.example"];
+        let cluster = [
+            "shop.svc.cluster.local",
+            "svc.cluster.local",
+            "cluster.local",
+            "corp.example",
+        ];
         let options = ["ndots:5", "timeout:1"];
         check(json!({}), &["10.96.0.10"], &cluster, &options);
-        check(json!({"dnsPolicy": "Default"}), &["192.0.2.1"], &["corp.example"], &["timeout:1"]);
-        check(json!({"hostNetwork": true}), &["192.0.2.1"], &["corp.example"], &["timeout:1"]);
+        check(
+            json!({"dnsPolicy": "Default"}),
+            &["192.0.2.1"],
+            &["corp.example"],
+            &["timeout:1"],
+        );
+        check(
+            json!({"hostNetwork": true}),
+            &["192.0.2.1"],
+            &["corp.example"],
+            &["timeout:1"],
+        );
         check(
             json!({"hostNetwork": true, "dnsPolicy": "ClusterFirstWithHostNet"}),
             &["10.96.0.10"],

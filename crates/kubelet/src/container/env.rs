@@ -23,8 +23,6 @@ pub enum Error {
     },
     #[error("{0}")]
     Field(#[from] fields::Error),
-    #[error("{0}")]
-    Fetch(String),
 }
 
 /// The objects an environment refers to, by name; `None` for those that do not exist.
@@ -64,7 +62,11 @@ pub fn build(
     for source in container.env_from.iter().flatten() {
         let prefix = source.prefix.as_deref().unwrap_or_default();
         if let Some(reference) = &source.config_map_ref {
-            let found = referenced.config_maps.get(&reference.name).cloned().flatten();
+            let found = referenced
+                .config_maps
+                .get(&reference.name)
+                .cloned()
+                .flatten();
             match found {
                 Some(config_map) => {
                     for (key, value) in config_map.data.iter().flatten() {
@@ -129,15 +131,27 @@ fn from_source(
         return Ok(Some(fields::field(pod, facts, &reference.field_path)?));
     }
     if let Some(reference) = &source.resource_field_ref {
-        return Ok(Some(fields::resource(pod, facts, reference, Some(container))?));
+        return Ok(Some(fields::resource(
+            pod,
+            facts,
+            reference,
+            Some(container),
+        )?));
     }
     if let Some(reference) = &source.config_map_key_ref {
         let optional = reference.optional == Some(true);
-        let found = referenced.config_maps.get(&reference.name).cloned().flatten();
+        let found = referenced
+            .config_maps
+            .get(&reference.name)
+            .cloned()
+            .flatten();
         let Some(config_map) = found else {
             return optional_or(optional, missing("configmap", &reference.name));
         };
-        let value = config_map.data.as_ref().and_then(|data| data.get(&reference.key));
+        let value = config_map
+            .data
+            .as_ref()
+            .and_then(|data| data.get(&reference.key));
         return match value {
             Some(value) => Ok(Some(value.clone())),
             None => optional_or(
@@ -157,7 +171,10 @@ fn from_source(
         let Some(secret) = found else {
             return optional_or(optional, missing("secret", &reference.name));
         };
-        let value = secret.data.as_ref().and_then(|data| data.get(&reference.key));
+        let value = secret
+            .data
+            .as_ref()
+            .and_then(|data| data.get(&reference.key));
         return match value {
             Some(value) => Ok(Some(String::from_utf8_lossy(&value.0).into_owned())),
             None => optional_or(
@@ -213,8 +230,10 @@ mod tests {
         match expected {
             Ok(expected) => {
                 let result = result.expect("an environment");
-                let result: Vec<(&str, &str)> =
-                    result.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+                let result: Vec<(&str, &str)> = result
+                    .iter()
+                    .map(|(k, v)| (k.as_str(), v.as_str()))
+                    .collect();
                 assert_eq!(result, expected);
             }
             Err(message) => assert_eq!(result.expect_err("an error").to_string(), message),

@@ -69,7 +69,11 @@ pub fn resource(
     selector: &ResourceFieldSelector,
     own: Option<&Container>,
 ) -> Result<String, Error> {
-    let container = match selector.container_name.as_deref().filter(|name| !name.is_empty()) {
+    let container = match selector
+        .container_name
+        .as_deref()
+        .filter(|name| !name.is_empty())
+    {
         None => own.ok_or_else(|| Error::Container(String::new()))?,
         Some(name) => pod
             .spec

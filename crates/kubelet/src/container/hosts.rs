@@ -84,8 +84,17 @@ mod tests {
         .expect("a pod");
         let (name, domain) = host_name(&pod, "cluster.local");
         assert_eq!(domain.as_deref(), Some("web.shop.svc.cluster.local"));
-        let text = content(&pod, &["10.0.0.3".to_owned()], &name, domain.as_deref(), None);
-        assert!(text.contains("10.0.0.3\tweb-1.web.shop.svc.cluster.local\tweb-1\n"), "{text}");
+        let text = content(
+            &pod,
+            &["10.0.0.3".to_owned()],
+            &name,
+            domain.as_deref(),
+            None,
+        );
+        assert!(
+            text.contains("10.0.0.3\tweb-1.web.shop.svc.cluster.local\tweb-1\n"),
+            "{text}"
+        );
         assert!(text.ends_with("192.0.2.7\ta\tb\n"));
         assert!(text.starts_with("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n"));
     }

@@ -25,8 +25,12 @@ pub fn config(pod: &Pod, attempt: u32, settings: Settings<'_>) -> v1::PodSandbox
         text(&metadata.namespace),
         text(&metadata.uid),
     );
-    let mut labels: std::collections::HashMap<String, String> =
-        metadata.labels.clone().unwrap_or_default().into_iter().collect();
+    let mut labels: std::collections::HashMap<String, String> = metadata
+        .labels
+        .clone()
+        .unwrap_or_default()
+        .into_iter()
+        .collect();
     labels.insert(label::POD_NAME.to_owned(), name.clone());
     labels.insert(label::POD_NAMESPACE.to_owned(), namespace.clone());
     labels.insert(label::POD_UID.to_owned(), uid.clone());
@@ -73,7 +77,12 @@ pub fn config(pod: &Pod, attempt: u32, settings: Settings<'_>) -> v1::PodSandbox
         dns_config: Some(settings.dns),
         port_mappings,
         labels,
-        annotations: metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
+        annotations: metadata
+            .annotations
+            .clone()
+            .unwrap_or_default()
+            .into_iter()
+            .collect(),
         linux: Some(v1::LinuxPodSandboxConfig {
             cgroup_parent: settings.cgroup_parent.to_owned(),
             security_context: Some(security::sandbox(pod)),

@@ -101,11 +101,14 @@ pub fn container(
         shown.iter().map(|path| (*path).to_owned()).collect()
     };
     Ok(v1::LinuxContainerSecurityContext {
-        capabilities: own.capabilities.as_ref().map(|capabilities| v1::Capability {
-            add_capabilities: capabilities.add.clone().unwrap_or_default(),
-            drop_capabilities: capabilities.drop.clone().unwrap_or_default(),
-            add_ambient_capabilities: Vec::new(),
-        }),
+        capabilities: own
+            .capabilities
+            .as_ref()
+            .map(|capabilities| v1::Capability {
+                add_capabilities: capabilities.add.clone().unwrap_or_default(),
+                drop_capabilities: capabilities.drop.clone().unwrap_or_default(),
+                add_ambient_capabilities: Vec::new(),
+            }),
         privileged,
         namespace_options: Some(namespaces(pod)),
         run_as_user,
@@ -296,7 +299,10 @@ mod tests {
         assert_eq!(context.run_as_group.expect("group").value, 2);
         assert_eq!(context.supplemental_groups, [4, 3]);
         assert!(context.no_new_privs && context.readonly_rootfs);
-        assert_eq!(context.capabilities.expect("caps").drop_capabilities, ["ALL"]);
+        assert_eq!(
+            context.capabilities.expect("caps").drop_capabilities,
+            ["ALL"]
+        );
         assert_eq!(context.seccomp.expect("seccomp").profile_type, 0);
         assert!(!context.masked_paths.is_empty());
     }
@@ -311,7 +317,9 @@ mod tests {
         };
         assert!(convert(&pod, &image(Some(1000), "")).is_ok());
         assert_eq!(
-            convert(&pod, &image(Some(0), "")).expect_err("root").to_string(),
+            convert(&pod, &image(Some(0), ""))
+                .expect_err("root")
+                .to_string(),
             "container has runAsNonRoot and image will run as root (pod: \"web_shop(u1)\", container: c)"
         );
         assert!(matches!(

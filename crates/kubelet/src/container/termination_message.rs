@@ -19,7 +19,8 @@ pub async fn read(container: &Container, file: &Path, log: &Path, exit_code: i32
         Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         None => String::new(),
     };
-    let fall_back = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
+    let fall_back =
+        container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
     if !text.is_empty() || exit_code == 0 || !fall_back {
         return text;
     }
@@ -50,7 +51,9 @@ async fn tail(path: &Path, limit: u64) -> Option<Vec<u8>> {
     let mut file = tokio::fs::File::open(path).await.ok()?;
     let length = file.metadata().await.ok()?.len();
     if length > limit {
-        file.seek(std::io::SeekFrom::Start(length - limit)).await.ok()?;
+        file.seek(std::io::SeekFrom::Start(length - limit))
+            .await
+            .ok()?;
     }
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes).await.ok()?;

@@ -86,6 +86,9 @@ mod tests {
 
     #[test]
     fn memory_is_read() {
-        assert_eq!(total_memory("MemTotal:  2048 kB\nMemFree: 1 kB\n"), Some(2 << 20));
+        assert_eq!(
+            total_memory("MemTotal:  2048 kB\nMemFree: 1 kB\n"),
+            Some(2 << 20)
+        );
     }
 }

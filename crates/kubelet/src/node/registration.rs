@@ -51,7 +51,8 @@ pub async fn register(context: &NodeContext, identity: &Identity) -> kube::Resul
         },
         spec: Some(NodeSpec {
             pod_cidr: Some(identity.pod_cidr.clone()).filter(|cidr| !cidr.is_empty()),
-            pod_cidrs: Some(vec![identity.pod_cidr.clone()]).filter(|_| !identity.pod_cidr.is_empty()),
+            pod_cidrs: Some(vec![identity.pod_cidr.clone()])
+                .filter(|_| !identity.pod_cidr.is_empty()),
             ..NodeSpec::default()
         }),
         status: Some(status.clone()),
@@ -61,14 +62,14 @@ pub async fn register(context: &NodeContext, identity: &Identity) -> kube::Resul
         Err(kube::Error::Api(refused)) if refused.code == 409 => {
             let patch = serde_json::json!({"metadata": {"labels": node.metadata.labels}});
             let parameters = PatchParams::default();
-            api.patch(&context.node_name, &parameters, &Patch::Merge(patch)).await?
+            api.patch(&context.node_name, &parameters, &Patch::Merge(patch))
+                .await?
         }
         Err(error) => return Err(error),
     };
-    let has_status = present
-        .status
-        .as_ref()
-        .is_some_and(|present| ready_of(present) == ready_of(&status) && present.capacity == status.capacity);
+    let has_status = present.status.as_ref().is_some_and(|present| {
+        ready_of(present) == ready_of(&status) && present.capacity == status.capacity
+    });
     if has_status {
         return Ok(present);
     }
@@ -138,7 +139,10 @@ async fn status(
     );
     let problem = match health {
         Ok(response) => problem(&response.into_inner().status.unwrap_or_default()),
-        Err(error) => Some(format!("container runtime status check failed: {}", error.message())),
+        Err(error) => Some(format!(
+            "container runtime status check failed: {}",
+            error.message()
+        )),
     };
     let now = context.environment.now();
     let images = images.map(|response| response.into_inner().images);
@@ -170,7 +174,10 @@ fn problem(status: &v1::RuntimeStatus) -> Option<String> {
             } else {
                 "container runtime network not ready"
             };
-            let found = status.conditions.iter().find(|condition| condition.r#type == type_);
+            let found = status
+                .conditions
+                .iter()
+                .find(|condition| condition.r#type == type_);
             match found {
                 Some(condition) if condition.status => None,
                 Some(condition) => Some(format!(
@@ -190,7 +197,12 @@ fn conditions(
     now: Timestamp,
 ) -> Vec<NodeCondition> {
     let ready = match problem {
-        None => ("Ready", "True", "KubeletReady", "kubelet is posting ready status".to_owned()),
+        None => (
+            "Ready",
+            "True",
+            "KubeletReady",
+            "kubelet is posting ready status".to_owned(),
+        ),
         Some(problem) => ("Ready", "False", "KubeletNotReady", problem),
     };
     let all = [
@@ -241,7 +253,13 @@ fn image_list(mut images: Vec<v1::Image>) -> Vec<ContainerImage> {
         .into_iter()
         .take(MAX_IMAGES)
         .map(|image| ContainerImage {
-            names: Some(image.repo_digests.into_iter().chain(image.repo_tags).collect()),
+            names: Some(
+                image
+                    .repo_digests
+                    .into_iter()
+                    .chain(image.repo_tags)
+                    .collect(),
+            ),
             size_bytes: Some(image.size as i64),
         })
         .collect()
@@ -342,7 +360,10 @@ mod tests {
             message: "m".to_owned(),
         };
         let good = v1::RuntimeStatus {
-            conditions: vec![condition("RuntimeReady", true, ""), condition("NetworkReady", true, "")],
+            conditions: vec![
+                condition("RuntimeReady", true, ""),
+                condition("NetworkReady", true, ""),
+            ],
         };
         assert_eq!(problem(&good), None);
         let bad = v1::RuntimeStatus {
@@ -353,7 +374,9 @@ mod tests {
         };
         assert_eq!(
             problem(&bad).as_deref(),
-            Some("container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:m")
+            Some(
+                "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:m"
+            )
         );
         let status = conditions(problem(&bad), None, Timestamp::UNIX_EPOCH);
         assert_eq!(status[3].status, "False");

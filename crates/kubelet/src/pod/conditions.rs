@@ -143,9 +143,9 @@ fn initialized(input: &Input<'_>) -> Finding {
     let app_started = spec.containers.iter().any(|container| {
         find(input.statuses, &container.name).is_some_and(|status| {
             let ran = |state: &Option<k8s_openapi::api::core::v1::ContainerState>| {
-                state.as_ref().is_some_and(|state| {
-                    state.running.is_some() || state.terminated.is_some()
-                })
+                state
+                    .as_ref()
+                    .is_some_and(|state| state.running.is_some() || state.terminated.is_some())
             };
             status.container_id.is_some() && (ran(&status.state) || ran(&status.last_state))
         })
@@ -185,10 +185,16 @@ fn unready<'a>(
     }
     let mut messages = Vec::new();
     if !unknown.is_empty() {
-        messages.push(format!("containers with unknown status: [{}]", unknown.join(" ")));
+        messages.push(format!(
+            "containers with unknown status: [{}]",
+            unknown.join(" ")
+        ));
     }
     if !bad.is_empty() {
-        messages.push(format!("containers with {word} status: [{}]", bad.join(" ")));
+        messages.push(format!(
+            "containers with {word} status: [{}]",
+            bad.join(" ")
+        ));
     }
     messages.join(", ")
 }

@@ -56,7 +56,12 @@ pub fn compute(input: &Input<'_>) -> PodStatus {
     let Input { pod, previous, .. } = input;
     let spec = pod.spec.clone().unwrap_or_default();
     let init: Vec<Container> = spec.init_containers.clone().unwrap_or_default();
-    let init_statuses = statuses(input, &init, previous.init_container_statuses.as_deref(), true);
+    let init_statuses = statuses(
+        input,
+        &init,
+        previous.init_container_statuses.as_deref(),
+        true,
+    );
     let app_statuses = statuses(
         input,
         &spec.containers,
@@ -203,9 +208,9 @@ fn status(
     let started = running.is_some_and(|record| input.started.contains(&record.id));
     status.started = Some(started);
     status.ready = if init && !is_sidecar(container) {
-        current.is_some_and(|record| {
-            record.state == ContainerState::Exited && record.exit_code == 0
-        }) || (current.is_none() && previous.is_some_and(|previous| previous.ready))
+        current
+            .is_some_and(|record| record.state == ContainerState::Exited && record.exit_code == 0)
+            || (current.is_none() && previous.is_some_and(|previous| previous.ready))
     } else {
         running.is_some_and(|record| input.ready.contains(&record.id))
     };
@@ -253,8 +258,11 @@ fn from_memory(
         ..ContainerStatus::default()
     };
     let spec = input.pod.spec.as_ref();
-    let has_init =
-        spec.is_some_and(|spec| spec.init_containers.as_ref().is_some_and(|init| !init.is_empty()));
+    let has_init = spec.is_some_and(|spec| {
+        spec.init_containers
+            .as_ref()
+            .is_some_and(|init| !init.is_empty())
+    });
     let default_reason = if has_init {
         "PodInitializing"
     } else {
@@ -309,9 +317,18 @@ fn state_of(input: &Input<'_>, record: &ContainerRecord) -> ApiState {
         },
         ContainerState::Exited => terminated_state(ContainerStateTerminated {
             exit_code: record.exit_code,
-            reason: Some(record.reason.clone()).filter(|reason| !reason.is_empty()).or_else(|| {
-                Some(if record.exit_code == 0 { "Completed" } else { "Error" }.to_owned())
-            }),
+            reason: Some(record.reason.clone())
+                .filter(|reason| !reason.is_empty())
+                .or_else(|| {
+                    Some(
+                        if record.exit_code == 0 {
+                            "Completed"
+                        } else {
+                            "Error"
+                        }
+                        .to_owned(),
+                    )
+                }),
             message: Some(record.message.clone()).filter(|message| !message.is_empty()),
             started_at: time(record.started_at),
             finished_at: time(record.finished_at),

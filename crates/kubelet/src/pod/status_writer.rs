@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn a_patch_names_what_changed_and_what_vanished() {
-        let old = json!({"phase": "Pending", "message": "m", "hostIP": "a", "podIPs": [{"ip": "1"}]});
+        let old =
+            json!({"phase": "Pending", "message": "m", "hostIP": "a", "podIPs": [{"ip": "1"}]});
         let new = json!({"phase": "Running", "hostIP": "a", "podIPs": [{"ip": "2"}],
             "conditions": [{"type": "Ready", "status": "True"}]});
         assert_eq!(

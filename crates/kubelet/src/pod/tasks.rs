@@ -12,7 +12,7 @@ use kube::{
 };
 use trace::Hop;
 
-use super::{plan::KillReason, status_writer};
+use super::status_writer;
 use crate::{
     container::{config, dns, env, hosts, sandbox, security, service_env, termination_message},
     images::{self, Image, rpc_error},
@@ -36,10 +36,7 @@ pub struct StartFailure {
     pub record: Option<ContainerRecord>,
 }
 
-pub async fn observe_pod(
-    node: Arc<NodeContext>,
-    pod: Arc<Pod>,
-) -> Result<Observed, tonic::Status> {
+pub async fn observe_pod(node: Arc<NodeContext>, pod: Arc<Pod>) -> Result<Observed, tonic::Status> {
     let uid = uid(&pod);
     match observe::pod(&node.cri, &uid).await {
         Ok(mut observed) => {
@@ -98,7 +95,8 @@ pub async fn create_sandbox(
         Ok(resolv_conf) => resolv_conf,
         Err(error) => {
             let message = format!("unable to ensure pod container exists: {error}");
-            node.events.warning(&*pod, "FailedCreatePodContainer", &message);
+            node.events
+                .warning(&pod, "FailedCreatePodContainer", &message);
             return Err(message);
         }
     };
@@ -121,7 +119,7 @@ pub async fn create_sandbox(
         Err(status) => {
             let message = format!("Failed to create pod sandbox: {}", rpc_error(&status));
             node.events
-                .warning(&*pod, "FailedCreatePodSandBox", &message);
+                .warning(&pod, "FailedCreatePodSandBox", &message);
             Err(message)
         }
     }
@@ -137,7 +135,10 @@ pub async fn ensure_image(
     let start = node.spans.now();
     let mut secrets: Vec<Arc<Secret>> = Vec::new();
     let spec = pod.spec.as_ref();
-    for reference in spec.iter().flat_map(|s| s.image_pull_secrets.iter().flatten()) {
+    for reference in spec
+        .iter()
+        .flat_map(|s| s.image_pull_secrets.iter().flatten())
+    {
         if let Some(held) = held.secrets.get(&reference.name)
             && let Some(Some(secret)) = held.get().await
         {
@@ -152,7 +153,8 @@ pub async fn ensure_image(
     let result = images::ensure(&node.cri, &node.events, &node.environment, request).await;
     if result.is_ok() {
         let name = format!("EnsureImage {}", container.name);
-        node.spans.record(&uid(&pod), Hop::Node, name, wanted, start);
+        node.spans
+            .record(&uid(&pod), Hop::Node, name, wanted, start);
     }
     result
 }
@@ -199,17 +201,27 @@ pub async fn start_container(
     let request = v1::CreateContainerRequest {
         pod_sandbox_id: start.sandbox.id.clone(),
         config: Some(container_config),
-        sandbox_config: Some(sandbox_config(&node, pod, start.sandbox.attempt, &resolv_conf)),
+        sandbox_config: Some(sandbox_config(
+            &node,
+            pod,
+            start.sandbox.attempt,
+            &resolv_conf,
+        )),
     };
     let id = match node.cri.runtime.clone().create_container(request).await {
         Ok(response) => response.into_inner().container_id,
         Err(status) => {
-            return Err(fail("CreateContainerError", status.message().to_owned(), None));
+            return Err(fail(
+                "CreateContainerError",
+                status.message().to_owned(),
+                None,
+            ));
         }
     };
     let name = format!("CreateContainer {}", container.name);
     let uid = uid(pod);
-    node.spans.record(&uid, Hop::Node, name, start.wanted, began);
+    node.spans
+        .record(&uid, Hop::Node, name, start.wanted, began);
     tell(Severity::Normal, "Created", "Container created");
 
     let began = node.spans.now();
@@ -223,7 +235,11 @@ pub async fn start_container(
     };
     if let Err(status) = started {
         let record = record().await;
-        return Err(fail("RunContainerError", status.message().to_owned(), record));
+        return Err(fail(
+            "RunContainerError",
+            status.message().to_owned(),
+            record,
+        ));
     }
     let name = format!("StartContainer {}", container.name);
     node.spans.record(&uid, Hop::Node, name, began, began);
@@ -237,7 +253,11 @@ pub async fn start_container(
         let ip = pod_ips.first().cloned().unwrap_or_default();
         if let Err(error) = lifecycle::run(&node.cri, hook, container, &id, &ip).await {
             tracing::info!(pod = uid, container = container.name, %error, "a postStart hook failed");
-            tell(Severity::Warning, "FailedPostStartHook", "PostStartHook failed");
+            tell(
+                Severity::Warning,
+                "FailedPostStartHook",
+                "PostStartHook failed",
+            );
             let kill = Kill {
                 pod: pod.clone(),
                 id: id.clone(),
@@ -245,7 +265,6 @@ pub async fn start_container(
                 container: container.name.clone(),
                 message: format!("Container {} failed postStart hook", container.name),
                 grace: grace(pod, None),
-                reason: KillReason::DefinitionChanged,
                 pod_ip: ip,
             };
             let record = kill_container(node.clone(), kill).await;
@@ -291,7 +310,11 @@ async fn container_config(
         .map_err(|error| error.to_string())?;
     let (host_name, host_domain) = hosts::host_name(pod, &node.cluster_domain);
     let host_file = if spec.host_network == Some(true) {
-        Some(tokio::fs::read_to_string("/etc/hosts").await.unwrap_or_default())
+        Some(
+            tokio::fs::read_to_string("/etc/hosts")
+                .await
+                .unwrap_or_default(),
+        )
     } else {
         None
     };
@@ -327,9 +350,8 @@ async fn container_config(
 async fn referenced(held: &HeldObjects, container: &Container) -> Result<env::Referenced, String> {
     let (config_maps, secrets) = env::references(container);
     let mut referenced = env::Referenced::default();
-    let not_synced = |kind: &str| {
-        format!("failed to sync {kind} cache: timed out waiting for the condition")
-    };
+    let not_synced =
+        |kind: &str| format!("failed to sync {kind} cache: timed out waiting for the condition");
     for name in config_maps {
         if let Some(held) = held.config_maps.get(&name) {
             let found = held.get().await.ok_or_else(|| not_synced("configmap"))?;
@@ -356,7 +378,6 @@ pub struct Kill {
     pub message: String,
     /// Seconds.
     pub grace: i64,
-    pub reason: KillReason,
     pub pod_ip: String,
 }
 
@@ -536,12 +557,14 @@ pub async fn finish(
             }
         }
     }
-    node.spans
-        .record(&uid, Hop::After, "delete", began, began);
+    node.spans.record(&uid, Hop::After, "delete", began, began);
 }
 
 pub fn pod_ips(node: &NodeContext, pod: &Pod, sandbox: &Sandbox) -> Vec<String> {
-    let host_network = pod.spec.as_ref().is_some_and(|s| s.host_network == Some(true));
+    let host_network = pod
+        .spec
+        .as_ref()
+        .is_some_and(|s| s.host_network == Some(true));
     if host_network {
         vec![node.host_ip.clone()]
     } else {
@@ -568,12 +591,8 @@ async fn complete_message(node: &NodeContext, pod: &Pod, record: &mut ContainerR
     let Some(container) = find_container(pod, &record.name) else {
         return;
     };
-    let file = mounts::termination_message_file(
-        &node.volumes,
-        pod,
-        container,
-        record.restart_count,
-    );
+    let file =
+        mounts::termination_message_file(&node.volumes, pod, container, record.restart_count);
     let log = std::path::Path::new(&record.log_path);
     let text = termination_message::read(container, &file, log, record.exit_code).await;
     if !text.is_empty() {

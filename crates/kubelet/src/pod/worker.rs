@@ -154,7 +154,11 @@ impl Worker {
         let mut worker = Worker {
             node,
             mailbox,
-            written: pod.status.as_ref().map(status_writer::to_value).unwrap_or(Value::Null),
+            written: pod
+                .status
+                .as_ref()
+                .map(status_writer::to_value)
+                .unwrap_or(Value::Null),
             pod,
             removed: false,
             tasks: JoinSet::new(),
@@ -485,7 +489,11 @@ impl Worker {
             Ok(image) => {
                 self.pull_failures.remove(&container);
                 self.pull_backoffs.remove(&container);
-                if self.start_failures.get(&container).is_none_or(|until| now >= *until) {
+                if self
+                    .start_failures
+                    .get(&container)
+                    .is_none_or(|until| now >= *until)
+                {
                     self.waiting.remove(&container);
                 }
                 self.images.insert(container, Step::Done(image));
@@ -494,7 +502,8 @@ impl Worker {
                 let backoff = self.pull_backoffs.entry(container.clone()).or_default();
                 backoff.next(now, now);
                 let until = backoff.until();
-                self.images.insert(container.clone(), Step::Failed { until });
+                self.images
+                    .insert(container.clone(), Step::Failed { until });
                 self.waiting.insert(
                     container.clone(),
                     Waiting {
@@ -586,7 +595,8 @@ impl Worker {
                 self.images.insert(container.clone(), Step::Busy);
                 let (held, received) = (self.held.clone(), self.received);
                 let handle = self.tasks.spawn(async move {
-                    let result = tasks::ensure_image(node, pod, spec, held, received.max(now)).await;
+                    let result =
+                        tasks::ensure_image(node, pod, spec, held, received.max(now)).await;
                     Outcome::Image { container, result }
                 });
                 self.abort_on_stop.retain(|handle| !handle.is_finished());
@@ -687,7 +697,9 @@ impl Worker {
         let Some(spec) = find_container(&self.pod, &container).cloned() else {
             return;
         };
-        let Some(observed) = &self.observed else { return };
+        let Some(observed) = &self.observed else {
+            return;
+        };
         let Some(sandbox) = observed.ready_sandbox().cloned() else {
             return;
         };
@@ -715,7 +727,9 @@ impl Worker {
     }
 
     fn kill(&mut self, id: String, container: String, reason: KillReason) {
-        let Some(observed) = &self.observed else { return };
+        let Some(observed) = &self.observed else {
+            return;
+        };
         let Some(record) = observed.containers.iter().find(|record| record.id == id) else {
             return;
         };
@@ -745,10 +759,13 @@ impl Worker {
             container,
             message,
             grace: tasks::grace(&self.pod, probe_grace),
-            reason,
             pod_ip: observed
                 .sandbox()
-                .and_then(|sandbox| tasks::pod_ips(&self.node, &self.pod, sandbox).first().cloned())
+                .and_then(|sandbox| {
+                    tasks::pod_ips(&self.node, &self.pod, sandbox)
+                        .first()
+                        .cloned()
+                })
                 .unwrap_or_default(),
         };
         self.busy.killing.insert(id.clone());
@@ -811,10 +828,18 @@ impl Worker {
     }
 
     fn check_deadline(&mut self) {
-        let Some(seconds) = self.pod.spec.as_ref().and_then(|s| s.active_deadline_seconds) else {
+        let Some(seconds) = self
+            .pod
+            .spec
+            .as_ref()
+            .and_then(|s| s.active_deadline_seconds)
+        else {
             return;
         };
-        let started = self.status.as_ref().and_then(|status| status.start_time.as_ref());
+        let started = self
+            .status
+            .as_ref()
+            .and_then(|status| status.start_time.as_ref());
         let Some(started) = started.map(|time| time.0.as_microsecond()) else {
             return;
         };
@@ -822,7 +847,10 @@ impl Worker {
         if self.now() < deadline {
             self.wake(deadline);
         } else if self.verdict.is_none()
-            && !self.observed.as_ref().is_some_and(|observed| plan::finished(&self.pod, observed))
+            && !self
+                .observed
+                .as_ref()
+                .is_some_and(|observed| plan::finished(&self.pod, observed))
         {
             let message = "Pod was active on the node longer than the specified deadline";
             self.node
@@ -876,13 +904,9 @@ impl Worker {
                 .and_then(|spec| spec.image.clone())
                 .unwrap_or_default();
             let message = format!("Back-off pulling image \"{image}\"");
-            self.node.events.container(
-                &self.pod,
-                container,
-                Severity::Normal,
-                "BackOff",
-                &message,
-            );
+            self.node
+                .events
+                .container(&self.pod, container, Severity::Normal, "BackOff", &message);
             self.node.events.container(
                 &self.pod,
                 container,
@@ -932,7 +956,9 @@ impl Worker {
 
     /// Begins the probes that running containers have and ends those of containers that are gone.
     fn match_probes(&mut self) {
-        let Some(observed) = &self.observed else { return };
+        let Some(observed) = &self.observed else {
+            return;
+        };
         let Some(sandbox) = observed.sandbox() else {
             return;
         };
@@ -1044,9 +1070,11 @@ impl Worker {
         let uid = uid(&self.pod);
         let patch = status_writer::patch(&uid, &self.written, &value);
         let first_running = !self.told_running && status.phase.as_deref() == Some("Running");
-        let is_ready = status.conditions.iter().flatten().any(|condition| {
-            condition.type_ == "Ready" && condition.status == "True"
-        });
+        let is_ready = status
+            .conditions
+            .iter()
+            .flatten()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
         let first_ready = !self.told_ready && is_ready && !first_running;
         self.told_running |= first_running;
         self.told_ready |= is_ready;
@@ -1060,7 +1088,8 @@ impl Worker {
                     .record_bytes(&uid, Hop::Status, "status Running", start, bytes);
             }
             if result.is_ok() && first_ready {
-                node.spans.record(&uid, Hop::After, "status Ready", computed, start);
+                node.spans
+                    .record(&uid, Hop::After, "status Ready", computed, start);
             }
             if matches!(result, Err(status_writer::Error::Api(_))) {
                 tokio::time::sleep(Duration::from_millis(500)).await;

@@ -33,8 +33,8 @@ pub async fn run(
         };
     }
     if let Some(action) = &probe.tcp_socket {
-        let port = http_get::port(&action.port, &target.container)
-            .map_err(|error| error.to_string())?;
+        let port =
+            http_get::port(&action.port, &target.container).map_err(|error| error.to_string())?;
         let host = action
             .host
             .as_deref()

@@ -20,8 +20,8 @@ const SERVING: i32 = 1;
 
 pub async fn check(address: &str, service: String, timeout: Duration) -> Result<(), String> {
     let work = async {
-        let endpoint = Endpoint::try_from(format!("http://{address}"))
-            .map_err(|error| error.to_string())?;
+        let endpoint =
+            Endpoint::try_from(format!("http://{address}")).map_err(|error| error.to_string())?;
         let channel = endpoint.connect().await.map_err(|error| {
             format!("error: failed to connect service at \"{address}\": {error}")
         })?;
@@ -30,8 +30,7 @@ pub async fn check(address: &str, service: String, timeout: Duration) -> Result<
             .await
             .map_err(|error| format!("error: health rpc probe failed: {error}"))?;
         let path = http::uri::PathAndQuery::from_static("/grpc.health.v1.Health/Check");
-        let codec =
-            tonic_prost::ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
+        let codec = tonic_prost::ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
         let request = tonic::Request::new(HealthCheckRequest { service });
         let response = grpc.unary(request, path, codec).await.map_err(|status| {
             if status.code() == tonic::Code::Unimplemented {

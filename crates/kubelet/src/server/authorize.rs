@@ -22,12 +22,7 @@ pub fn user_of(certificates: Option<&[CertificateDer<'_>]>) -> Option<User> {
     let first = certificates?.first()?;
     let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(first).ok()?;
     let subject = certificate.subject();
-    let name = subject
-        .iter_common_name()
-        .next()?
-        .as_str()
-        .ok()?
-        .to_owned();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
     let mut groups: Vec<String> = subject
         .iter_organization()
         .filter_map(|organization| organization.as_str().ok())

@@ -1,21 +1,15 @@
 //! Reads one container's log file in CRI format: from the end if asked, filtered by time, and on
 //! as it grows, until the container has ended.
 
-use std::{
-    future::Future,
-    io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{future::Future, io, os::fd::AsFd, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use k8s_openapi::jiff::Timestamp;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::{
     fs::File,
-    io::{AsyncReadExt, AsyncSeekExt, unix::AsyncFd},
+    io::{AsyncReadExt, AsyncSeekExt},
+    net::unix::pipe,
     sync::{Notify, mpsc},
 };
 
@@ -170,37 +164,35 @@ async fn tail_start(file: &mut File, lines: usize) -> io::Result<u64> {
 
 /// Notices when a file grows.
 struct Growth {
-    inotify: AsyncFd<Watch>,
-}
-
-struct Watch(Inotify);
-
-impl AsRawFd for Watch {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
-    }
-}
-
-impl AsFd for Watch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
+    /// Keeps the watch alive; the notices are read through `notices`.
+    _inotify: Inotify,
+    notices: pipe::Receiver,
 }
 
 impl Growth {
     fn watch(path: &Path) -> io::Result<Growth> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        inotify.add_watch(path, AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CLOSE_WRITE)?;
+        inotify.add_watch(
+            path,
+            AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CLOSE_WRITE,
+        )?;
+        // An inotify descriptor is read like a pipe, and tokio knows pipes.
+        let descriptor = inotify.as_fd().try_clone_to_owned()?;
         Ok(Growth {
-            inotify: AsyncFd::register(Watch(inotify))?,
+            _inotify: inotify,
+            notices: pipe::Receiver::from_owned_fd_unchecked(descriptor)?,
         })
     }
 
     async fn wait(&self) -> io::Result<()> {
-        let mut guard = self.inotify.readable().await?;
+        self.notices.readable().await?;
         // One notice is as good as many.
-        while self.inotify.get_ref().0.read_events().is_ok() {}
-        guard.clear_ready();
+        let mut buffer = [0; 4096];
+        while self
+            .notices
+            .try_read(&mut buffer)
+            .is_ok_and(|count| count > 0)
+        {}
         Ok(())
     }
 }
@@ -244,7 +236,11 @@ mod tests {
         check(options(|o| o.tail_lines = Some(0)), "").await;
         check(options(|o| o.tail_lines = Some(99)), "one\ntwo\nthree\n").await;
         check(options(|o| o.limit_bytes = Some(6)), "one\ntw").await;
-        check(options(|o| o.since = "2026-01-01T00:00:02Z".parse().ok()), "three\n").await;
+        check(
+            options(|o| o.since = "2026-01-01T00:00:02Z".parse().ok()),
+            "three\n",
+        )
+        .await;
         check(
             options(|o| o.timestamps = true),
             "2026-01-01T00:00:00Z one\n2026-01-01T00:00:01Z two\n2026-01-01T00:00:02Z three\n",
@@ -277,11 +273,16 @@ mod tests {
         };
         // The reader stands at the end once it is subscribed; what is appended then arrives.
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let mut log = std::fs::OpenOptions::new().append(true).open(&path).expect("opened");
+        let mut log = std::fs::OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .expect("opened");
         use std::io::Write;
-        log.write_all(b"2026-01-01T00:00:03Z stdout F four\n").expect("appended");
+        log.write_all(b"2026-01-01T00:00:03Z stdout F four\n")
+            .expect("appended");
         assert_eq!(receiver.recv().await.as_deref(), Some(&b"four\n"[..]));
-        log.write_all(b"2026-01-01T00:00:04Z stdout F five\n").expect("appended");
+        log.write_all(b"2026-01-01T00:00:04Z stdout F five\n")
+            .expect("appended");
         running.store(false, Ordering::SeqCst);
         changed.notify_waiters();
         assert_eq!(receiver.recv().await.as_deref(), Some(&b"five\n"[..]));

@@ -35,11 +35,13 @@ impl Options {
         let mut options = Options::default();
         for (key, value) in pairs(query) {
             let bad = || format!("invalid value {value:?} for {key}");
-            let flag = || value.parse::<bool>().or_else(|_| match value.as_str() {
-                "1" | "" => Ok(true),
-                "0" => Ok(false),
-                _ => Err(bad()),
-            });
+            let flag = || {
+                value.parse::<bool>().or_else(|_| match value.as_str() {
+                    "1" | "" => Ok(true),
+                    "0" => Ok(false),
+                    _ => Err(bad()),
+                })
+            };
             let number = || {
                 let number = value.parse::<i64>().map_err(|_| bad())?;
                 usize::try_from(number).map_err(|_| bad())
@@ -76,19 +78,23 @@ pub async fn open(
         message: format!("pod \"{name}\" cannot be found - no logs available"),
     })?;
     let uid = pod.metadata.uid.clone().unwrap_or_default();
-    let observed = observe::pod(&node.cri, &uid).await.map_err(|status| Refusal {
-        status: StatusCode::INTERNAL_SERVER_ERROR,
-        message: crate::images::rpc_error(&status),
-    })?;
+    let observed = observe::pod(&node.cri, &uid)
+        .await
+        .map_err(|status| Refusal {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            message: crate::images::rpc_error(&status),
+        })?;
     let mut records = observed
         .containers
         .into_iter()
         .filter(|record| record.name == container);
     let record = if options.previous {
         records.next();
-        records.next().ok_or_else(|| bad_request(format!(
-            "previous terminated container \"{container}\" in pod \"{name}\" not found"
-        )))?
+        records.next().ok_or_else(|| {
+            bad_request(format!(
+                "previous terminated container \"{container}\" in pod \"{name}\" not found"
+            ))
+        })?
     } else {
         let found = records.next();
         found.ok_or_else(|| bad_request(waiting(&pod, name, container)))?
@@ -195,7 +201,10 @@ mod tests {
             .expect("options");
         assert!(options.follow && options.timestamps && !options.previous);
         assert_eq!(options.tail_lines, Some(5));
-        assert_eq!(options.since, Some("2026-01-01T00:00:00Z".parse().expect("a time")));
+        assert_eq!(
+            options.since,
+            Some("2026-01-01T00:00:00Z".parse().expect("a time"))
+        );
         let options = Options::parse("sinceTime=2026-01-01T00%3A00%3A00Z", now).expect("options");
         assert!(options.since.is_some());
         assert!(Options::parse("tailLines=-1", now).is_err());

@@ -115,7 +115,9 @@ async fn answer(
             });
             let mut response = text(StatusCode::OK, list.to_string());
             let json = http::HeaderValue::from_static("application/json");
-            response.headers_mut().insert(http::header::CONTENT_TYPE, json);
+            response
+                .headers_mut()
+                .insert(http::header::CONTENT_TYPE, json);
             response
         }
         ["containerLogs", namespace, name, container] => {
@@ -129,7 +131,9 @@ async fn answer(
                     let frames = ReceiverStream::new(chunks).map(|chunk| Ok(Frame::data(chunk)));
                     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
                     let plain = http::HeaderValue::from_static("text/plain");
-                    response.headers_mut().insert(http::header::CONTENT_TYPE, plain);
+                    response
+                        .headers_mut()
+                        .insert(http::header::CONTENT_TYPE, plain);
                     response
                 }
                 Err(refusal) => text(refusal.status, refusal.message),
@@ -150,6 +154,8 @@ fn text(status: StatusCode, message: impl Into<String>) -> Response<Body> {
     let mut response = Response::new(body.boxed_unsync());
     *response.status_mut() = status;
     let plain = http::HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(http::header::CONTENT_TYPE, plain);
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, plain);
     response
 }

@@ -101,10 +101,7 @@ fn remove_stale(directory: &Path, payload: &Payload, current: &Path) -> Result<(
             continue;
         }
         let path = entry.path();
-        let is_directory = entry
-            .file_type()
-            .map_err(at("reading", &path))?
-            .is_dir();
+        let is_directory = entry.file_type().map_err(at("reading", &path))?.is_dir();
         if name.starts_with("..") && is_directory {
             fs::remove_dir_all(&path).map_err(at("removing", &path))?;
         } else if !is_directory && !names.contains(&name) {
@@ -123,9 +120,7 @@ fn first_elements(payload: &Payload) -> BTreeSet<String> {
 
 /// A path must stay inside the volume and out of the writer's own names.
 fn check_path(path: &str) -> Result<(), Error> {
-    let bad = |why: &str| {
-        Err(Error::Key(format!("invalid path {path:?}: {why}")))
-    };
+    let bad = |why: &str| Err(Error::Key(format!("invalid path {path:?}: {why}")));
     if path.is_empty() || path.starts_with('/') {
         return bad("must be relative and not empty");
     }
@@ -197,25 +192,37 @@ mod tests {
         assert!(write(directory, &payload(&[("a", "1"), ("d/b", "2")]), "g1").expect("written"));
         assert_eq!(content(directory, "a").as_deref(), Some("1"));
         assert_eq!(content(directory, "d/b").as_deref(), Some("2"));
-        let mode = fs::metadata(directory.join("a")).expect("file").permissions().mode();
+        let mode = fs::metadata(directory.join("a"))
+            .expect("file")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o640);
 
         // The same again changes nothing, not even the generation.
         assert!(!write(directory, &payload(&[("a", "1"), ("d/b", "2")]), "g2").expect("written"));
-        assert_eq!(fs::read_link(directory.join(DATA)).expect("link"), Path::new("..g1"));
+        assert_eq!(
+            fs::read_link(directory.join(DATA)).expect("link"),
+            Path::new("..g1")
+        );
 
         assert!(write(directory, &payload(&[("a", "3"), ("c", "4")]), "g3").expect("written"));
         assert_eq!(content(directory, "a").as_deref(), Some("3"));
         assert_eq!(content(directory, "c").as_deref(), Some("4"));
         assert!(!directory.join("d").exists() && !directory.join("..g1").exists());
-        assert_eq!(fs::read_link(directory.join("a")).expect("link"), Path::new("..data/a"));
+        assert_eq!(
+            fs::read_link(directory.join("a")).expect("link"),
+            Path::new("..data/a")
+        );
     }
 
     #[test]
     fn paths_stay_inside() {
         let directory = tempfile::tempdir().expect("a directory");
         for path in ["../x", "/x", "", "a/../../x", "..x"] {
-            assert!(write(directory.path(), &payload(&[(path, "")]), "g").is_err(), "{path}");
+            assert!(
+                write(directory.path(), &payload(&[(path, "")]), "g").is_err(),
+                "{path}"
+            );
         }
     }
 }

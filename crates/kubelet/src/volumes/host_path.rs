@@ -37,7 +37,11 @@ fn check(path: &Path, type_: &str) -> Result<(), Error> {
                 set_mode(path, 0o755)?;
                 return Ok(());
             }
-            if is(&|kind| kind.is_dir()) { Ok(()) } else { failed("a directory") }
+            if is(&|kind| kind.is_dir()) {
+                Ok(())
+            } else {
+                failed("a directory")
+            }
         }
         "FileOrCreate" => {
             if found.is_none() {
@@ -45,7 +49,11 @@ fn check(path: &Path, type_: &str) -> Result<(), Error> {
                 set_mode(path, 0o644)?;
                 return Ok(());
             }
-            if is(&|kind| kind.is_file()) { Ok(()) } else { failed("a file") }
+            if is(&|kind| kind.is_file()) {
+                Ok(())
+            } else {
+                failed("a file")
+            }
         }
         "Directory" if !is(&|kind| kind.is_dir()) => failed("a directory"),
         "File" if !is(&|kind| kind.is_file()) => failed("a file"),
@@ -53,7 +61,9 @@ fn check(path: &Path, type_: &str) -> Result<(), Error> {
         "CharDevice" if !is(&|kind| kind.is_char_device()) => failed("a character device"),
         "BlockDevice" if !is(&|kind| kind.is_block_device()) => failed("a block device"),
         "Directory" | "File" | "Socket" | "CharDevice" | "BlockDevice" => Ok(()),
-        other => Err(Error::HostPath(format!("{other} is an invalid volume type"))),
+        other => Err(Error::HostPath(format!(
+            "{other} is an invalid volume type"
+        ))),
     }
 }
 
@@ -74,7 +84,10 @@ mod tests {
         check(&new, "Directory").expect("there");
         assert_eq!(
             check(&new, "File").expect_err("no file").to_string(),
-            format!("hostPath type check failed: {} is not a file", new.display())
+            format!(
+                "hostPath type check failed: {} is not a file",
+                new.display()
+            )
         );
         check(Path::new("/dev/null"), "CharDevice").expect("a device");
     }

@@ -280,10 +280,6 @@ impl Context<'_> {
         self.pod.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    fn namespace(&self) -> &str {
-        self.pod.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
     fn directory(&self, plugin: &str, name: &str) -> PathBuf {
         let pod = self.volumes.pod_dir(self.uid());
         pod.join("volumes").join(plugin).join(name)

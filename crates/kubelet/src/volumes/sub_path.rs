@@ -29,7 +29,9 @@ pub fn bind(volume: &Path, sub_path: &str, target: &Path) -> Result<PathBuf, Err
     }
     let file = open_or_make(volume, relative)?;
     let source = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    let is_directory = fs::metadata(&source).map_err(at("reading", relative))?.is_dir();
+    let is_directory = fs::metadata(&source)
+        .map_err(at("reading", relative))?
+        .is_dir();
     if let Some(parent) = target.parent() {
         fs::create_dir_all(parent).map_err(at("creating", parent))?;
     }

@@ -115,7 +115,7 @@ impl NamesIndex {
         let pods: BTreeSet<String> = self
             .index
             .slices(key)
-            .flat_map(|slice| ready(slice))
+            .flat_map(ready)
             .filter_map(|endpoint| endpoint.target_ref.as_ref()?.uid.clone())
             .collect();
         let known = self

@@ -179,6 +179,19 @@ impl Connection {
         })
     }
 
+    /// Asks for a listing and hands each entry's payload to `visit` without keeping it. Changes
+    /// meanwhile may make entries appear twice or not at all.
+    pub fn visit(
+        &mut self,
+        what: &str,
+        kind: u16,
+        body: impl Fn(&mut Writer),
+        visit: impl FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        self.visit_once(what, kind, NLM_F_DUMP, &body, visit)?;
+        Ok(())
+    }
+
     /// Asks for one object; `None` when it does not exist.
     pub fn get(
         &mut self,
@@ -203,11 +216,26 @@ impl Connection {
         flags: u16,
         body: &impl Fn(&mut Writer),
     ) -> Result<Option<Vec<Vec<u8>>>, Error> {
+        let mut entries = Vec::new();
+        let complete = self.visit_once(what, kind, flags, body, |entry| {
+            entries.push(entry.to_vec())
+        })?;
+        Ok(complete.then_some(entries))
+    }
+
+    /// False when the listing was interrupted by a change.
+    fn visit_once(
+        &mut self,
+        what: &str,
+        kind: u16,
+        flags: u16,
+        body: &impl Fn(&mut Writer),
+        mut visit: impl FnMut(&[u8]),
+    ) -> Result<bool, Error> {
         let sequence = self.next_sequence();
         let mut writer = Writer::new();
         writer.message(kind, NLM_F_REQUEST | flags, sequence, |writer| body(writer));
         self.send(writer.bytes())?;
-        let mut entries = Vec::new();
         let mut interrupted = false;
         loop {
             let datagram = self.receive()?;
@@ -218,15 +246,15 @@ impl Connection {
                     NLMSG_NOOP => {}
                     NLMSG_DONE | NLMSG_ERROR => {
                         return match code() {
-                            0 => Ok((!interrupted).then_some(entries)),
-                            libc::EINTR | libc::EAGAIN => Ok(None),
+                            0 => Ok(!interrupted),
+                            libc::EINTR | libc::EAGAIN => Ok(false),
                             errno => Err(Error::Refused {
                                 what: what.to_owned(),
                                 errno,
                             }),
                         };
                     }
-                    _ => entries.push(message.payload.to_vec()),
+                    _ => visit(message.payload),
                 }
             }
         }

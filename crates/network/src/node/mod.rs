@@ -4,7 +4,7 @@
 //!
 //! Not here: global sysctls (`ip_forward` is claimed by the caller) and service rules (`proxy`).
 
-mod foreign;
+pub(crate) mod foreign;
 pub mod table;
 
 #[cfg(test)]

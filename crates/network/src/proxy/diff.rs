@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use super::plan::{Backends, Frontend};
+use super::plan::{Backends, Endpoint, Frontend, UDP};
 use super::ruleset::{self, Pick, Ranges};
 use super::sticky::{Sticky, frontend_key};
 use crate::names;
@@ -16,11 +16,19 @@ pub struct Installed {
     frontends: BTreeMap<Frontend, Backends>,
     picks: BTreeMap<Pick, usize>,
     hairpins: BTreeMap<Ipv4Addr, usize>,
+    stale: BTreeMap<Frontend, Vec<Endpoint>>,
 }
 
 impl Installed {
     pub fn frontends(&self) -> &BTreeMap<Frontend, Backends> {
         &self.frontends
+    }
+
+    /// UDP frontends that lost an endpoint since this was last asked, with those they have now.
+    /// Unlike a TCP client, one of UDP would go on sending to the lost endpoint for ever, because the
+    /// kernel translates each packet of a flow like its first.
+    pub fn take_stale(&mut self) -> BTreeMap<Frontend, Vec<Endpoint>> {
+        std::mem::take(&mut self.stale)
     }
 
     /// The elements of one frontend as the kernel should hold them.
@@ -114,6 +122,13 @@ impl Installed {
                     .difference(before.get(set).unwrap_or(&none))
                     .cloned();
                 added.entry(set).or_default().extend(fresh);
+            }
+            if frontend.protocol() == UDP && lost_endpoint(old.as_ref(), new.as_ref()) {
+                let now = new
+                    .as_ref()
+                    .map(|new| new.endpoints.clone())
+                    .unwrap_or_default();
+                self.stale.insert(frontend, now);
             }
             let sticky = |backends: &Option<Backends>| Sticky::of(&frontend, backends.as_ref()?);
             let (sticky_before, sticky_after) = (sticky(&old), sticky(&new));
@@ -215,10 +230,15 @@ pub fn full(desired: &BTreeMap<Frontend, Backends>, ranges: &Ranges) -> (Batch, 
 }
 
 fn pick(frontend: &Frontend, backends: &Backends) -> Option<Pick> {
-    (!backends.endpoints.is_empty() && backends.affinity_seconds.is_none()).then(|| Pick {
+    (!backends.endpoints.is_empty() && backends.affinity_seconds.is_none()).then_some(Pick {
         node_port: matches!(frontend, Frontend::NodePort { .. }),
         count: backends.endpoints.len() as u32,
     })
+}
+
+fn lost_endpoint(old: Option<&Backends>, new: Option<&Backends>) -> bool {
+    let kept = |endpoint: &Endpoint| new.is_some_and(|new| new.endpoints.contains(endpoint));
+    old.is_some_and(|old| !old.endpoints.iter().all(kept))
 }
 
 fn hairpin(address: Ipv4Addr) -> Element {

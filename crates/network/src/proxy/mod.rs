@@ -31,8 +31,9 @@ pub use plan::{Backends, Endpoint, Frontend, ServicePlan, plan};
 pub use ruleset::Ranges;
 
 use crate::names;
-use crate::netlink::{self, Connection};
+use crate::netlink::{self, Connection, conntrack};
 use crate::nft::{self, Batch, Family};
+use crate::node::foreign;
 use crate::service_index::ServiceIndex;
 use crate::subnet::Subnet;
 use ledger::Ledger;
@@ -227,7 +228,7 @@ impl Proxy {
             self.touched.extend(self.ledger.update(&service, planned));
         }
         let start = self.environment.now_micros();
-        let (batch, installed) = match self.installed.take() {
+        let (batch, mut installed) = match self.installed.take() {
             None => full(&self.ledger.desired(), &self.ranges),
             Some(mut installed) => {
                 let changes: Vec<_> = self
@@ -246,9 +247,17 @@ impl Proxy {
         };
         let bytes = batch.bytes() as u64;
         self.commit(batch).await?;
+        let stale = installed.take_stale();
         self.installed = Some(installed);
         self.touched.clear();
         self.record_live_pods(start, bytes);
+        if !stale.is_empty()
+            && let Err(error) = self
+                .with_kernel(move |kernel| Ok(forget_flows(kernel, &stale)?))
+                .await
+        {
+            tracing::warn!(%error, "UDP clients may go on sending to endpoints that are gone");
+        }
         Ok(())
     }
 
@@ -281,10 +290,16 @@ impl Proxy {
             .await
     }
 
+    /// What others may have done meanwhile: removed our table, or begun to drop forwarded packets
+    /// (Docker, started after us).
     async fn check_table(&mut self) -> Result<(), Error> {
         let name = names::proxy_table(&self.ranges.cluster_id);
+        let (cluster_id, pods) = (self.ranges.cluster_id.clone(), self.ranges.pods);
         let tables = self
-            .with_kernel(|connection| Ok(nft::tables(connection)?))
+            .with_kernel(move |connection| {
+                foreign::accept_pods(connection, &cluster_id, pods)?;
+                Ok(nft::tables(connection)?)
+            })
             .await?;
         if !tables
             .iter()
@@ -314,6 +329,34 @@ impl Proxy {
         self.connection = Some(connection);
         Ok(outcome)
     }
+}
+
+/// Forgets UDP flows to these frontends that are answered by someone who is no endpoint any more.
+fn forget_flows(
+    connection: &mut Connection,
+    stale: &BTreeMap<Frontend, Vec<Endpoint>>,
+) -> Result<usize, netlink::Error> {
+    conntrack::forget(connection, |flow| {
+        let (protocol, port) = (flow.protocol, flow.asked.port());
+        let by_address = Frontend::Address {
+            address: *flow.asked.ip(),
+            protocol,
+            port,
+        };
+        let answering = Endpoint {
+            address: *flow.answering.ip(),
+            port: flow.answering.port(),
+        };
+        let gone = |frontend| {
+            stale
+                .get(&frontend)
+                .is_some_and(|endpoints| !endpoints.contains(&answering))
+        };
+        let translated = flow.answering != flow.asked;
+        protocol == plan::UDP
+            && translated
+            && (gone(by_address) || gone(Frontend::NodePort { protocol, port }))
+    })
 }
 
 fn dns_plan(dns: &DnsRedirect) -> Result<ServicePlan, Error> {

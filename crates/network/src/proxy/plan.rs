@@ -23,6 +23,14 @@ pub enum Frontend {
     NodePort { protocol: u8, port: u16 },
 }
 
+impl Frontend {
+    pub fn protocol(&self) -> u8 {
+        match self {
+            Frontend::Address { protocol, .. } | Frontend::NodePort { protocol, .. } => *protocol,
+        }
+    }
+}
+
 /// Who answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {

@@ -49,10 +49,6 @@ pub fn pod_spec(spec: &mut Value) {
     for one in spec.list_at_mut(&["volumes"]) {
         volume(one);
     }
-    for constraint in spec.list_at_mut(&["topologySpreadConstraints"]) {
-        constraint.set_default(&["nodeAffinityPolicy"], "Honor");
-        constraint.set_default(&["nodeTaintsPolicy"], "Ignore");
-    }
     for name in ["limits", "requests"] {
         canonical_quantities(spec, &["resources", name]);
     }
@@ -72,13 +68,16 @@ pub fn canonical_quantities(object: &mut Value, path: &[&str]) {
             _ => continue,
         };
         if let Ok(quantity) = Quantity::parse(&text) {
-            *value = quantity.to_string().into();
+            *value = quantity.rounded_to_milli().to_string().into();
         }
     }
 }
 
 /// Whether an image without an explicit policy is always pulled: only `latest` is.
 pub fn pull_policy(image: &str) -> &'static str {
+    if image.is_empty() || image.contains(char::is_whitespace) {
+        return "IfNotPresent";
+    }
     let (name, digest) = match image.split_once('@') {
         Some((name, _)) => (name, true),
         None => (image, false),
@@ -248,6 +247,7 @@ mod tests {
         let check =
             |image: &str, expected: &str| assert_eq!(pull_policy(image), expected, "{image}");
         check("nginx", "Always");
+        check("", "IfNotPresent");
         check("nginx:latest", "Always");
         check("nginx:1.27", "IfNotPresent");
         check("localhost:5000/nginx", "Always");

@@ -100,6 +100,11 @@ pub fn pod_spec(spec: &Value, path: &Path) -> Vec<FieldError> {
             .child("conditionType");
         errors.extend(all_invalid(&at, name, names::qualified_name(name)));
     }
+    for (index, gate) in spec.list_at(&["schedulingGates"]).iter().enumerate() {
+        let name = gate.str_at(&["name"]);
+        let at = path.child("schedulingGates").index(index);
+        errors.extend(all_invalid(&at, name, names::qualified_name(name)));
+    }
     for (name, check) in [
         (
             "serviceAccountName",
@@ -311,10 +316,10 @@ fn host_aliases(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     for (index, alias) in spec.list_at(&["hostAliases"]).iter().enumerate() {
         let at = path.child("hostAliases").index(index);
         errors.extend(address(alias.str_at(&["ip"]), &at.child("ip")));
-        for name in alias.list_at(&["hostnames"]) {
+        for (index, name) in alias.list_at(&["hostnames"]).iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
-            let wrong = names::dns_subdomain(name);
-            errors.extend(all_invalid(&at.child("hostnames"), name, wrong));
+            let at = at.child("hostnames").index(index);
+            errors.extend(all_invalid(&at, name, names::dns_subdomain(name)));
         }
     }
 }
