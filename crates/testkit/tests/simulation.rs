@@ -25,6 +25,12 @@ fn deployments_converge_whatever_crashes_when() {
     }
 }
 
+#[test]
+fn a_seed_fixes_everything() {
+    let run = || testkit::simulation::run(1_000).expect("simulation");
+    assert_eq!(run(), run());
+}
+
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
