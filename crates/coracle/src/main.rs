@@ -17,6 +17,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    // Blocked signals are inherited; a shim that never hears of its children's end would hang, so
+    // no command relies on whoever started it.
+    let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
     // CNI plugins are called by their file name, with no arguments.
     let mut arguments = std::env::args_os();
     let called_as = arguments.next().unwrap_or_default();
