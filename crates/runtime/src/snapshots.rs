@@ -90,11 +90,6 @@ impl Snapshot {
         })
     }
 
-    pub fn is_mounted(&self) -> bool {
-        let device = |path: &Path| nix::sys::stat::stat(path).map(|found| found.st_dev).ok();
-        device(&self.rootfs()) != device(&self.directory)
-    }
-
     /// Unmounts and removes everything the container wrote.
     pub fn remove(&self) -> Result<(), Error> {
         let rootfs = self.rootfs();

@@ -69,8 +69,8 @@ fn import_oci(
         .collect();
     let digests = tags
         .iter()
-        .filter_map(|tag| reference::parse(tag).ok())
-        .map(|tag| reference::with_digest(&tag, &descriptor.digest))
+        .filter_map(|tag| reference::Name::parse(tag).ok())
+        .map(|name| name.with_digest(&descriptor.digest))
         .collect();
     let record = store.add(
         Description {
@@ -161,8 +161,8 @@ fn import_docker(
         }
         let digests = tags
             .iter()
-            .filter_map(|tag| reference::parse(tag).ok())
-            .map(|tag| reference::with_digest(&tag, &manifest_digest))
+            .filter_map(|tag| reference::Name::parse(tag).ok())
+            .map(|name| name.with_digest(&manifest_digest))
             .collect();
         names.extend(tags.iter().cloned());
         store.add(

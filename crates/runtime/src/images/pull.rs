@@ -23,7 +23,7 @@ use tokio::io::AsyncWriteExt;
 use super::{
     Error, ImageRecord, ImageStore, content,
     manifest::{ConfigFile, MANIFEST_TYPES, Manifest},
-    reference,
+    reference::{self, Name},
     store::Description,
     unpack,
 };
@@ -66,8 +66,8 @@ impl Puller {
         name: &str,
         credentials: Credentials,
     ) -> Result<Arc<ImageRecord>, Arc<Error>> {
-        let parsed = reference::parse(name)?;
-        let key = parsed.whole();
+        let parsed = Name::parse(name)?;
+        let key = parsed.to_string();
         let pull = {
             let mut running = self.running.lock();
             let pulls = running.entry(key.clone()).or_default();
@@ -83,10 +83,10 @@ impl Puller {
         pull.await
     }
 
-    fn start(&self, reference: Reference, key: String, credentials: Credentials) -> Pull {
+    fn start(&self, name: Name, key: String, credentials: Credentials) -> Pull {
         let puller = self.clone();
         let task = tokio::spawn(async move {
-            let result = puller.download(&reference, &credentials).await;
+            let result = puller.download(&name, &credentials).await;
             let mut running = puller.running.lock();
             if let Some(pulls) = running.get_mut(&key) {
                 pulls.retain(|(known, _)| *known != credentials);
@@ -104,11 +104,8 @@ impl Puller {
         .shared()
     }
 
-    async fn download(
-        &self,
-        image: &Reference,
-        credentials: &Credentials,
-    ) -> Result<ImageRecord, Error> {
+    async fn download(&self, name: &Name, credentials: &Credentials) -> Result<ImageRecord, Error> {
+        let image = &name.to_client();
         let failed = |source: OciDistributionError| Error::Registry {
             reference: image.whole(),
             source: Box::new(source),
@@ -164,11 +161,11 @@ impl Puller {
         }
         drop(downloads);
         let mut tags = BTreeSet::new();
-        if image.tag().is_some() && image.digest().is_none() {
-            tags.insert(image.whole());
+        if name.digest.is_none() {
+            tags.insert(name.to_string());
         }
         let description = Description {
-            digests: BTreeSet::from([reference::with_digest(image, &listed_digest)]),
+            digests: BTreeSet::from([name.with_digest(&listed_digest)]),
             manifest_digest,
             manifest_bytes,
             config_bytes,

@@ -147,3 +147,24 @@ fn copy_to_memfd() -> io::Result<OwnedFd> {
     }
     Ok(OwnedFd::from(copy))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn a_sealed_clone_can_be_read_but_never_written() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "program").unwrap();
+        let path = CString::new(file.path().as_os_str().as_bytes()).unwrap();
+        let clone = clone_read_only(&path).unwrap();
+        let through = format!("/proc/self/fd/{}", clone.as_raw_fd());
+        assert_eq!(std::fs::read_to_string(&through).unwrap(), "program");
+        let error = std::fs::OpenOptions::new()
+            .write(true)
+            .open(&through)
+            .unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ReadOnlyFilesystem);
+    }
+}

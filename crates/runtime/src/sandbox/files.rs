@@ -1,9 +1,6 @@
 //! The files a pod's containers share: resolv.conf, hostname, hosts, and /dev/shm.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::{fs, io, path::PathBuf};
 
 use cri::v1::DnsConfig;
 
@@ -53,10 +50,6 @@ impl Files {
 
     pub fn unmount(&self) -> io::Result<()> {
         Ok(sys::unmount(&self.own_shm())?)
-    }
-
-    pub fn exist(&self) -> bool {
-        Path::new(&self.0).exists()
     }
 }
 

@@ -99,9 +99,9 @@ pub fn last_error(log: &Path) -> Option<String> {
     }
     let text = fs::read_to_string(log).ok()?;
     text.lines()
+        .rev()
         .filter_map(|line| serde_json::from_str::<Line>(line).ok())
-        .filter(|line| line.level == "error" || line.level == "fatal")
-        .last()
+        .find(|line| line.level == "error" || line.level == "fatal")
         .map(|line| line.msg)
 }
 

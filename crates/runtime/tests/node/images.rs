@@ -80,6 +80,34 @@ fn layers_become_an_overlay() {
 }
 
 #[test]
+fn docker_archives_are_understood_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let archive = Archive::default().write(directory.path());
+    let saved = directory.path().join("saved.tar");
+    let converted = Command::new("skopeo")
+        .args(["copy", "--quiet", "--insecure-policy"])
+        .arg(format!("oci-archive:{}", archive.display()))
+        .arg(format!(
+            "docker-archive:{}:example.com/saved:1",
+            saved.display()
+        ))
+        .output()
+        .unwrap();
+    assert!(converted.status.success(), "{converted:?}");
+    let store = ImageStore::open(directory.path()).unwrap();
+    assert_eq!(store.import(&saved, None).unwrap(), ["example.com/saved:1"]);
+    let record = store.find("example.com/saved:1").unwrap().unwrap();
+    assert!(
+        store
+            .layer_directory(&record.layers[0])
+            .unwrap()
+            .join("bin/busybox")
+            .exists()
+    );
+    assert_eq!(record.process.cmd, ["sh"]);
+}
+
+#[test]
 fn archives_cannot_reach_outside() {
     let directory = tempfile::tempdir().unwrap();
     let victim = directory.path().join("victim");

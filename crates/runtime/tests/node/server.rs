@@ -28,22 +28,39 @@ pub struct Server {
     pub images: ImageServiceClient<Channel>,
 }
 
-/// The example binary, built once per test run by the cargo that runs us.
+/// The example binary. `cargo test -p runtime` builds it beside the tests; a narrower command does
+/// not, and then it is built here.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let status = Command::new(cargo)
-            .args(["build", "-q", "-p", "runtime", "--example", "node"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .expect("cargo runs");
-        assert!(status.success(), "the example builds");
         let mut path = std::env::current_exe().expect("our own path");
         path.pop();
         path.pop();
-        path.join("examples/node")
+        let path = path.join("examples/node");
+        let changed = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        if changed(&path).is_none_or(|built| newest(&sources).is_some_and(|source| source > built))
+        {
+            let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+            let status = Command::new(cargo)
+                .args(["build", "-q", "-p", "runtime", "--example", "node"])
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status()
+                .expect("cargo runs");
+            assert!(status.success(), "the example builds");
+        }
+        path
     })
+}
+
+fn newest(directory: &Path) -> Option<std::time::SystemTime> {
+    let entries = std::fs::read_dir(directory).ok()?.flatten();
+    entries
+        .filter_map(|entry| match entry.file_type().ok()?.is_dir() {
+            true => newest(&entry.path()),
+            false => entry.metadata().ok()?.modified().ok(),
+        })
+        .max()
 }
 
 /// Runs a test against a server, then checks that nothing is left of it.
