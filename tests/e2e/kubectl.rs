@@ -58,7 +58,7 @@ fn a_pod_with_all_its_parts() {
         "prepare:",
         "Completed",
         "Successfully assigned",
-        "Started container",
+        "Container started",
     ] {
         assert!(described.contains(part), "{part} is missing:\n{described}");
     }

@@ -43,7 +43,7 @@ spec:
   containers:
   - name: c
     image: coracle-test:1
-    command: [sh, -c, "head -c 100000000 /dev/zero | tail -c 90000000 | wc -c"]
+    command: [tail, -c, "90000000", /dev/zero]
     resources: {limits: {memory: 16Mi}}
 "#,
     );

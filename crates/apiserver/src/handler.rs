@@ -18,6 +18,7 @@ use crate::authorization::Attributes;
 use crate::body::{Body, RequestBody};
 use crate::endpoints;
 use crate::identity::Identity;
+use crate::impersonation;
 use crate::negotiate::Output;
 use crate::query::Query;
 use crate::request::RequestInfo;
@@ -87,6 +88,7 @@ async fn respond(
             (identity, closing)
         }
     };
+    let identity = impersonation::assume(&server.authorizer, identity, &parts.headers)?;
     let query = Query::parse(parts.uri.query());
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
     let mut context = Context::new(server.clone(), identity, info, query, parts.headers);

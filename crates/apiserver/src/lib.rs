@@ -16,6 +16,7 @@ mod handler;
 mod hops;
 mod https;
 mod identity;
+mod impersonation;
 mod in_process;
 mod negotiate;
 mod protobuf;
