@@ -141,7 +141,7 @@ async fn insert(
         return server.entry(resource, namespace, name, bytes, 0, object);
     }
     let lease = server.lease_of(resource).await?;
-    hops.put(context, bytes.len());
+    hops.put(context, object, bytes.len());
     let result = server
         .store
         .transact(Transaction {
