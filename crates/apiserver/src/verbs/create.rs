@@ -59,7 +59,11 @@ pub(crate) async fn create_object(
         1
     };
     loop {
-        let mut object = object.clone();
+        // Kept only where it may be needed again, under another name.
+        let mut object = match attempts {
+            1 => std::mem::take(&mut object),
+            _ => object.clone(),
+        };
         if generate && !prefix.is_empty() {
             let kept: String = prefix.chars().take(LONGEST_PREFIX).collect();
             let suffix = server.environment.name_suffix(SUFFIX);
