@@ -9,6 +9,9 @@ use bytes::Bytes;
 
 use super::layout::Layout;
 
+/// The member that clients see and the store does not hold, around its digits.
+const VERSION: [&[u8]; 2] = [b"\"resourceVersion\":\"", b"\","];
+
 /// An object at one revision.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -116,9 +119,11 @@ impl Entry {
 
     /// The whole object as clients see it, in three chunks that share the stored bytes.
     pub fn chunks(&self) -> [Bytes; 3] {
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(self.revision).as_bytes();
         [
             self.bytes.slice(..self.layout.slot),
-            Bytes::from(splice(self.revision)),
+            [VERSION[0], digits, VERSION[1]].concat().into(),
             self.bytes.slice(self.layout.slot..),
         ]
     }
@@ -126,7 +131,7 @@ impl Entry {
     /// Appends the whole object, with `revision` as its resourceVersion.
     pub fn write(&self, out: &mut Vec<u8>, revision: u64) {
         out.extend_from_slice(&self.bytes[..self.layout.slot]);
-        out.extend_from_slice(splice(revision).as_bytes());
+        splice(out, revision);
         out.extend_from_slice(&self.bytes[self.layout.slot..]);
     }
 
@@ -141,11 +146,13 @@ impl Entry {
         out.extend_from_slice(&self.bytes[..api_version.start]);
         out.extend_from_slice(&self.bytes[api_version.end..kind.start]);
         out.extend_from_slice(&self.bytes[kind.end..*slot]);
-        out.extend_from_slice(splice(self.revision).as_bytes());
+        splice(out, self.revision);
         out.extend_from_slice(&self.bytes[*slot..]);
     }
 }
 
-fn splice(revision: u64) -> String {
-    format!("\"resourceVersion\":\"{revision}\",")
+fn splice(out: &mut Vec<u8>, revision: u64) {
+    out.extend_from_slice(VERSION[0]);
+    out.extend_from_slice(itoa::Buffer::new().format(revision).as_bytes());
+    out.extend_from_slice(VERSION[1]);
 }
