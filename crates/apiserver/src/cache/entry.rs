@@ -21,33 +21,27 @@ pub(crate) struct Entry {
     pub bytes: Bytes,
     /// The store's mod revision: the object's resourceVersion.
     pub revision: u64,
-    pub labels: Vec<(String, String)>,
+    outline: Arc<Outline>,
+}
+
+/// The little that is known about an object without decoding it.
+#[derive(Debug)]
+pub(crate) struct Outline {
+    labels: Vec<(String, String)>,
     /// Selectable fields, `metadata.name` and `metadata.namespace` included.
-    pub fields: Vec<(&'static str, String)>,
+    fields: Vec<(&'static str, String)>,
     layout: Layout,
 }
 
-impl Entry {
-    /// Reads the bytes of a stored object.
-    pub fn decode(
+impl Outline {
+    /// `object` is the tree of `bytes`.
+    pub fn of(
         resource: &Resource,
         key: &str,
-        bytes: Bytes,
-        revision: u64,
-    ) -> Result<Entry, Status> {
-        let object = Value::from_json(&bytes).map_err(Status::internal)?;
-        Entry::new(resource, key, bytes, revision, &object)
-    }
-
-    /// As [`Entry::decode`], by one who already has the tree.
-    pub fn new(
-        resource: &Resource,
-        key: &str,
-        bytes: Bytes,
-        revision: u64,
+        bytes: &[u8],
         object: &Value,
-    ) -> Result<Entry, Status> {
-        let layout = Layout::of(&bytes).ok_or_else(|| {
+    ) -> Result<Outline, Status> {
+        let layout = Layout::of(bytes).ok_or_else(|| {
             Status::internal(format_args!("{} {key} is not an object", resource.plural))
         })?;
         let labels = object
@@ -71,14 +65,45 @@ impl Entry {
                 fields.push((name, object.str_at(&path).to_string()));
             }
         }
-        Ok(Entry {
-            key: key.into(),
-            bytes,
-            revision,
+        Ok(Outline {
             labels,
             fields,
             layout,
         })
+    }
+}
+
+impl Entry {
+    /// Reads the bytes of a stored object.
+    pub fn decode(
+        resource: &Resource,
+        key: &str,
+        bytes: Bytes,
+        revision: u64,
+    ) -> Result<Entry, Status> {
+        let object = Value::from_json(&bytes).map_err(Status::internal)?;
+        Entry::new(resource, key, bytes, revision, &object)
+    }
+
+    /// As [`Entry::decode`], by one who already has the tree.
+    pub fn new(
+        resource: &Resource,
+        key: &str,
+        bytes: Bytes,
+        revision: u64,
+        object: &Value,
+    ) -> Result<Entry, Status> {
+        let outline = Outline::of(resource, key, &bytes, object)?;
+        Ok(Entry::with_outline(key, bytes, revision, outline.into()))
+    }
+
+    pub fn with_outline(key: &str, bytes: Bytes, revision: u64, outline: Arc<Outline>) -> Entry {
+        Entry {
+            key: key.into(),
+            bytes,
+            revision,
+            outline,
+        }
     }
 
     pub fn namespace(&self) -> &str {
@@ -92,14 +117,21 @@ impl Entry {
     }
 
     pub fn label(&self, name: &str) -> Option<&str> {
-        self.labels
+        self.outline
+            .labels
             .iter()
             .find(|(label, _)| label == name)
             .map(|(_, value)| value.as_str())
     }
 
+    /// The selectable fields.
+    pub fn fields(&self) -> &[(&'static str, String)] {
+        &self.outline.fields
+    }
+
     pub fn field(&self, name: &str) -> Option<&str> {
-        self.fields
+        self.outline
+            .fields
             .iter()
             .find(|(field, _)| *field == name)
             .map(|(_, value)| value.as_str())
@@ -122,17 +154,17 @@ impl Entry {
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(self.revision).as_bytes();
         [
-            self.bytes.slice(..self.layout.slot),
+            self.bytes.slice(..self.outline.layout.slot),
             [VERSION[0], digits, VERSION[1]].concat().into(),
-            self.bytes.slice(self.layout.slot..),
+            self.bytes.slice(self.outline.layout.slot..),
         ]
     }
 
     /// Appends the whole object, with `revision` as its resourceVersion.
     pub fn write(&self, out: &mut Vec<u8>, revision: u64) {
-        out.extend_from_slice(&self.bytes[..self.layout.slot]);
+        out.extend_from_slice(&self.bytes[..self.outline.layout.slot]);
         splice(out, revision);
-        out.extend_from_slice(&self.bytes[self.layout.slot..]);
+        out.extend_from_slice(&self.bytes[self.outline.layout.slot..]);
     }
 
     /// Appends the object as an item of a typed list: without apiVersion and kind.
@@ -141,7 +173,7 @@ impl Entry {
             api_version,
             kind,
             slot,
-        } = &self.layout;
+        } = &self.outline.layout;
         // Members are sorted: apiVersion < kind < metadata.
         out.extend_from_slice(&self.bytes[..api_version.start]);
         out.extend_from_slice(&self.bytes[api_version.end..kind.start]);

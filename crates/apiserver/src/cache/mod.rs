@@ -2,6 +2,7 @@
 //! a bounded history and the watchers. Reads are snapshots; nobody waits for a slow watcher.
 
 mod change;
+mod drafts;
 mod entry;
 mod feed;
 mod keys;
@@ -18,7 +19,9 @@ use api::catalogue::{self, Resource};
 use tokio::sync::Notify;
 
 pub(crate) use change::{Change, EventType};
-pub(crate) use entry::Entry;
+pub(crate) use drafts::Draft;
+use drafts::Drafts;
+pub(crate) use entry::{Entry, Outline};
 pub(crate) use feed::{fill, follow};
 pub(crate) use keys::{key_of, storage_key, storage_prefix};
 pub(crate) use resource::{Entries, From, Initial, ResourceCache, Snapshot, Subscription, TooOld};
@@ -26,6 +29,7 @@ pub(crate) use watchers::Requirement;
 
 pub(crate) struct Cache {
     kinds: BTreeMap<(&'static str, &'static str), ResourceCache>,
+    pub drafts: Drafts,
     /// The revision up to which every kind has everything.
     applied: AtomicU64,
     /// Not a `watch` channel: that wakes those who wait in a random order, and a simulation could
@@ -46,6 +50,7 @@ impl Cache {
             .collect();
         Cache {
             kinds,
+            drafts: Drafts::default(),
             applied: AtomicU64::new(revision),
             advanced: Notify::new(),
         }

@@ -146,6 +146,7 @@ async fn insert(
     }
     let lease = server.lease_of(resource).await?;
     hops.put(context, object, bytes.len());
+    let draft = server.draft(resource, namespace, name, bytes.clone(), object)?;
     let result = server
         .store
         .transact(Transaction {
@@ -155,7 +156,7 @@ async fn insert(
             }],
             then: vec![Operation::Put {
                 key,
-                value: bytes.clone(),
+                value: bytes,
                 lease,
             }],
         })
@@ -164,7 +165,7 @@ async fn insert(
     match result {
         TransactionResult::Committed { revision, .. } => {
             hops.revision(context);
-            server.entry(resource, namespace, name, bytes, revision, object)
+            Ok(draft.committed(revision))
         }
         TransactionResult::Failed { .. } => Err(Status::already_exists(
             resource.group,
