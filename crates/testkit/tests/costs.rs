@@ -65,7 +65,7 @@ fn a_pod_hop_by_hop() {
                 fsyncs: 1,
                 transactions: 1,
                 disk_bytes: 1700,
-                allocations: 215,
+                allocations: 55,
             },
         },
         Row {
@@ -89,7 +89,7 @@ fn a_pod_hop_by_hop() {
                 fsyncs: 2,
                 transactions: 2,
                 disk_bytes: 2650,
-                allocations: 1220,
+                allocations: 975,
             },
         },
         Row {
@@ -113,7 +113,7 @@ fn a_pod_hop_by_hop() {
                 fsyncs: 1,
                 transactions: 1,
                 disk_bytes: 2550,
-                allocations: 1600,
+                allocations: 1370,
             },
         },
         Row {
@@ -135,7 +135,7 @@ fn a_pod_hop_by_hop() {
                 fsyncs: 4,
                 transactions: 4,
                 disk_bytes: 6800,
-                allocations: 3650,
+                allocations: 3000,
             },
         },
     ]);
