@@ -43,7 +43,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     });
     let reconcile = move |key: ObjectKey| {
         let controller = controller.clone();
-        async move { controller.reconcile(&key).await }
+        async move { crate::retry_conflicts(controller.reconcile(&key).await) }
     };
     tokio::select! {
         biased;

@@ -50,7 +50,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     });
     let reconcile = move |key: ObjectKey| {
         let controller = controller.clone();
-        async move { controller.reconcile(&key.name).await }
+        async move { crate::retry_conflicts(controller.reconcile(&key.name).await) }
     };
     tokio::select! {
         biased;
