@@ -17,6 +17,8 @@ pub use message::{Message, encode_list};
 /// What every encoded object begins with.
 pub const MAGIC: &[u8; 4] = b"k8s\0";
 
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
+
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -165,14 +167,17 @@ fn has_form(definition: &Definition) -> bool {
             .any(|field| field.protobuf.is_some())
 }
 
-fn definition_of(api_version: &str, kind: &str) -> Result<&'static Definition, Error> {
+/// The definition behind a kind. Those of `meta.k8s.io` are answers only, registered nowhere.
+pub fn definition_of(api_version: &str, kind: &str) -> Result<&'static Definition, Error> {
     let (group, version) = split_api_version(api_version);
-    table()
-        .of_kind(group, version, kind)
-        .ok_or_else(|| Error::UnknownKind {
-            api_version: api_version.to_string(),
-            kind: kind.to_string(),
-        })
+    let definition = match (group, version) {
+        ("meta.k8s.io", "v1") => table().definition(&format!("{META}{kind}")),
+        _ => table().of_kind(group, version, kind),
+    };
+    definition.ok_or_else(|| Error::UnknownKind {
+        api_version: api_version.to_string(),
+        kind: kind.to_string(),
+    })
 }
 
 #[cfg(test)]

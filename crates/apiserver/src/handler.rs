@@ -19,7 +19,7 @@ use crate::body::{Body, RequestBody};
 use crate::endpoints;
 use crate::identity::Identity;
 use crate::impersonation;
-use crate::negotiate::Output;
+use crate::negotiate::{Encoding, Output};
 use crate::query::Query;
 use crate::request::RequestInfo;
 use crate::response;
@@ -57,11 +57,12 @@ async fn answer(
 ) -> Response<Body> {
     server.metrics.requests.fetch_add(1, Ordering::Relaxed);
     server.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
+    let failures = Encoding::of_failure(request.headers());
     let mut response = match respond(&server, request, caller).await {
         Ok(response) => response,
         Err(status) => {
             server.metrics.failures.fetch_add(1, Ordering::Relaxed);
-            response::failure(&status)
+            response::failure(&status, failures)
         }
     };
     server.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
@@ -168,7 +169,10 @@ async fn dispatch(
         return Err(not_allowed());
     }
     context.dry_run = dry_run(&context)?;
-    context.output = Output::negotiate(&context.headers)?;
+    context.output = match context.info.verb {
+        "watch" => Output::negotiate_stream(&context.headers)?,
+        _ => Output::negotiate(&context.headers)?,
+    };
     let context = Arc::new(context);
     let mut response = verb(&context, resource, &body).await?;
     response::warn(&mut response, &context.take_warnings());

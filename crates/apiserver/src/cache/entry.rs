@@ -7,6 +7,7 @@ use api::catalogue::Resource;
 use api::{Status, Value};
 use bytes::Bytes;
 
+use super::forms::Made;
 use super::layout::Layout;
 
 /// An object at one revision.
@@ -22,6 +23,10 @@ pub(crate) struct Entry {
     /// Selectable fields, `metadata.name` and `metadata.namespace` included.
     pub fields: Vec<(&'static str, String)>,
     layout: Layout,
+    /// Whether many will read this very entry, so that keeping other forms of it pays: those of
+    /// the feed, not those made for one answer.
+    pub is_shared: bool,
+    pub(super) forms: Made,
 }
 
 impl Entry {
@@ -75,7 +80,14 @@ impl Entry {
             labels,
             fields,
             layout,
+            is_shared: false,
+            forms: Made::default(),
         })
+    }
+
+    pub fn into_shared(mut self) -> Arc<Entry> {
+        self.is_shared = true;
+        Arc::new(self)
     }
 
     pub fn namespace(&self) -> &str {
@@ -136,6 +148,7 @@ impl Entry {
             api_version,
             kind,
             slot,
+            ..
         } = &self.layout;
         // Members are sorted: apiVersion < kind < metadata.
         out.extend_from_slice(&self.bytes[..api_version.start]);
@@ -143,6 +156,18 @@ impl Entry {
         out.extend_from_slice(&self.bytes[kind.end..*slot]);
         out.extend_from_slice(splice(self.revision).as_bytes());
         out.extend_from_slice(&self.bytes[*slot..]);
+    }
+
+    /// Appends the object as `PartialObjectMetadata`, with `revision` as its resourceVersion.
+    pub fn write_metadata(&self, out: &mut Vec<u8>, revision: u64) {
+        let Layout { metadata, slot, .. } = &self.layout;
+        out.extend_from_slice(
+            br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#,
+        );
+        out.extend_from_slice(&self.bytes[metadata.start..*slot]);
+        out.extend_from_slice(splice(revision).as_bytes());
+        out.extend_from_slice(&self.bytes[*slot..metadata.end]);
+        out.push(b'}');
     }
 }
 

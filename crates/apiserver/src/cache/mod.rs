@@ -4,6 +4,7 @@
 mod change;
 mod entry;
 mod feed;
+mod forms;
 mod keys;
 mod layout;
 mod resource;
@@ -20,6 +21,7 @@ use tokio::sync::Notify;
 pub(crate) use change::{Change, EventType};
 pub(crate) use entry::Entry;
 pub(crate) use feed::{fill, follow};
+pub(crate) use forms::{Forms, Shape};
 pub(crate) use keys::{key_of, storage_key, storage_prefix};
 pub(crate) use resource::{Entries, From, Initial, ResourceCache, Snapshot, Subscription, TooOld};
 pub(crate) use watchers::Requirement;
@@ -31,6 +33,7 @@ pub(crate) struct Cache {
     /// Not a `watch` channel: that wakes those who wait in a random order, and a simulation could
     /// not repeat itself.
     advanced: Notify,
+    pub forms: Forms,
 }
 
 impl Cache {
@@ -48,6 +51,7 @@ impl Cache {
             kinds,
             applied: AtomicU64::new(revision),
             advanced: Notify::new(),
+            forms: Forms::default(),
         }
     }
 

@@ -5,7 +5,6 @@ use api::{Resource, Status, Value};
 use http::Response;
 
 use crate::body::Body;
-use crate::cache::Entry;
 use crate::decode;
 use crate::response;
 use crate::server::Context;
@@ -48,14 +47,8 @@ pub(super) async fn handle(
             .await?
         }
     };
-    answer(&entry)
-}
-
-fn answer(entry: &Entry) -> Result<Response<Body>, Status> {
-    Ok(response::json(
-        200,
-        &scale_of(&entry.object_with_version()?),
-    ))
+    let scale = scale_of(&entry.object_with_version()?);
+    response::encoded(200, &scale, context.output.encoding)
 }
 
 fn with_scale(old: &Value, scale: &Value) -> Result<Value, Status> {

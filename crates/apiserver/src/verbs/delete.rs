@@ -138,7 +138,8 @@ pub(crate) async fn delete(
             }
             let object = entry.object()?;
             let uid = object.str_at(&["metadata", "uid"]);
-            Ok(response::json(200, &success(resource, &info.name, uid)))
+            let status = success(resource, &info.name, uid);
+            response::encoded(200, &status, context.output.encoding)
         }
     }
 }
@@ -181,7 +182,7 @@ pub(crate) async fn delete_collection(
         "metadata": {"resourceVersion": context.server.cache.applied().to_string()},
     });
     list.set(&["items"], items);
-    Ok(response::json(200, &list))
+    response::encoded_for(&context.headers, 200, &list, context.output.encoding)
 }
 
 pub(crate) async fn delete_object(

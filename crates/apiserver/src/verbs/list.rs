@@ -10,10 +10,10 @@ use http::Response;
 use store::{KeyRange, RangeRequest};
 
 use super::selection::Selection;
-use super::{partial, table};
+use super::{go_type, partial, protobuf_kind, table};
 use crate::body::Body;
 use crate::cache::{Entry, ResourceCache, storage_prefix};
-use crate::negotiate::{Encoding, Form};
+use crate::negotiate::{Encoding, Form, JSON, PROTOBUF};
 use crate::response;
 use crate::server::{Context, store_failure};
 
@@ -332,63 +332,100 @@ fn render(context: &Context, resource: &Resource, page: &Page) -> Result<Respons
     if let Some(remaining) = page.remaining {
         metadata.set(&["remainingItemCount"], remaining as i64);
     }
-    let output = context.output;
-    if output.form == Form::Object && output.encoding == Encoding::Json {
-        let size: usize = page
-            .entries
-            .iter()
-            .map(|entry| entry.bytes.len() + 32)
-            .sum();
-        let mut body = Vec::with_capacity(size + 256);
-        body.extend_from_slice(
+    match (context.output.form, context.output.encoding) {
+        (Form::PartialObjectMetadata, _) => Err(Status::new(
+            Reason::NotAcceptable,
             format!(
-                "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
-                resource.kind,
-                resource.api_version()
-            )
-            .as_bytes(),
-        );
-        for (index, entry) in page.entries.iter().enumerate() {
-            if index > 0 {
-                body.push(b',');
-            }
-            entry.write_list_item(&mut body);
+                "you requested PartialObjectMetadata, but the requested object is a list ({})",
+                go_type(resource, "List")
+            ),
+        )),
+        (Form::Object | Form::PartialObjectMetadataList, Encoding::Json) => {
+            let body = json(context, resource, page, &metadata);
+            Ok(response::large(200, JSON, body, &context.headers))
         }
-        body.extend_from_slice(b"]}\n");
-        return Ok(response::large_json(200, body, &context.headers));
+        (Form::Object | Form::PartialObjectMetadataList, Encoding::Protobuf) => {
+            let body = protobuf(context, resource, page, &metadata)?;
+            Ok(response::large(200, PROTOBUF, body, &context.headers))
+        }
+        (form, encoding) => {
+            let mut items = Vec::with_capacity(page.entries.len());
+            for entry in &page.entries {
+                items.push(entry.object_with_version()?);
+            }
+            let document = match form {
+                Form::Table => table(context, resource, &items, &metadata, true)?,
+                _ => {
+                    let (kind, api_version) = list_kind(context, resource);
+                    let items: Vec<Value> = match form {
+                        Form::PartialObjectMetadataList => items.iter().map(partial).collect(),
+                        _ => items,
+                    };
+                    let mut list = api::document!({"kind": kind, "apiVersion": api_version});
+                    list.set(&["metadata"], metadata);
+                    list.set(&["items"], items);
+                    list
+                }
+            };
+            response::encoded_for(&context.headers, 200, &document, encoding)
+        }
     }
+}
+
+/// The kind and apiVersion of the answer.
+fn list_kind(context: &Context, resource: &Resource) -> (String, String) {
+    match context.output.form {
+        Form::PartialObjectMetadataList => (
+            "PartialObjectMetadataList".to_string(),
+            "meta.k8s.io/v1".to_string(),
+        ),
+        _ => (format!("{}List", resource.kind), resource.api_version()),
+    }
+}
+
+fn json(context: &Context, resource: &Resource, page: &Page, metadata: &Value) -> Vec<u8> {
+    let sizes = page.entries.iter().map(|entry| entry.bytes.len() + 32);
+    let mut body = Vec::with_capacity(sizes.sum::<usize>() + 256);
+    let (kind, api_version) = list_kind(context, resource);
+    body.extend_from_slice(
+        format!(
+            "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":["
+        )
+        .as_bytes(),
+    );
+    for (index, entry) in page.entries.iter().enumerate() {
+        if index > 0 {
+            body.push(b',');
+        }
+        match context.output.form {
+            Form::Object => entry.write_list_item(&mut body),
+            _ => entry.write_metadata(&mut body, entry.revision),
+        }
+    }
+    body.extend_from_slice(b"]}\n");
+    body
+}
+
+fn protobuf(
+    context: &Context,
+    resource: &Resource,
+    page: &Page,
+    metadata: &Value,
+) -> Result<Vec<u8>, Status> {
+    let (shape, ..) = protobuf_kind(resource, context.output.form);
+    let forms = &context.server.cache.forms;
     let mut items = Vec::with_capacity(page.entries.len());
     for entry in &page.entries {
-        items.push(entry.object_with_version()?);
+        let message = forms.message(resource, entry, shape)?;
+        items.push((message, entry.revision));
     }
-    let document = match output.form {
-        Form::Table => table(context, resource, &items, &metadata, true)?,
-        Form::PartialObjectMetadata => {
-            let items: Vec<Value> = items.iter().map(partial).collect();
-            let mut list = api::document!({
-                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
-            });
-            list.set(&["metadata"], metadata);
-            list.set(&["items"], items);
-            list
-        }
-        Form::Object => {
-            let mut list = api::document!({
-                "kind": format!("{}List", resource.kind), "apiVersion": resource.api_version(),
-            });
-            list.set(&["metadata"], metadata);
-            list.set(&["items"], items);
-            list
-        }
-    };
-    match output.encoding {
-        Encoding::Json => Ok(response::large_json(
-            200,
-            document.to_json(),
-            &context.headers,
-        )),
-        Encoding::Yaml => Ok(response::encoded(200, &document, Encoding::Yaml)),
-    }
+    let (kind, api_version) = list_kind(context, resource);
+    let definition = api::protobuf::definition_of(&api_version, &kind).map_err(Status::internal)?;
+    let items = items
+        .iter()
+        .map(|(message, revision)| (&**message, revision.to_string()));
+    api::protobuf::encode_list(definition, (&api_version, &kind), metadata, items)
+        .map_err(Status::internal)
 }
 
 /// Where a list goes on: the revision it is of, and the key after the last one delivered.

@@ -11,10 +11,10 @@ use tokio::time::{Instant, Sleep};
 
 use super::list::parse_revision;
 use super::selection::Selection;
-use super::{partial, table};
+use super::{go_type, partial, protobuf_kind, table};
 use crate::body::{Body, BoxError};
 use crate::cache::{Change, Entry, EventType, From, Initial, Watch};
-use crate::negotiate::Form;
+use crate::negotiate::{Encoding, Form, Output};
 use crate::response;
 use crate::server::Context;
 
@@ -29,6 +29,16 @@ pub(crate) async fn watch(
     let server = context.server.clone();
     let kind = server.kind(resource)?;
     let selection = Selection::of(&context, resource)?;
+    if context.output.form == Form::PartialObjectMetadataList {
+        return Err(Status::new(
+            Reason::NotAcceptable,
+            format!(
+                "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+                go_type(resource, "")
+            ),
+        ));
+    }
+    let encoding = context.output.encoding;
     let query = &context.query;
     let revision = parse_revision(query.get("resourceVersion"))?;
     let bookmarks = query.flag("allowWatchBookmarks");
@@ -92,11 +102,12 @@ pub(crate) async fn watch(
             Body::stream(events(state))
         }
         Err(status) => {
-            let line = event_line("ERROR", &status.to_document());
-            Body::stream(futures::stream::iter([Ok::<_, BoxError>(line)]))
+            let mut error = Vec::new();
+            write_event(&mut error, "ERROR", &status.to_document(), encoding)?;
+            Body::stream(futures::stream::iter([Ok::<_, BoxError>(error.into())]))
         }
     };
-    Ok(response::bytes(200, "application/json", stream))
+    Ok(response::bytes(200, encoding.stream_media_type(), stream))
 }
 
 /// One watch on its way.
@@ -140,12 +151,12 @@ impl WatchStream {
                 let prefix = self.selection.prefix.clone();
                 for entry in snapshot.range(&prefix, "") {
                     if self.selection.matches(entry) {
-                        self.write(&mut out, EventType::Added, entry, entry.revision, None);
+                        self.write(&mut out, EventType::Added, entry, entry.revision);
                     }
                 }
                 self.after = snapshot.revision;
                 if self.end_of_initial {
-                    out.extend_from_slice(&self.bookmark(snapshot.revision, true));
+                    self.bookmark(&mut out, snapshot.revision, true);
                 }
             }
             Initial::Changes(changes) => {
@@ -170,7 +181,7 @@ impl WatchStream {
                     let event = change.seen_by(|entry| self.selection.matches(entry));
                     if let Some(event) = event
                         && change.revision > self.after
-                        && self.context.output.form == Form::Object
+                        && self.context.output == Output::JSON
                         && self.watch.subscription.changes.is_empty()
                     {
                         // The usual case: one event, whose line is shared by all watchers.
@@ -204,10 +215,11 @@ impl WatchStream {
     fn due_bookmark(&mut self) -> Vec<u8> {
         // Read first, look at the queue second: what the feed has applied, it has queued.
         let applied = self.context.server.cache.applied();
-        match self.watch.subscription.changes.is_empty() {
-            true => self.bookmark(applied.max(self.after), false).to_vec(),
-            false => Vec::new(),
+        let mut out = Vec::new();
+        if self.watch.subscription.changes.is_empty() {
+            self.bookmark(&mut out, applied.max(self.after), false);
         }
+        out
     }
 
     fn take(&mut self, out: &mut Vec<u8>, change: &Change) {
@@ -215,55 +227,65 @@ impl WatchStream {
             return;
         }
         let event = change.seen_by(|entry| self.selection.matches(entry));
-        if let Some(event) = event
-            && let Some(entry) = change.object(event)
-        {
-            self.write(out, event, entry, change.revision, Some(change));
+        let Some(event) = event else {
+            return;
+        };
+        match change.object(event) {
+            Some(_) if self.context.output == Output::JSON => {
+                out.extend_from_slice(&change.line(event));
+            }
+            Some(entry) => self.write(out, event, entry, change.revision),
+            None => {}
         }
     }
 
-    fn write(
+    /// Writes one event. An object that cannot be written ends the watch: nobody may miss it.
+    fn write(&mut self, out: &mut Vec<u8>, event: EventType, entry: &Arc<Entry>, revision: u64) {
+        if let Err(status) = self.try_write(out, event, entry, revision) {
+            tracing::error!(key = %entry.key, %status, "an object cannot be shown to a watcher");
+            self.finished = true;
+        }
+    }
+
+    fn try_write(
         &mut self,
         out: &mut Vec<u8>,
         event: EventType,
-        entry: &Entry,
+        entry: &Arc<Entry>,
         revision: u64,
-        change: Option<&Change>,
-    ) {
-        match (self.context.output.form, change) {
-            (Form::Object, Some(change)) => out.extend_from_slice(&change.line(event)),
-            (Form::Object, None) => {
+    ) -> Result<(), Status> {
+        let Output { form, encoding } = self.context.output;
+        match (form, encoding) {
+            (Form::Table, _) => {
+                let mut object = entry.object()?;
+                object.set(&["metadata", "resourceVersion"], revision.to_string());
+                let columns = !std::mem::replace(&mut self.columns_sent, true);
+                let metadata = Value::object();
+                let table = table(&self.context, self.resource, &[object], &metadata, columns)?;
+                write_event(out, event.name(), &table, encoding)?;
+            }
+            (_, Encoding::Protobuf) => {
+                let (shape, api_version, kind) = protobuf_kind(self.resource, form);
+                let forms = &self.context.server.cache.forms;
+                let message = forms.message(self.resource, entry, shape)?;
+                let version = revision.to_string();
+                message.write_event(out, event.name(), (&api_version, kind), &version);
+            }
+            (form, _) => {
                 out.extend_from_slice(b"{\"type\":\"");
                 out.extend_from_slice(event.name().as_bytes());
                 out.extend_from_slice(b"\",\"object\":");
-                entry.write(out, revision);
+                match form {
+                    Form::Object => entry.write(out, revision),
+                    _ => entry.write_metadata(out, revision),
+                }
                 out.extend_from_slice(b"}\n");
             }
-            (form, _) => {
-                let Ok(mut object) = entry.object() else {
-                    return;
-                };
-                object.set(&["metadata", "resourceVersion"], revision.to_string());
-                let shaped = match form {
-                    Form::Table => {
-                        let columns = !std::mem::replace(&mut self.columns_sent, true);
-                        table(
-                            &self.context,
-                            self.resource,
-                            &[object],
-                            &Value::object(),
-                            columns,
-                        )
-                        .unwrap_or_else(|status| status.to_document())
-                    }
-                    _ => partial(&object),
-                };
-                out.extend_from_slice(&event_line(event.name(), &shaped));
-            }
         }
+        Ok(())
     }
 
-    fn bookmark(&mut self, revision: u64, end_of_initial: bool) -> Bytes {
+    fn bookmark(&mut self, out: &mut Vec<u8>, revision: u64, end_of_initial: bool) {
         let mut metadata =
             api::document!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
         if end_of_initial {
@@ -277,7 +299,9 @@ impl WatchStream {
                 object.set(&["metadata"], metadata);
                 object
             }
-            Form::PartialObjectMetadata => partial(&api::document!({"metadata": metadata})),
+            Form::PartialObjectMetadata | Form::PartialObjectMetadataList => {
+                partial(&api::document!({"metadata": metadata}))
+            }
             Form::Table => {
                 let mut row = api::document!({"cells": []});
                 row.set(
@@ -291,7 +315,11 @@ impl WatchStream {
                 })
             }
         };
-        event_line("BOOKMARK", &object)
+        let encoding = self.context.output.encoding;
+        if let Err(status) = write_event(out, "BOOKMARK", &object, encoding) {
+            tracing::error!(kind = self.resource.kind, %status, "a bookmark cannot be written");
+            self.finished = true;
+        }
     }
 }
 
@@ -313,9 +341,23 @@ fn empty_object(resource: &Resource) -> Value {
     }
 }
 
-fn event_line(event: &str, object: &Value) -> Bytes {
-    let mut line = format!("{{\"type\":\"{event}\",\"object\":").into_bytes();
-    line.extend_from_slice(&object.to_json());
-    line.extend_from_slice(b"}\n");
-    line.into()
+/// Writes an event around a document that names its own kind.
+fn write_event(
+    out: &mut Vec<u8>,
+    event: &str,
+    object: &Value,
+    encoding: Encoding,
+) -> Result<(), Status> {
+    match encoding {
+        Encoding::Protobuf => {
+            let object = api::protobuf::encode_object(object).map_err(Status::internal)?;
+            out.extend_from_slice(&api::protobuf::watch_frame(event, &object));
+        }
+        _ => {
+            out.extend_from_slice(format!("{{\"type\":\"{event}\",\"object\":").as_bytes());
+            out.extend_from_slice(&object.to_json());
+            out.extend_from_slice(b"}\n");
+        }
+    }
+    Ok(())
 }

@@ -150,7 +150,7 @@ async fn tables_and_metadata_by_accept() {
         table.get("rows").and_then(Value::as_array).unwrap().len(),
         5
     );
-    let accept = "application/vnd.kubernetes.protobuf,application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let accept = "text/html,application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     let list = admin
         .clone()
         .with_header("accept", accept)
