@@ -204,6 +204,7 @@ pub(crate) async fn delete_object(
             subresource: "",
             operation: admission::Operation::Delete,
             object: &mut object,
+            old: None,
         };
         admission::admit(&mut admitted).await?;
         let plan = plan(server, resource, &mut object, options)?;
@@ -300,28 +301,21 @@ fn plan(
     }
     settle_finalizers(object, options.propagation.as_deref());
     let now = server.environment.now();
-    let default = api::strategy::of(resource).graceful_delete_seconds(object);
+    let asked = options.grace_seconds.map(at_least_a_second);
+    let grace = api::strategy::of(resource).graceful_delete(object, asked);
     let existing = object
         .at(&["metadata", "deletionGracePeriodSeconds"])
-        .and_then(Value::as_i64);
-    let asked = options
-        .grace_seconds
-        .map(|seconds| if seconds < 0 { 1 } else { seconds });
+        .and_then(Value::as_i64)
+        .map(at_least_a_second);
     let mut remaining = 0;
-    match (default, is_deleting(object)) {
+    match (grace, is_deleting(object)) {
         (None, false) => {
             if has_finalizers(object) {
                 mark(object, now, 0);
             }
         }
         (None, true) => {}
-        (Some(default), false) => {
-            // A pod that runs nowhere has nothing to end gracefully.
-            let seconds = if default == 0 {
-                0
-            } else {
-                asked.unwrap_or(default)
-            };
+        (Some(seconds), false) => {
             mark(object, now, seconds);
             remaining = seconds;
         }
@@ -342,6 +336,11 @@ fn plan(
         true => Ok(Plan::Keep),
         false => Ok(Plan::Remove),
     }
+}
+
+/// A grace below zero counts as one second.
+fn at_least_a_second(seconds: i64) -> i64 {
+    if seconds < 0 { 1 } else { seconds }
 }
 
 fn mark(object: &mut Value, now: jiff::Timestamp, seconds: i64) {
