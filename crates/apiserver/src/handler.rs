@@ -9,6 +9,7 @@ use api::{Reason, Resource, Status};
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use http::header::{CACHE_CONTROL, HeaderValue};
+use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,7 @@ use crate::verbs::{create, delete, get, list, patch, update, watch};
 /// The largest request body, as upstream has it.
 pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Who sent a request, before authentication.
 pub(crate) enum Caller {
@@ -79,24 +81,16 @@ async fn respond(
     caller: Caller,
 ) -> Result<Response<Body>, Status> {
     let (parts, body) = request.into_parts();
-    let (identity, closing) = match caller {
-        Caller::InProcess(identity) => (identity, CancellationToken::new()),
-        Caller::Network { peer, closing } => {
-            let identity = server
-                .authenticator
-                .authenticate(&peer, &parts.headers)
-                .await?;
-            (identity, closing)
+    let method = parts.method.clone();
+    let context = match admit_caller(server, parts, caller).await {
+        Ok(context) => context,
+        Err((status, headers)) => {
+            discard(body, &headers).await;
+            return Err(status);
         }
     };
-    let identity = impersonation::assume(&server.authorizer, identity, &parts.headers)?;
-    let query = Query::parse(parts.uri.query());
-    let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
-    let mut context = Context::new(server.clone(), identity, info, query, parts.headers);
-    context.closing = closing;
-    authorize(&context)?;
     let limit = context.info.verb != "watch";
-    let work = dispatch(context, parts.method, body);
+    let work = dispatch(context, method, body);
     match limit {
         // Followed logs and watches get their answer's head quickly; their bodies are streams.
         true => match tokio::time::timeout(REQUEST_TIMEOUT, work).await {
@@ -108,6 +102,57 @@ async fn respond(
         },
         false => work.await,
     }
+}
+
+/// Who asks, and whether they may.
+async fn admit_caller(
+    server: &Arc<Server>,
+    parts: Parts,
+    caller: Caller,
+) -> Result<Context, (Status, HeaderMap)> {
+    let (identity, closing) = match caller {
+        Caller::InProcess(identity) => (Ok(identity), CancellationToken::new()),
+        Caller::Network { peer, closing } => {
+            let authenticated = server
+                .authenticator
+                .authenticate(&peer, &parts.headers)
+                .await;
+            (authenticated, closing)
+        }
+    };
+    let identity = identity
+        .and_then(|identity| impersonation::assume(&server.authorizer, identity, &parts.headers));
+    let identity = match identity {
+        Ok(identity) => identity,
+        Err(status) => return Err((status, parts.headers)),
+    };
+    let query = Query::parse(parts.uri.query());
+    let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+    let mut context = Context::new(server.clone(), identity, info, query, parts.headers);
+    context.closing = closing;
+    match authorize(&context) {
+        Ok(()) => Ok(context),
+        Err(status) => Err((status, context.headers)),
+    }
+}
+
+/// Takes in the body of a request that was refused, so that the client, still sending over
+/// HTTP/1.1, gets to read the answer instead of a reset connection. One that waits to be asked for
+/// its body is not asked.
+async fn discard(mut body: RequestBody, headers: &HeaderMap) {
+    if headers.contains_key(http::header::EXPECT) {
+        return;
+    }
+    let all = async {
+        let mut read = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            read += frame.data_ref().map_or(0, Bytes::len);
+            if read > BODY_LIMIT {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DISCARD_TIMEOUT, all).await;
 }
 
 fn authorize(context: &Context) -> Result<(), Status> {
