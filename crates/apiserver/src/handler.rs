@@ -58,7 +58,7 @@ async fn answer(
     caller: Caller,
 ) -> Response<Body> {
     server.metrics.requests.fetch_add(1, Ordering::Relaxed);
-    server.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
+    let _in_flight = InFlight::begin(&server);
     let failures = Encoding::of_failure(request.headers());
     let mut response = match respond(&server, request, caller).await {
         Ok(response) => response,
@@ -67,12 +67,27 @@ async fn answer(
             response::failure(&status, failures)
         }
     };
-    server.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
     response
         .headers_mut()
         .entry(CACHE_CONTROL)
         .or_insert(HeaderValue::from_static("no-cache, private"));
     response
+}
+
+/// Counts a request until it is answered, or given up by a client that went away.
+struct InFlight(Arc<Server>);
+
+impl InFlight {
+    fn begin(server: &Arc<Server>) -> InFlight {
+        server.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight(server.clone())
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 async fn respond(
