@@ -68,7 +68,7 @@ pub(crate) enum Initial {
     /// The state to begin with, told as additions.
     State(Snapshot),
     /// The changes since the revision the watcher named.
-    Changes(Vec<Arc<Change>>),
+    Changes(VecDeque<Arc<Change>>),
 }
 
 /// From where a watch begins.

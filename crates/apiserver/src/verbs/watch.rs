@@ -1,5 +1,6 @@
 //! GET with `watch`: a stream of events from the cache, with bookmarks.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ use crate::response;
 use crate::server::Context;
 
 const BOOKMARKS: Duration = Duration::from_secs(60);
+/// Events are handed over in pieces of about this size, however many there are.
+const PIECE: usize = 64 * 1024;
 /// A watch ends by itself after 30 to 60 minutes unless the client says otherwise.
 const LEAST_TIMEOUT: u64 = 1800;
 
@@ -93,6 +96,7 @@ pub(crate) async fn watch(
                 after,
                 bookmarks,
                 end_of_initial: initial && bookmarks,
+                told: None,
                 columns_sent: false,
                 next_bookmark: Instant::now() + BOOKMARKS,
                 deadline: Box::pin(tokio::time::sleep(Duration::from_secs(seconds))),
@@ -120,6 +124,8 @@ struct WatchStream {
     bookmarks: bool,
     /// A bookmark that marks the end of the initial state is due.
     end_of_initial: bool,
+    /// Where the initial state goes on.
+    told: Option<Arc<str>>,
     columns_sent: bool,
     next_bookmark: Instant,
     deadline: std::pin::Pin<Box<Sleep>>,
@@ -127,55 +133,36 @@ struct WatchStream {
     watch: Watch,
 }
 
-fn events(mut state: WatchStream) -> impl Stream<Item = Result<Bytes, BoxError>> + Send {
-    let first = state.initial();
-    let first = (!first.is_empty()).then(|| Ok(Bytes::from(first)));
-    let live = futures::stream::unfold(state, |mut state| async move {
-        let line = state.next().await?;
-        Some((Ok(line), state))
-    });
-    use futures::StreamExt;
-    futures::stream::iter(first).chain(live)
+fn events(state: WatchStream) -> impl Stream<Item = Result<Bytes, BoxError>> + Send {
+    futures::stream::unfold(state, |mut state| async move {
+        let events = state.next().await?;
+        Some((Ok(events), state))
+    })
 }
 
 impl WatchStream {
-    /// Everything that is known at the beginning, in one piece.
-    fn initial(&mut self) -> Vec<u8> {
-        let mut out = Vec::new();
-        let initial = std::mem::replace(
-            &mut self.watch.subscription.initial,
-            Initial::Changes(Vec::new()),
-        );
-        match initial {
-            Initial::State(snapshot) => {
-                let prefix = self.selection.prefix.clone();
-                for entry in snapshot.range(&prefix, "") {
-                    if self.selection.matches(entry) {
-                        self.write(&mut out, EventType::Added, entry, entry.revision);
-                    }
-                }
-                self.after = snapshot.revision;
-                if self.end_of_initial {
-                    self.bookmark(&mut out, snapshot.revision, true);
-                }
-            }
-            Initial::Changes(changes) => {
-                for change in changes {
-                    self.take(&mut out, &change);
-                }
-            }
-        }
-        out
-    }
-
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if self.finished {
                 return None;
             }
             let mut out = Vec::new();
+            if self.initial(&mut out) {
+                if !out.is_empty() {
+                    return Some(out.into());
+                }
+                continue;
+            }
             tokio::select! {
                 biased;
+                // First, so that a watch that is never idle ends all the same.
+                () = self.context.closing.cancelled() => return None,
+                () = &mut self.deadline => {
+                    self.finished = true;
+                    if self.bookmarks {
+                        out = self.due_bookmark();
+                    }
+                }
                 change = self.watch.subscription.changes.recv() => {
                     let change = change?;
                     let event = change.seen_by(|entry| self.selection.matches(entry));
@@ -189,7 +176,9 @@ impl WatchStream {
                         return Some(change.line(event));
                     }
                     self.take(&mut out, &change);
-                    while let Ok(change) = self.watch.subscription.changes.try_recv() {
+                    while out.len() < PIECE
+                        && let Ok(change) = self.watch.subscription.changes.try_recv()
+                    {
                         self.take(&mut out, &change);
                     }
                 }
@@ -197,18 +186,52 @@ impl WatchStream {
                     self.next_bookmark = Instant::now() + BOOKMARKS;
                     out = self.due_bookmark();
                 }
-                () = self.context.closing.cancelled() => return None,
-                () = &mut self.deadline => {
-                    self.finished = true;
-                    if self.bookmarks {
-                        out = self.due_bookmark();
-                    }
-                }
             }
             if !out.is_empty() {
                 return Some(out.into());
             }
         }
+    }
+
+    /// The next piece of what is known at the beginning; false when all of it has been told.
+    fn initial(&mut self, out: &mut Vec<u8>) -> bool {
+        let none = Initial::Changes(VecDeque::new());
+        let mut initial = std::mem::replace(&mut self.watch.subscription.initial, none);
+        let more = match &mut initial {
+            Initial::Changes(changes) if changes.is_empty() => false,
+            Initial::Changes(changes) => {
+                while out.len() < PIECE
+                    && let Some(change) = changes.pop_front()
+                {
+                    self.take(out, &change);
+                }
+                true
+            }
+            Initial::State(snapshot) => {
+                let (prefix, start) = (self.selection.prefix.clone(), self.told.take());
+                for entry in snapshot.range(&prefix, start.as_deref().unwrap_or_default()) {
+                    if out.len() >= PIECE {
+                        self.told = Some(entry.key.clone());
+                        break;
+                    }
+                    if self.selection.matches(entry) {
+                        self.write(out, EventType::Added, entry, entry.revision);
+                    }
+                }
+                if self.told.is_none() {
+                    self.after = snapshot.revision;
+                    if self.end_of_initial {
+                        self.bookmark(out, snapshot.revision, true);
+                    }
+                    return true;
+                }
+                true
+            }
+        };
+        if more {
+            self.watch.subscription.initial = initial;
+        }
+        more
     }
 
     /// A bookmark at the newest revision all of whose events this client has.
