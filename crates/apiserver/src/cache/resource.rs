@@ -15,6 +15,8 @@ use super::watchers::{Requirement, Watchers};
 
 /// Changes remembered for watches that begin in the past.
 const HISTORY: usize = 4096;
+/// Changes that are news: what watchers share of them is kept.
+const RECENT: usize = 64;
 
 pub(crate) type Entries = OrdMap<Arc<str>, Arc<Entry>>;
 
@@ -175,6 +177,9 @@ impl ResourceCache {
             let change = Arc::new(Change::new(revision, entry, previous));
             state.watchers.dispatch(&change);
             state.history.push_back(change);
+            if let Some(older) = state.history.len().checked_sub(RECENT + 1) {
+                state.history[older].grow_old();
+            }
             if state.history.len() > HISTORY
                 && let Some(oldest) = state.history.pop_front()
             {
