@@ -59,7 +59,7 @@ async fn answer(
 ) -> Response<Body> {
     server.metrics.requests.fetch_add(1, Ordering::Relaxed);
     let _in_flight = InFlight::begin(&server);
-    let failures = Encoding::of_failure(request.headers());
+    let failures = Encoding::of_plain_object(request.headers());
     let mut response = match respond(&server, request, caller).await {
         Ok(response) => response,
         Err(status) => {

@@ -45,8 +45,9 @@ impl Encoding {
         }
     }
 
-    /// How a failure is told: whatever object the client accepts as it is, otherwise JSON.
-    pub fn of_failure(headers: &HeaderMap) -> Encoding {
+    /// How objects go out that have no other form, failures among them: as the client accepts
+    /// them, otherwise as JSON.
+    pub fn of_plain_object(headers: &HeaderMap) -> Encoding {
         let clauses = Clause::parse_all(headers);
         match choose(&clauses, |output| output.form == Form::Object) {
             Some(output) => output.encoding,
@@ -286,7 +287,7 @@ mod tests {
         let stream = |accept| Output::negotiate_stream(&accepting(accept)).ok();
         assert_eq!(stream("application/yaml"), None);
         assert_eq!(stream("application/json;stream=watch"), Some(Output::JSON));
-        let failure = |accept| Encoding::of_failure(&accepting(accept));
+        let failure = |accept| Encoding::of_plain_object(&accepting(accept));
         assert_eq!(failure("text/html"), Encoding::Json);
         assert_eq!(failure(PROTOBUF), Encoding::Protobuf);
         // Told as an object, which this client accepts only as JSON.

@@ -463,3 +463,19 @@ async fn failures_and_answers_of_subresources_are_protobuf_too() {
     let answer = decoded(&client.send("POST", path, PROTOBUF, &body).await, 201);
     assert!(answer.str_at(&["status", "token"]).contains('.'));
 }
+
+#[tokio::test(start_paused = true)]
+async fn discovery_has_a_protobuf_form() {
+    let cluster = Cluster::start().await;
+    let client = accepting(cluster.admin(), CLIENT_GO);
+    for path in ["/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1"] {
+        let plain = cluster.admin().get(path).await.expect(200);
+        let mut decoded = without_nulls(decoded(&client.get(path).await, 200));
+        if let Some(version) = plain.get("apiVersion") {
+            assert_eq!(decoded.get("apiVersion"), Some(version), "{path}");
+        } else {
+            decoded.remove(&["apiVersion"]);
+        }
+        assert_eq!(decoded, without_nulls(plain), "{path}");
+    }
+}
