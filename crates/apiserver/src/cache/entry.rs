@@ -114,6 +114,11 @@ impl Entry {
             .map(|(_, value)| value.as_str())
     }
 
+    /// The resourceVersion as clients see it.
+    pub fn version(&self) -> String {
+        version_text(self.revision)
+    }
+
     /// The tree, without resourceVersion.
     pub fn object(&self) -> Result<Value, Status> {
         Value::from_json(&self.bytes).map_err(Status::internal)
@@ -122,7 +127,9 @@ impl Entry {
     /// The tree as clients see it.
     pub fn object_with_version(&self) -> Result<Value, Status> {
         let mut object = self.object()?;
-        object.set(&["metadata", "resourceVersion"], self.revision.to_string());
+        if self.revision > 0 {
+            object.set(&["metadata", "resourceVersion"], self.version());
+        }
         Ok(object)
     }
 
@@ -172,5 +179,16 @@ impl Entry {
 }
 
 fn splice(revision: u64) -> String {
-    format!("\"resourceVersion\":\"{revision}\",")
+    match version_text(revision).as_str() {
+        "" => String::new(),
+        version => format!("\"resourceVersion\":\"{version}\","),
+    }
+}
+
+/// A resourceVersion as clients see it: what a dry run made has none.
+fn version_text(revision: u64) -> String {
+    match revision {
+        0 => String::new(),
+        _ => revision.to_string(),
+    }
 }

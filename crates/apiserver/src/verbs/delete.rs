@@ -133,7 +133,7 @@ pub(crate) async fn delete(
     match delete_object(context, resource, namespace, &info.name, &options).await? {
         Deleted::Pending(entry) => respond(context, 200, resource, &entry),
         Deleted::Removed(entry) => {
-            if returns_object(resource) {
+            if resource.returns_deleted() {
                 return respond(context, 200, resource, &entry);
             }
             let object = entry.object()?;
@@ -142,14 +142,6 @@ pub(crate) async fn delete(
             response::encoded(200, &status, context.output.encoding)
         }
     }
-}
-
-/// Kinds whose deletion answers with the object instead of a success status.
-fn returns_object(resource: &Resource) -> bool {
-    matches!(
-        (resource.group, resource.plural),
-        ("", "pods" | "services" | "serviceaccounts")
-    )
 }
 
 pub(crate) async fn delete_collection(

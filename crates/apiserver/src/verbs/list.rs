@@ -175,7 +175,7 @@ pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, Status> {
 }
 
 /// Waits for a revision the client has seen; one that never was is refused.
-async fn reach(context: &Context, revision: u64) -> Result<(), Status> {
+pub(crate) async fn reach(context: &Context, revision: u64) -> Result<(), Status> {
     let server = &context.server;
     if server.cache.applied() < revision {
         let newest = server.store.revision().await.map_err(store_failure)?;

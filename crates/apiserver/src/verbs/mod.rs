@@ -41,7 +41,7 @@ pub(crate) fn respond(
         (Form::Object | Form::PartialObjectMetadata, Encoding::Protobuf) => {
             let (shape, api_version, kind) = protobuf_kind(resource, output.form);
             let message = context.server.cache.forms.message(resource, entry, shape)?;
-            let version = entry.revision.to_string();
+            let version = entry.version();
             message.write_enveloped(&mut body, &api_version, kind, &version);
         }
         (Form::PartialObjectMetadataList, _) => {

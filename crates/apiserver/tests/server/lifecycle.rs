@@ -357,3 +357,23 @@ async fn grace_follows_the_pod_and_the_request() {
     let deleted = admin.delete(&path).await.expect(200);
     assert_eq!(grace(&deleted), Some(1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_has_no_version_and_a_future_one_is_refused() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let path = format!("{MAPS}?dryRun=All");
+    let made = admin.post(&path, &config_map("a")).await.expect(201);
+    assert!(made.at(&["metadata", "resourceVersion"]).is_none());
+    let created = admin.post(MAPS, &config_map("a")).await.expect(201);
+    let version = created.str_at(&["metadata", "resourceVersion"]);
+    let at = |version: &str| format!("{MAPS}/a?resourceVersion={version}");
+    assert_eq!(admin.get(&at(version)).await.expect(200), created);
+    assert_eq!(admin.get(&at("0")).await.expect(200), created);
+    let message = admin.get(&at("999999")).await.failure(504, "Timeout");
+    assert!(
+        message.starts_with("Too large resource version: 999999"),
+        "{message}"
+    );
+    admin.get(&at("x")).await.failure(422, "Invalid");
+}
