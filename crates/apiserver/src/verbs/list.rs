@@ -19,6 +19,8 @@ use crate::server::{Context, store_failure};
 
 /// Entries read from the store at a time when a page is cut from history.
 const HISTORY_PAGE: usize = 500;
+/// The revision of a token that goes on with the newest state.
+const NEWEST: i64 = -1;
 
 pub(crate) async fn list(
     context: &Context,
@@ -28,12 +30,13 @@ pub(crate) async fn list(
     let selection = Selection::of(context, resource)?;
     let request = ListRequest::parse(context)?;
     let page = match &request.position {
-        Position::Newest { at_least } => {
+        Position::Newest { at_least, start } => {
             match at_least {
                 Some(revision) => reach(context, *revision).await?,
                 None => context.server.catch_up().await?,
             }
-            from_cache(context, kind, &selection, request.limit)
+            check_start(&selection, start)?;
+            from_cache(context, kind, &selection, start, request.limit)
         }
         Position::At { revision, start } => {
             from_history(
@@ -57,8 +60,11 @@ struct ListRequest {
 }
 
 enum Position {
-    /// The newest state, or with `at_least` any state not older than that.
-    Newest { at_least: Option<u64> },
+    /// The newest state, or with `at_least` any state not older than that, from this key on.
+    Newest {
+        at_least: Option<u64>,
+        start: String,
+    },
     /// Exactly this revision, from this key on.
     At { revision: u64, start: String },
 }
@@ -116,10 +122,13 @@ impl ListRequest {
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let token = Token::parse(token)?;
-            Position::At {
-                revision: token.revision,
-                start: token.start,
+            let Token { revision, start } = Token::parse(token)?;
+            match revision {
+                Some(revision) => Position::At { revision, start },
+                None => Position::Newest {
+                    at_least: None,
+                    start,
+                },
             }
         } else {
             let revision = parse_revision(version)?;
@@ -133,7 +142,10 @@ impl ListRequest {
                     revision,
                     start: String::new(),
                 },
-                (at_least, _) => Position::Newest { at_least },
+                (at_least, _) => Position::Newest {
+                    at_least,
+                    start: String::new(),
+                },
             }
         };
         Ok(ListRequest { limit, position })
@@ -180,23 +192,35 @@ pub(crate) async fn reach(context: &Context, revision: u64) -> Result<(), Status
     if server.cache.applied() < revision {
         let newest = server.store.revision().await.map_err(store_failure)?;
         if newest < revision {
-            return Err(Status::new(
-                Reason::Timeout,
-                format!("Too large resource version: {revision}, current: {newest}"),
-            )
-            .with_details(api::Details {
-                causes: vec![api::Cause {
-                    reason: "ResourceVersionTooLarge",
-                    message: "Too large resource version".to_string(),
-                    field: String::new(),
-                }],
-                retry_after_seconds: 1,
-                ..api::Details::default()
-            }));
+            return Err(too_large(revision, newest));
         }
         server.cache.reach(revision).await;
     }
     Ok(())
+}
+
+fn too_large(requested: u64, newest: u64) -> Status {
+    Status::new(
+        Reason::Timeout,
+        format!("Too large resource version: {requested}, current: {newest}"),
+    )
+    .with_details(api::Details {
+        causes: vec![api::Cause {
+            reason: "ResourceVersionTooLarge",
+            message: "Too large resource version".to_string(),
+            field: String::new(),
+        }],
+        retry_after_seconds: 1,
+        ..api::Details::default()
+    })
+}
+
+/// A continue token is the client's: it must not lead out of what was asked for.
+fn check_start(selection: &Selection, start: &str) -> Result<(), Status> {
+    match start.is_empty() || start.starts_with(&selection.prefix) {
+        true => Ok(()),
+        false => Err(Status::bad_request("continue key is not valid")),
+    }
 }
 
 struct Page {
@@ -210,11 +234,12 @@ fn from_cache(
     context: &Context,
     kind: &ResourceCache,
     selection: &Selection,
+    start: &str,
     limit: usize,
 ) -> Page {
     let snapshot = context.server.cache.snapshot(kind);
     let mut entries = Vec::new();
-    let mut rest = snapshot.range(&selection.prefix, "");
+    let mut rest = snapshot.range(&selection.prefix, start);
     let mut more = false;
     for entry in rest.by_ref() {
         if !selection.matches(entry) {
@@ -251,10 +276,8 @@ async fn from_history(
     let prefix = storage_prefix(resource);
     let whole = KeyRange::prefix(format!("{prefix}{}", selection.prefix));
     let mut range = whole.clone();
+    check_start(selection, start)?;
     if !start.is_empty() {
-        if !start.starts_with(&selection.prefix) {
-            return Err(Status::bad_request("continue key is not valid"));
-        }
         range.start = format!("{prefix}{start}").into();
     }
     let mut page = Page {
@@ -277,7 +300,7 @@ async fn from_history(
                 },
             })
             .await
-            .map_err(|problem| history_failure(problem, !start.is_empty()))?;
+            .map_err(|problem| history_failure(problem, start))?;
         let (read, count) = (result.items.len(), result.count);
         for (index, item) in result.items.into_iter().enumerate() {
             let key = String::from_utf8_lossy(&item.key[prefix.len()..]).into_owned();
@@ -304,22 +327,25 @@ async fn from_history(
     }
 }
 
-fn history_failure(problem: store::Error, continued: bool) -> Status {
+fn history_failure(problem: store::Error, start: &str) -> Status {
     match problem {
-        store::Error::Compacted { .. } if continued => Status::new(
+        store::Error::Compacted { .. } if start.is_empty() => Status::new(
             Reason::Expired,
-            "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
+            "The resourceVersion for the provided list is too old.",
         ),
-        store::Error::Compacted { requested, oldest } => Status::new(
-            Reason::Expired,
-            format!(
-                "The resourceVersion for the provided list is too old. ({requested} < {oldest})"
-            ),
-        ),
-        store::Error::Future { requested, newest } => Status::new(
-            Reason::Timeout,
-            format!("Too large resource version: {requested}, current: {newest}"),
-        ),
+        store::Error::Compacted { .. } => {
+            let mut status = Status::new(
+                Reason::Expired,
+                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+            );
+            let token = Token {
+                revision: None,
+                start: start.to_string(),
+            };
+            status.continue_token = token.text();
+            status
+        }
+        store::Error::Future { requested, newest } => too_large(requested, newest),
         other => store_failure(other),
     }
 }
@@ -430,7 +456,8 @@ fn protobuf(
 
 /// Where a list goes on: the revision it is of, and the key after the last one delivered.
 struct Token {
-    revision: u64,
+    /// `None` goes on with whatever is newest.
+    revision: Option<u64>,
     /// A key inside the kind.
     start: String,
 }
@@ -438,14 +465,15 @@ struct Token {
 impl Token {
     fn after(revision: u64, last: &str) -> Token {
         Token {
-            revision,
+            revision: Some(revision),
             start: format!("{last}\0"),
         }
     }
 
     fn text(&self) -> String {
+        let revision = self.revision.map_or(NEWEST, |revision| revision as i64);
         let token = api::document!({
-            "v": "meta.k8s.io/v1", "rv": self.revision as i64, "start": self.start,
+            "v": "meta.k8s.io/v1", "rv": revision, "start": self.start,
         });
         URL_SAFE_NO_PAD.encode(token.to_json())
     }
@@ -456,17 +484,15 @@ impl Token {
             .decode(text.trim_end_matches('='))
             .map_err(|_| invalid())?;
         let token = Value::from_json(&bytes).map_err(|_| invalid())?;
-        let revision = token
-            .get("rv")
-            .and_then(Value::as_i64)
-            .ok_or_else(invalid)?;
+        let revision = match token.get("rv").and_then(Value::as_i64) {
+            Some(NEWEST) => None,
+            Some(revision) if revision > 0 => Some(revision as u64),
+            _ => return Err(invalid()),
+        };
         let start = token.str_at(&["start"]).to_string();
-        if start.is_empty() || revision <= 0 {
+        if start.is_empty() {
             return Err(invalid());
         }
-        Ok(Token {
-            revision: revision as u64,
-            start,
-        })
+        Ok(Token { revision, start })
     }
 }

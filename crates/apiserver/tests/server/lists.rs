@@ -182,3 +182,33 @@ async fn large_lists_are_compressed_on_request() {
     let plain = admin.get(MAPS).await;
     assert!(plain.headers.get("content-encoding").is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_list_goes_on_inconsistently_when_its_revision_is_gone() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    five(&admin).await;
+    let page = |token: &str| format!("{MAPS}?limit=2&continue={token}");
+    let token = |list: &Value| list.str_at(&["metadata", "continue"]).to_string();
+    let first = admin.get(&format!("{MAPS}?limit=2")).await.expect(200);
+    let expired = token(&first);
+    admin.delete(&format!("{MAPS}/d")).await.expect(200);
+    // Long enough for the history to be shortened twice.
+    tokio::time::sleep(std::time::Duration::from_secs(660)).await;
+    let status = admin.get(&page(&expired)).await.expect(410);
+    assert_eq!(status.str_at(&["reason"]), "Expired");
+    let version = ["metadata", "resourceVersion"];
+    let second = admin.get(&page(&token(&status))).await.expect(200);
+    assert_eq!(names(&second), ["c", "e"]);
+    assert_ne!(second.str_at(&version), first.str_at(&version));
+    assert_eq!(token(&second), "");
+    admin
+        .get(&page("bm9uc2Vuc2U"))
+        .await
+        .failure(400, "BadRequest");
+    let elsewhere = format!(
+        "/api/v1/namespaces/other/configmaps?continue={}",
+        token(&status)
+    );
+    admin.get(&elsewhere).await.failure(400, "BadRequest");
+}
