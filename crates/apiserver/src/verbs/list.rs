@@ -9,6 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Response;
 use store::{KeyRange, RangeRequest};
 
+use super::list_options::check_list;
 use super::selection::Selection;
 use super::{go_type, partial, protobuf_kind, table};
 use crate::body::Body;
@@ -72,6 +73,7 @@ enum Position {
 impl ListRequest {
     fn parse(context: &Context) -> Result<ListRequest, Status> {
         let query = &context.query;
+        check_list(query)?;
         let limit = match query.get("limit") {
             "" => 0,
             text => text
@@ -86,34 +88,7 @@ impl ListRequest {
         let version = query.get("resourceVersion");
         let exact = match query.get("resourceVersionMatch") {
             "" => None,
-            _ if !query.get("continue").is_empty() => {
-                return Err(match_error(
-                    "Forbidden: resourceVersionMatch is forbidden when continue is provided",
-                    "FieldValueForbidden",
-                ));
-            }
-            _ if version.is_empty() => {
-                return Err(match_error(
-                    "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
-                    "FieldValueForbidden",
-                ));
-            }
-            "Exact" if version == "0" => {
-                return Err(match_error(
-                    "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-                    "FieldValueForbidden",
-                ));
-            }
-            "Exact" => Some(true),
-            "NotOlderThan" => Some(false),
-            other => {
-                return Err(match_error(
-                    &format!(
-                        "Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
-                    ),
-                    "FieldValueNotSupported",
-                ));
-            }
+            matching => Some(matching == "Exact"),
         };
         let token = query.get("continue");
         let position = if !token.is_empty() {
@@ -150,19 +125,6 @@ impl ListRequest {
         };
         Ok(ListRequest { limit, position })
     }
-}
-
-fn match_error(message: &str, reason: &'static str) -> Status {
-    Status::invalid(
-        "meta.k8s.io",
-        "ListOptions",
-        "",
-        vec![api::Cause {
-            reason,
-            message: message.to_string(),
-            field: "resourceVersionMatch".to_string(),
-        }],
-    )
 }
 
 /// A resourceVersion parameter: `None` when absent.

@@ -4,6 +4,7 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;
 pub(crate) mod list;
+mod list_options;
 pub(crate) mod patch;
 pub(crate) mod selection;
 pub(crate) mod update;

@@ -11,6 +11,7 @@ use http::Response;
 use tokio::time::{Instant, Sleep};
 
 use super::list::parse_revision;
+use super::list_options::check_watch;
 use super::selection::Selection;
 use super::{go_type, partial, protobuf_kind, table};
 use crate::body::{Body, BoxError};
@@ -46,28 +47,18 @@ pub(crate) async fn watch(
     let revision = parse_revision(query.get("resourceVersion"))?;
     let bookmarks = query.flag("allowWatchBookmarks");
     let initial = query.flag("sendInitialEvents");
-    if !query.get("sendInitialEvents").is_empty()
-        && query.get("resourceVersionMatch") != "NotOlderThan"
-    {
-        return Err(Status::invalid(
-            "meta.k8s.io",
-            "ListOptions",
-            "",
-            vec![api::Cause {
-                reason: "FieldValueForbidden",
-                message: "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan".to_string(),
-                field: "resourceVersionMatch".to_string(),
-            }],
-        ));
+    check_watch(query)?;
+    // Said not to want the state, as opposed to not saying.
+    let only_news = !initial && !query.get("sendInitialEvents").is_empty();
+    if revision.is_none() || initial && revision != Some(0) {
+        server.catch_up().await?;
     }
     let from = match revision {
+        None | Some(0) if only_news => From::After(server.cache.applied()),
         None | Some(0) => From::State,
         Some(_) if initial => From::State,
         Some(revision) => From::After(revision),
     };
-    if from == From::State && revision != Some(0) {
-        server.catch_up().await?;
-    }
     let content = match Watch::begin(&server.cache, kind, from, selection.requirement()) {
         Ok(watch) => Ok(watch),
         Err(too_old) => Err(Status::new(

@@ -244,3 +244,20 @@ async fn a_watch_that_is_never_idle_ends_in_time() {
     }
     panic!("the watch goes on");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_may_begin_with_news_only() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    admin.post(MAPS, &config_map("old")).await.expect(201);
+    for version in ["", "&resourceVersion=0"] {
+        let path = format!(
+            "{MAPS}?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan{version}"
+        );
+        admin.get(MAPS).await.expect(200);
+        let mut events = admin.watch(&path).await;
+        admin.post(MAPS, &config_map("new")).await.expect(201);
+        assert_eq!(events.summary().await, "ADDED new");
+        admin.delete(&format!("{MAPS}/new")).await.expect(200);
+    }
+}
