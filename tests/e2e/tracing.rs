@@ -41,7 +41,7 @@ spec:
     assert_eq!(timeline["pod"], "default/traced");
     let first = &timeline["hops"][0];
     assert_eq!(
-        first["component"], "coracle",
+        first["component"], "client",
         "hop 1 is measured by our client: {first}"
     );
     for span in timeline["hops"].as_array().expect("hops") {

@@ -1,6 +1,6 @@
 //! The spans of hops 1 to 5 for Pods: from the client's request to 201 Created.
 
-use api::Resource;
+use api::{Resource, Value};
 use trace::{Hop, Sink, Span};
 
 use crate::cache::Entry;
@@ -14,6 +14,7 @@ struct Times {
     put: i64,
     stored: u64,
     revision: i64,
+    uid: String,
 }
 
 impl Hops {
@@ -24,6 +25,7 @@ impl Hops {
             put: 0,
             stored: 0,
             revision: 0,
+            uid: String::new(),
         }))
     }
 
@@ -31,8 +33,9 @@ impl Hops {
         Hops(None)
     }
 
-    pub fn put(&mut self, context: &Context, stored: usize) {
+    pub fn put(&mut self, context: &Context, object: &Value, stored: usize) {
         if let Some(times) = &mut self.0 {
+            times.uid = object.str_at(&["metadata", "uid"]).to_string();
             times.put = context.server.environment.now_micros();
             times.stored = stored as u64;
         }
@@ -45,10 +48,10 @@ impl Hops {
     }
 
     pub fn created(self, entry: &Entry, context: &Context) {
-        let (Some(times), Ok(object)) = (self.0, entry.object()) else {
+        let Some(times) = self.0 else {
             return;
         };
-        let uid = object.str_at(&["metadata", "uid"]);
+        let uid = &times.uid;
         let timelines = &context.server.timelines;
         timelines.begin(uid, entry.namespace(), entry.name());
         let now = context.server.environment.now_micros();

@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::allocation::ServiceAllocator;
 use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
-use crate::cache::{Cache, Entry, ResourceCache, key_of, storage_key};
+use crate::cache::{Cache, Draft, Entry, Outline, ResourceCache, key_of, storage_key};
 use crate::identity::Identity;
 use crate::negotiate::Output;
 use crate::query::Query;
@@ -109,6 +109,20 @@ impl Server {
         Ok(Arc::new(Entry::new(
             resource, &key, bytes, revision, object,
         )?))
+    }
+
+    /// As [`Server::entry`], for an object that is about to be put: the cache will know its bytes.
+    pub fn draft(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        bytes: Bytes,
+        object: &Value,
+    ) -> Result<Draft<'_>, Status> {
+        let key = key_of(namespace, name);
+        let outline = Outline::of(resource, &key, &bytes, object)?;
+        Ok(Draft::new(&self.cache.drafts, key, bytes, outline))
     }
 
     pub fn store_key(resource: &Resource, namespace: &str, name: &str) -> Bytes {

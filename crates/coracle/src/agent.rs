@@ -189,7 +189,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
             cluster_id: settings.cluster_id.clone(),
             service_cidr: settings.service_range.parse()?,
             pod_cidr: settings.node_pod_range()?.parse()?,
-            dns: dns.then(|| network::proxy::DnsRedirect {
+            dns: dns.then_some(network::proxy::DnsRedirect {
                 service_ip: dns_address,
                 to: resolver,
             }),

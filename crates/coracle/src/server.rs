@@ -202,13 +202,23 @@ async fn serve(
     let store = Embedded::open(Arc::new(disk), environment.clone(), Options::default())
         .await
         .context("opening the store")?;
+    tasks.spawn("store", {
+        let (store, shutdown) = (store.clone(), shutdown.clone());
+        async move {
+            tokio::select! {
+                () = shutdown.cancelled() => Ok(()),
+                // A failed fsync is never retried: the process ends and reads its files afresh.
+                reason = store.closed() => bail!("the store closed: {reason}"),
+            }
+        }
+    });
     private_dir(&layout.timelines())?;
     let timelines = Timelines::open(Some(layout.timelines()), environment.clone())?;
     let recorder = Recorder::new(Arc::new(timelines.clone()));
 
     let advertise = SocketAddr::new(settings.gateway()?.into(), settings.api_port);
     let api = ApiServer::start(apiserver::Config {
-        store,
+        store: store.clone(),
         environment: environment.clone(),
         timelines,
         client_ca_pem: pki.authority.clone(),
@@ -292,6 +302,7 @@ async fn serve(
     tasks.finish().await;
     api_shutdown.cancel();
     api_tasks.finish().await;
+    store.close().await.context("closing the store")?;
     let _ = std::fs::remove_file(settings.ready_file());
     match tasks.failed() || api_tasks.failed() {
         true => bail!("a component failed; see the log above"),

@@ -366,6 +366,7 @@ impl Cluster {
                     client,
                     machine,
                     environment,
+                    recorder,
                 };
                 tokio::spawn(node.run(shutdown.clone()))
             }

@@ -16,6 +16,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
+use trace::{Hop, Recorder, Span};
 
 const HEARTBEAT: Duration = Duration::from_secs(10);
 const LEASE_SECONDS: i64 = 40;
@@ -110,6 +111,7 @@ pub struct FakeNode {
     pub client: kube::Client,
     pub informers: Informers,
     pub environment: Environment,
+    pub recorder: Recorder,
 }
 
 impl FakeNode {
@@ -119,15 +121,23 @@ impl FakeNode {
         let pods = self.informers.with_selector::<Pod>(&selector);
         let queue = WorkQueue::new();
         let mut changes = pods.subscribe();
+        let node = Arc::new(self);
         let feed = {
-            let queue = queue.clone();
-            let pods = pods.clone();
+            let (queue, pods, node) = (queue.clone(), pods.clone(), node.clone());
             async move {
                 loop {
-                    match changes.next().await {
-                        Change::Added(pod) | Change::Modified { new: pod, .. } => {
+                    let delivery = changes.next_delivery().await;
+                    match delivery.change {
+                        Change::Added(pod) => {
+                            node.record(
+                                &pod,
+                                Hop::WatchNode,
+                                delivery.received_micros,
+                                delivery.bytes,
+                            );
                             queue.add(ObjectKey::of(&*pod));
                         }
+                        Change::Modified { new: pod, .. } => queue.add(ObjectKey::of(&*pod)),
                         Change::Deleted(_) => {}
                         Change::Resynced => {
                             for pod in pods.list() {
@@ -138,7 +148,6 @@ impl FakeNode {
                 }
             }
         };
-        let node = Arc::new(self);
         let reconcile = {
             let node = node.clone();
             move |key: ObjectKey| {
@@ -256,17 +265,40 @@ impl FakeNode {
         if is_ready(&pod, &sandbox) {
             return Ok(Outcome::Done);
         }
-        let patch = Patch::Strategic(self.running_status(&pod, &uid, &sandbox));
+        let status = self.running_status(&pod, &uid, &sandbox);
+        let (begin, bytes) = (self.environment.now_micros(), status.to_string().len());
         match api
-            .patch_status(&key.name, &PatchParams::default(), &patch)
+            .patch_status(
+                &key.name,
+                &PatchParams::default(),
+                &Patch::Strategic(status),
+            )
             .await
         {
-            Ok(_) => Ok(Outcome::Done),
+            Ok(_) => {
+                self.record(&pod, Hop::Status, begin, bytes as u64);
+                Ok(Outcome::Done)
+            }
             Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => {
                 Ok(Outcome::Done)
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Records a hop as a kubelet does.
+    fn record(&self, pod: &Pod, hop: Hop, start: i64, bytes: u64) {
+        let span = Span {
+            hop,
+            name: hop.title().to_owned(),
+            component: "fake node".to_owned(),
+            start,
+            queue_us: 0,
+            work_us: (self.environment.now_micros() - start).unsigned_abs(),
+            bytes,
+        };
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        self.recorder.record(uid, span);
     }
 
     fn running_status(&self, pod: &Pod, uid: &str, sandbox: &Sandbox) -> serde_json::Value {

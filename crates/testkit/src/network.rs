@@ -19,6 +19,7 @@ use http_body_util::{BodyExt, Full};
 use kube::client::Body as RequestBody;
 use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
+use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
@@ -92,6 +93,12 @@ impl Network {
         if let Some(server) = self.switchboard.lock().server.take() {
             server.life.cancel();
         }
+    }
+
+    /// The server at the other end, while there is one.
+    pub fn server(&self) -> Option<ApiServer> {
+        let switchboard = self.switchboard.lock();
+        switchboard.server.as_ref().map(|server| server.api.clone())
     }
 
     /// From now on the wires are this unreliable; the accidents follow from `seed`.
@@ -234,16 +241,26 @@ impl Transport {
     }
 
     fn acknowledge(&self, body: &[u8]) {
-        let version = serde_json::from_slice::<serde_json::Value>(body)
+        let version = serde_json::from_slice::<Written<'_>>(body)
             .ok()
-            .and_then(|object| {
-                let version = object.pointer("/metadata/resourceVersion")?;
-                version.as_str()?.parse().ok()
-            })
+            .and_then(|written| written.metadata.resource_version?.parse().ok())
             .unwrap_or(0);
         let mut switchboard = self.network.switchboard.lock();
         switchboard.acknowledged = switchboard.acknowledged.max(version);
     }
+}
+
+/// What an acknowledgement is read from; the rest is skipped, so that the wires cost next to nothing.
+#[derive(Deserialize)]
+struct Written<'a> {
+    #[serde(borrow)]
+    metadata: WrittenMetadata<'a>,
+}
+
+#[derive(Deserialize)]
+struct WrittenMetadata<'a> {
+    #[serde(rename = "resourceVersion")]
+    resource_version: Option<&'a str>,
 }
 
 /// A response body that breaks off when the wire is cut.

@@ -1,6 +1,6 @@
 //! The strategy of a kind without rules of its own, and the steps all strategies share.
 
-use crate::document::Value;
+use crate::document::{Object, Value};
 use crate::strategy::Strategy;
 
 pub struct Generic {
@@ -13,17 +13,22 @@ impl Strategy for Generic {
     }
 }
 
-/// A write to the status subresource changes nothing else, some metadata aside.
+/// A write to the status subresource changes nothing else, some metadata aside. Copies only what
+/// differs: as a rule that is nothing.
 pub fn keep_all_but_status(new: &mut Value, old: &Value) {
-    let status = new.remove(&["status"]);
-    let metadata = new.remove(&["metadata"]);
-    *new = old.clone();
-    if let Some(metadata) = metadata {
-        new.set(&["metadata"], metadata);
-    }
-    match status {
-        Some(status) => new.set(&["status"], status),
-        None => drop(new.remove(&["status"])),
+    let (Value::Object(fields), Value::Object(old)) = (new, old) else {
+        return;
+    };
+    fields.retain(|name, _| name == "status" || old.contains(name));
+    for (name, value) in old.iter() {
+        let may_differ = match name {
+            "status" => true,
+            "metadata" => fields.contains(name),
+            _ => fields.get(name) == Some(value),
+        };
+        if !may_differ {
+            fields.insert(name, value.clone());
+        }
     }
 }
 
@@ -37,17 +42,16 @@ pub fn keep_field(new: &mut Value, old: &Value, path: &[&str]) {
 
 /// Whether anything but metadata and status differs.
 pub fn desired_state_changed(new: &Value, old: &Value) -> bool {
-    let desired = |object: &Value| -> Vec<(String, Value)> {
-        let fields = object
-            .as_object()
-            .into_iter()
-            .flat_map(|object| object.iter());
-        fields
-            .filter(|(name, _)| !matches!(*name, "metadata" | "status" | "apiVersion" | "kind"))
-            .map(|(name, value)| (name.to_string(), value.clone()))
-            .collect()
-    };
-    desired(new) != desired(old)
+    // Both are in the order of names.
+    !desired(new).eq(desired(old))
+}
+
+fn desired(object: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let fields = object.as_object().map(Object::iter);
+    fields
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| !matches!(*name, "metadata" | "status" | "apiVersion" | "kind"))
 }
 
 /// `metadata.name` and `metadata.namespace`, selectable for every kind.
@@ -59,4 +63,43 @@ pub fn metadata_fields(object: &Value, namespaced: bool) -> Vec<(&'static str, S
         fields.push(("metadata.namespace", namespace));
     }
     fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(text: &str) -> Value {
+        Value::from_json(text.as_bytes()).expect("an object")
+    }
+
+    #[test]
+    fn a_status_write_keeps_everything_else() {
+        let old = object(
+            r#"{"kind":"Pod","metadata":{"name":"a"},"spec":{"nodeName":"n"},"status":{"phase":"Pending"}}"#,
+        );
+        let mut new = object(
+            r#"{"extra":1,"metadata":{"name":"a","labels":{"b":"c"}},"spec":{},"status":{"phase":"Running"}}"#,
+        );
+        keep_all_but_status(&mut new, &old);
+        let expected = object(
+            r#"{"kind":"Pod","metadata":{"name":"a","labels":{"b":"c"}},"spec":{"nodeName":"n"},"status":{"phase":"Running"}}"#,
+        );
+        assert_eq!(new, expected);
+
+        let mut bare = object("{}");
+        keep_all_but_status(&mut bare, &old);
+        assert_eq!(bare.get("status"), None);
+        assert_eq!(bare.get("metadata"), old.get("metadata"));
+    }
+
+    #[test]
+    fn the_desired_state_is_all_but_metadata_and_status() {
+        let old = object(r#"{"metadata":{"name":"a"},"spec":{"a":1},"status":{}}"#);
+        let same = object(r#"{"kind":"Pod","metadata":{},"spec":{"a":1}}"#);
+        assert!(!desired_state_changed(&same, &old));
+        for changed in [r#"{"spec":{"a":2}}"#, r#"{"data":{},"spec":{"a":1}}"#, "{}"] {
+            assert!(desired_state_changed(&object(changed), &old), "{changed}");
+        }
+    }
 }

@@ -10,6 +10,9 @@ use bytes::Bytes;
 use super::forms::Made;
 use super::layout::Layout;
 
+/// The member that clients see and the store does not hold, around its digits.
+const VERSION: [&[u8]; 2] = [b"\"resourceVersion\":\"", b"\","];
+
 /// An object at one revision.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -19,37 +22,32 @@ pub(crate) struct Entry {
     pub bytes: Bytes,
     /// The store's mod revision: the object's resourceVersion.
     pub revision: u64,
-    pub labels: Vec<(String, String)>,
-    /// Selectable fields, `metadata.name` and `metadata.namespace` included.
-    pub fields: Vec<(&'static str, String)>,
-    layout: Layout,
-    /// Whether many will read this very entry, so that keeping other forms of it pays: those of
-    /// the feed, not those made for one answer.
+    /// Whether many will read this, so that keeping other forms of it pays: what the feed has or
+    /// will have, not what was made for one answer.
     pub is_shared: bool,
+    pub(super) outline: Arc<Outline>,
+}
+
+/// The little that is known about an object without decoding it.
+#[derive(Debug)]
+pub(crate) struct Outline {
+    labels: Vec<(String, String)>,
+    /// Selectable fields, `metadata.name` and `metadata.namespace` included.
+    fields: Vec<(&'static str, String)>,
+    layout: Layout,
+    /// Other forms of the object, without its resourceVersion too.
     pub(super) forms: Made,
 }
 
-impl Entry {
-    /// Reads the bytes of a stored object.
-    pub fn decode(
+impl Outline {
+    /// `object` is the tree of `bytes`.
+    pub fn of(
         resource: &Resource,
         key: &str,
-        bytes: Bytes,
-        revision: u64,
-    ) -> Result<Entry, Status> {
-        let object = Value::from_json(&bytes).map_err(Status::internal)?;
-        Entry::new(resource, key, bytes, revision, &object)
-    }
-
-    /// As [`Entry::decode`], by one who already has the tree.
-    pub fn new(
-        resource: &Resource,
-        key: &str,
-        bytes: Bytes,
-        revision: u64,
+        bytes: &[u8],
         object: &Value,
-    ) -> Result<Entry, Status> {
-        let layout = Layout::of(&bytes).ok_or_else(|| {
+    ) -> Result<Outline, Status> {
+        let layout = Layout::of(bytes).ok_or_else(|| {
             Status::internal(format_args!("{} {key} is not an object", resource.plural))
         })?;
         let labels = object
@@ -73,16 +71,50 @@ impl Entry {
                 fields.push((name, object.str_at(&path).to_string()));
             }
         }
-        Ok(Entry {
-            key: key.into(),
-            bytes,
-            revision,
+        Ok(Outline {
             labels,
             fields,
             layout,
-            is_shared: false,
             forms: Made::default(),
         })
+    }
+}
+
+impl Entry {
+    /// Reads the bytes of a stored object.
+    pub fn decode(
+        resource: &Resource,
+        key: &str,
+        bytes: Bytes,
+        revision: u64,
+    ) -> Result<Entry, Status> {
+        let object = Value::from_json(&bytes).map_err(Status::internal)?;
+        Entry::new(resource, key, bytes, revision, &object)
+    }
+
+    /// As [`Entry::decode`], by one who already has the tree.
+    pub fn new(
+        resource: &Resource,
+        key: &str,
+        bytes: Bytes,
+        revision: u64,
+        object: &Value,
+    ) -> Result<Entry, Status> {
+        let outline = Outline::of(resource, key, &bytes, object)?;
+        let mut entry = Entry::with_outline(key, bytes, revision, outline.into());
+        entry.is_shared = false;
+        Ok(entry)
+    }
+
+    /// An entry whose writer and feed share its outline.
+    pub fn with_outline(key: &str, bytes: Bytes, revision: u64, outline: Arc<Outline>) -> Entry {
+        Entry {
+            key: key.into(),
+            bytes,
+            revision,
+            is_shared: true,
+            outline,
+        }
     }
 
     pub fn into_shared(mut self) -> Arc<Entry> {
@@ -101,14 +133,21 @@ impl Entry {
     }
 
     pub fn label(&self, name: &str) -> Option<&str> {
-        self.labels
+        self.outline
+            .labels
             .iter()
             .find(|(label, _)| label == name)
             .map(|(_, value)| value.as_str())
     }
 
+    /// The selectable fields.
+    pub fn fields(&self) -> &[(&'static str, String)] {
+        &self.outline.fields
+    }
+
     pub fn field(&self, name: &str) -> Option<&str> {
-        self.fields
+        self.outline
+            .fields
             .iter()
             .find(|(field, _)| *field == name)
             .map(|(_, value)| value.as_str())
@@ -116,7 +155,10 @@ impl Entry {
 
     /// The resourceVersion as clients see it.
     pub fn version(&self) -> String {
-        version_text(self.revision)
+        match self.revision {
+            0 => String::new(),
+            revision => revision.to_string(),
+        }
     }
 
     /// The tree, without resourceVersion.
@@ -135,18 +177,20 @@ impl Entry {
 
     /// The whole object as clients see it, in three chunks that share the stored bytes.
     pub fn chunks(&self) -> [Bytes; 3] {
+        let mut version = Vec::with_capacity(48);
+        splice(&mut version, self.revision);
         [
-            self.bytes.slice(..self.layout.slot),
-            Bytes::from(splice(self.revision)),
-            self.bytes.slice(self.layout.slot..),
+            self.bytes.slice(..self.outline.layout.slot),
+            version.into(),
+            self.bytes.slice(self.outline.layout.slot..),
         ]
     }
 
     /// Appends the whole object, with `revision` as its resourceVersion.
     pub fn write(&self, out: &mut Vec<u8>, revision: u64) {
-        out.extend_from_slice(&self.bytes[..self.layout.slot]);
-        out.extend_from_slice(splice(revision).as_bytes());
-        out.extend_from_slice(&self.bytes[self.layout.slot..]);
+        out.extend_from_slice(&self.bytes[..self.outline.layout.slot]);
+        splice(out, revision);
+        out.extend_from_slice(&self.bytes[self.outline.layout.slot..]);
     }
 
     /// Appends the object as an item of a typed list: without apiVersion and kind.
@@ -156,39 +200,33 @@ impl Entry {
             kind,
             slot,
             ..
-        } = &self.layout;
+        } = &self.outline.layout;
         // Members are sorted: apiVersion < kind < metadata.
         out.extend_from_slice(&self.bytes[..api_version.start]);
         out.extend_from_slice(&self.bytes[api_version.end..kind.start]);
         out.extend_from_slice(&self.bytes[kind.end..*slot]);
-        out.extend_from_slice(splice(self.revision).as_bytes());
+        splice(out, self.revision);
         out.extend_from_slice(&self.bytes[*slot..]);
     }
 
     /// Appends the object as `PartialObjectMetadata`, with `revision` as its resourceVersion.
     pub fn write_metadata(&self, out: &mut Vec<u8>, revision: u64) {
-        let Layout { metadata, slot, .. } = &self.layout;
+        let Layout { metadata, slot, .. } = &self.outline.layout;
         out.extend_from_slice(
             br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#,
         );
         out.extend_from_slice(&self.bytes[metadata.start..*slot]);
-        out.extend_from_slice(splice(revision).as_bytes());
+        splice(out, revision);
         out.extend_from_slice(&self.bytes[*slot..metadata.end]);
         out.push(b'}');
     }
 }
 
-fn splice(revision: u64) -> String {
-    match version_text(revision).as_str() {
-        "" => String::new(),
-        version => format!("\"resourceVersion\":\"{version}\","),
-    }
-}
-
-/// A resourceVersion as clients see it: what a dry run made has none.
-fn version_text(revision: u64) -> String {
-    match revision {
-        0 => String::new(),
-        _ => revision.to_string(),
+/// What a dry run made has no resourceVersion.
+fn splice(out: &mut Vec<u8>, revision: u64) {
+    if revision > 0 {
+        out.extend_from_slice(VERSION[0]);
+        out.extend_from_slice(itoa::Buffer::new().format(revision).as_bytes());
+        out.extend_from_slice(VERSION[1]);
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Status;
 use api::catalogue::{self, Resource};
+use bytes::Bytes;
 use futures::StreamExt;
 use store::{Event, KeyRange, RangeRequest, Store, WatchItem};
 use tokio_util::sync::CancellationToken;
@@ -103,6 +105,7 @@ pub(crate) async fn follow(cache: Arc<Cache>, store: Arc<dyn Store>, stop: Cance
                         let id = (kind.resource.group, kind.resource.plural);
                         kind.reset(kinds.remove(&id).unwrap_or_default(), revision);
                     }
+                    cache.drafts.clear();
                     cache.advance(revision);
                 }
                 Err(problem) => error!(%problem, "the watch cache cannot be refilled"),
@@ -132,7 +135,7 @@ fn take(cache: &Cache, places: &Places, item: WatchItem) {
                 };
                 let entry = match value {
                     None => None,
-                    Some(value) => match Entry::decode(resource, key, value, revision) {
+                    Some(value) => match entry(cache, resource, key, value, revision) {
                         Ok(entry) => Some(entry.into_shared()),
                         Err(status) => {
                             error!(key, %status, "a stored object cannot be read");
@@ -155,4 +158,18 @@ fn take(cache: &Cache, places: &Places, item: WatchItem) {
         }
     };
     cache.advance(revision);
+}
+
+/// By what its writer left of it, or else by decoding it.
+fn entry(
+    cache: &Cache,
+    resource: &Resource,
+    key: &str,
+    value: Bytes,
+    revision: u64,
+) -> Result<Entry, Status> {
+    match cache.drafts.take(&value) {
+        Some(outline) => Ok(Entry::with_outline(key, value, revision, outline)),
+        None => Entry::decode(resource, key, value, revision),
+    }
 }

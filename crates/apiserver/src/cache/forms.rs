@@ -10,7 +10,7 @@ use api::protobuf::Message;
 use api::schema::{Definition, table};
 use parking_lot::Mutex;
 
-use super::entry::Entry;
+use super::entry::{Entry, Outline};
 
 /// What all kept forms may take together.
 const BUDGET: usize = 32 * 1024 * 1024;
@@ -27,20 +27,20 @@ pub(crate) enum Shape {
     Metadata = 1,
 }
 
-/// An entry's forms, by [`Shape`].
+/// An object's forms, by [`Shape`].
 pub(super) type Made = Mutex<[Option<Arc<Message>>; 2]>;
 
 pub(crate) struct Forms {
     budget: usize,
-    /// Taken after an entry's own lock, never before it.
+    /// Never taken with an object's own lock held.
     kept: Mutex<Kept>,
 }
 
 #[derive(Default)]
 struct Kept {
     bytes: usize,
-    /// In the order they were made. An entry that is gone counts until its turn comes.
-    order: VecDeque<(Weak<Entry>, Shape, usize)>,
+    /// In the order they were made. What is gone counts until its turn comes.
+    order: VecDeque<(Weak<Outline>, Shape, usize)>,
 }
 
 impl Default for Forms {
@@ -67,7 +67,7 @@ impl Forms {
         if !entry.is_shared {
             return Ok(Arc::new(encode(resource, entry, shape)?));
         }
-        let mut made = entry.forms.lock();
+        let mut made = entry.outline.forms.lock();
         if let Some(message) = &made[shape as usize] {
             return Ok(message.clone());
         }
@@ -78,23 +78,28 @@ impl Forms {
         }
         made[shape as usize] = Some(message.clone());
         drop(made);
-        for (entry, shape) in self.keep(entry, shape, size) {
-            entry.forms.lock()[shape as usize] = None;
+        for (outline, shape) in self.keep(&entry.outline, shape, size) {
+            outline.forms.lock()[shape as usize] = None;
         }
         Ok(message)
     }
 
     /// Counts a new form; returns what must go for it.
-    fn keep(&self, entry: &Arc<Entry>, shape: Shape, size: usize) -> Vec<(Arc<Entry>, Shape)> {
+    fn keep(
+        &self,
+        outline: &Arc<Outline>,
+        shape: Shape,
+        size: usize,
+    ) -> Vec<(Arc<Outline>, Shape)> {
         let mut kept = self.kept.lock();
         kept.bytes += size;
-        kept.order.push_back((Arc::downgrade(entry), shape, size));
+        kept.order.push_back((Arc::downgrade(outline), shape, size));
         let mut surplus = Vec::new();
         while kept.bytes > self.budget
             && let Some((oldest, shape, size)) = kept.order.pop_front()
         {
             kept.bytes -= size;
-            surplus.extend(oldest.upgrade().map(|entry| (entry, shape)));
+            surplus.extend(oldest.upgrade().map(|outline| (outline, shape)));
         }
         surplus
     }
@@ -142,7 +147,7 @@ mod tests {
         let second = message(&two);
         assert!(Arc::ptr_eq(&second, &message(&two)));
         assert!(
-            one.forms.lock()[0].is_none(),
+            one.outline.forms.lock()[0].is_none(),
             "the older one made room for the newer"
         );
         assert_eq!(forms.kept.lock().order.len(), 1);

@@ -2,6 +2,7 @@
 //! a bounded history and the watchers. Reads are snapshots; nobody waits for a slow watcher.
 
 mod change;
+mod drafts;
 mod entry;
 mod feed;
 mod forms;
@@ -19,7 +20,9 @@ use api::catalogue::{self, Resource};
 use tokio::sync::Notify;
 
 pub(crate) use change::{Change, EventType};
-pub(crate) use entry::Entry;
+pub(crate) use drafts::Draft;
+use drafts::Drafts;
+pub(crate) use entry::{Entry, Outline};
 pub(crate) use feed::{fill, follow};
 pub(crate) use forms::{Forms, Shape};
 pub(crate) use keys::{key_of, storage_key, storage_prefix};
@@ -28,6 +31,7 @@ pub(crate) use watchers::Requirement;
 
 pub(crate) struct Cache {
     kinds: BTreeMap<(&'static str, &'static str), ResourceCache>,
+    pub drafts: Drafts,
     /// The revision up to which every kind has everything.
     applied: AtomicU64,
     /// Not a `watch` channel: that wakes those who wait in a random order, and a simulation could
@@ -49,6 +53,7 @@ impl Cache {
             .collect();
         Cache {
             kinds,
+            drafts: Drafts::default(),
             applied: AtomicU64::new(revision),
             advanced: Notify::new(),
             forms: Forms::default(),

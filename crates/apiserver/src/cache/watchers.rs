@@ -37,7 +37,8 @@ impl Requirement {
 pub(crate) struct Watchers {
     next: u64,
     all: BTreeMap<u64, (mpsc::Sender<Arc<Change>>, Requirement)>,
-    indexed: BTreeMap<(&'static str, String), BTreeSet<u64>>,
+    /// By field, then value.
+    indexed: BTreeMap<&'static str, BTreeMap<String, BTreeSet<u64>>>,
     others: BTreeSet<u64>,
 }
 
@@ -47,7 +48,10 @@ impl Watchers {
         let id = self.next;
         self.next += 1;
         match &requirement.field {
-            Some(field) => self.indexed.entry(field.clone()).or_default().insert(id),
+            Some((field, value)) => {
+                let values = self.indexed.entry(field).or_default();
+                values.entry(value.clone()).or_default().insert(id)
+            }
             None => self.others.insert(id),
         };
         self.all.insert(id, (sender, requirement));
@@ -59,11 +63,13 @@ impl Watchers {
             return;
         };
         match requirement.field {
-            Some(field) => {
-                if let Some(ids) = self.indexed.get_mut(&field) {
+            Some((field, value)) => {
+                if let Some(values) = self.indexed.get_mut(field)
+                    && let Some(ids) = values.get_mut(&value)
+                {
                     ids.remove(&id);
                     if ids.is_empty() {
-                        self.indexed.remove(&field);
+                        values.remove(&value);
                     }
                 }
             }
@@ -75,20 +81,23 @@ impl Watchers {
 
     /// Hands `change` to everyone it may concern. A full queue cuts its watcher off.
     pub fn dispatch(&mut self, change: &Arc<Change>) {
-        let mut interested = self.others.clone();
-        if !self.indexed.is_empty() {
-            for entry in [&change.current, &change.previous].into_iter().flatten() {
-                self.find(entry, &mut interested);
-            }
+        // A watch may be found by what the object was and by what it is; it is told once.
+        let mut found = BTreeSet::new();
+        for entry in [&change.current, &change.previous].into_iter().flatten() {
+            self.find(entry, &mut found);
         }
-        for id in interested {
-            let delivered = match self.all.get(&id) {
-                Some((sender, _)) => sender.try_send(change.clone()).is_ok(),
-                None => continue,
-            };
-            if !delivered {
-                self.remove(id);
-            }
+        let full: Vec<u64> = self
+            .others
+            .iter()
+            .chain(&found)
+            .copied()
+            .filter(|id| match self.all.get(id) {
+                Some((sender, _)) => sender.try_send(change.clone()).is_err(),
+                None => false,
+            })
+            .collect();
+        for id in full {
+            self.remove(id);
         }
     }
 
@@ -103,12 +112,12 @@ impl Watchers {
         self.others.clear();
     }
 
-    fn find(&self, entry: &Entry, interested: &mut BTreeSet<u64>) {
-        for field in INDEXED {
+    fn find(&self, entry: &Entry, found: &mut BTreeSet<u64>) {
+        for (field, values) in &self.indexed {
             if let Some(value) = entry.field(field)
-                && let Some(ids) = self.indexed.get(&(field, value.to_string()))
+                && let Some(ids) = values.get(value)
             {
-                interested.extend(ids);
+                found.extend(ids);
             }
         }
     }

@@ -39,7 +39,9 @@ pub(super) async fn create(
         ..Target::of(context, resource)
     };
     let now = context.server.environment.now();
-    let entry = change(context, &target, !version.is_empty(), |pod| {
+    let mut uid = String::new();
+    change(context, &target, !version.is_empty(), |pod| {
+        uid = pod.str_at(&["metadata", "uid"]).to_string();
         let mut bound = pod.clone();
         bind(&mut bound, &binding, now)
             .map_err(|why| Status::conflict("", "pods/binding", name, why))?;
@@ -51,7 +53,7 @@ pub(super) async fn create(
     })
     .await?;
     if !context.dry_run {
-        record(context, &entry, body.len());
+        record(context, &uid, body.len());
     }
     let success = api::document!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
@@ -59,13 +61,10 @@ pub(super) async fn create(
     response::encoded(201, &success, context.output.encoding)
 }
 
-fn record(context: &Context, entry: &crate::cache::Entry, bytes: usize) {
-    let Ok(pod) = entry.object() else {
-        return;
-    };
+fn record(context: &Context, uid: &str, bytes: usize) {
     let now = context.server.environment.now_micros();
     context.server.timelines.record(
-        pod.str_at(&["metadata", "uid"]),
+        uid,
         Span {
             hop: Hop::Bind,
             name: "binding".to_string(),

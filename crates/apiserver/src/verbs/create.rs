@@ -59,7 +59,11 @@ pub(crate) async fn create_object(
         1
     };
     loop {
-        let mut object = object.clone();
+        // Kept only where it may be needed again, under another name.
+        let mut object = match attempts {
+            1 => std::mem::take(&mut object),
+            _ => object.clone(),
+        };
         if generate && !prefix.is_empty() {
             let kept: String = prefix.chars().take(LONGEST_PREFIX).collect();
             let suffix = server.environment.name_suffix(SUFFIX);
@@ -142,7 +146,8 @@ async fn insert(
         return server.entry(resource, namespace, name, bytes, 0, object);
     }
     let lease = server.lease_of(resource).await?;
-    hops.put(context, bytes.len());
+    hops.put(context, object, bytes.len());
+    let draft = server.draft(resource, namespace, name, bytes.clone(), object)?;
     let result = server
         .store
         .transact(Transaction {
@@ -152,7 +157,7 @@ async fn insert(
             }],
             then: vec![Operation::Put {
                 key,
-                value: bytes.clone(),
+                value: bytes,
                 lease,
             }],
         })
@@ -161,7 +166,7 @@ async fn insert(
     match result {
         TransactionResult::Committed { revision, .. } => {
             hops.revision(context);
-            server.entry(resource, namespace, name, bytes, revision, object)
+            Ok(draft.committed(revision))
         }
         TransactionResult::Failed { .. } => Err(Status::already_exists(
             resource.group,

@@ -57,7 +57,7 @@ impl Selection {
         entry.key.starts_with(&self.prefix)
             && (!self.selective
                 || self.labels.matches(|name| entry.label(name))
-                    && self.fields.matches(&entry.fields))
+                    && self.fields.matches(entry.fields()))
     }
 
     /// Whether anything but the namespace is asked for.

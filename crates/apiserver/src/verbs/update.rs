@@ -197,13 +197,16 @@ async fn write(
     }
     let key = Server::store_key(resource, namespace, name);
     let lease = server.lease_of(resource).await?;
-    let operation = match is_deleting(old) && !awaits_deletion(&new) {
-        true => Operation::Delete { key: key.clone() },
-        false => Operation::Put {
+    let (operation, draft) = if is_deleting(old) && !awaits_deletion(&new) {
+        (Operation::Delete { key: key.clone() }, None)
+    } else {
+        let draft = server.draft(resource, namespace, name, bytes.clone(), &new)?;
+        let put = Operation::Put {
             key: key.clone(),
             value: bytes.clone(),
             lease,
-        },
+        };
+        (put, Some(draft))
     };
     let result = server
         .store
@@ -218,7 +221,10 @@ async fn write(
         .map_err(store_failure)?;
     match result {
         TransactionResult::Committed { revision, .. } => {
-            let entry = server.entry(resource, namespace, name, bytes, revision, &new)?;
+            let entry = match draft {
+                Some(draft) => draft.committed(revision),
+                None => server.entry(resource, namespace, name, bytes, revision, &new)?,
+            };
             Ok(Written::Done(entry))
         }
         TransactionResult::Failed { current: found, .. } => {

@@ -293,7 +293,7 @@ mod tests {
         let mut stored = (**slice).clone();
         stored.metadata.name = Some("web-x".into());
         let stored = Arc::new(stored);
-        assert_eq!(plan(&service(), &pods, &[stored.clone()]), []);
+        assert_eq!(plan(&service(), &pods, std::slice::from_ref(&stored)), []);
         let later = [pod("a", "10.244.0.3", true)];
         let actions = plan(&service(), &later, &[stored]);
         assert!(

@@ -104,9 +104,8 @@ impl Controller {
         let deleting = set.metadata.deletion_timestamp.is_some();
         let mut owned: Vec<Arc<Pod>> = Vec::new();
         for pod in pods {
-            if meta::is_controlled_by(&pod.metadata, &uid) {
-                owned.push(pod);
-            } else if !deleting && self.adopt(&set, &pod).await? {
+            let ours = meta::is_controlled_by(&pod.metadata, &uid);
+            if ours || !deleting && self.adopt(&set, &pod).await? {
                 owned.push(pod);
             }
         }
