@@ -3,6 +3,7 @@
 
 mod decode;
 mod encode;
+mod message;
 mod wire;
 
 use crate::catalogue::{Resource, api_version, split_api_version};
@@ -11,8 +12,12 @@ use crate::schema::{Definition, normalise, table};
 
 use wire::{Reader, Writer};
 
+pub use message::{Message, encode_list};
+
 /// What every encoded object begins with.
 pub const MAGIC: &[u8; 4] = b"k8s\0";
+
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -75,30 +80,59 @@ pub fn encode_object(object: &Value) -> Result<Vec<u8>, Error> {
 /// Decodes an object with its envelope; `apiVersion` and `kind` are set from there. Fields that
 /// protobuf cannot leave out appear as JSON would show them.
 pub fn decode(bytes: &[u8]) -> Result<Value, Error> {
-    let body = bytes.strip_prefix(MAGIC).ok_or(Error::NoEnvelope)?;
-    let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
-    let mut reader = Reader::new(body);
-    while let Some((number, payload)) = reader.next("Unknown")? {
-        match number {
-            1 => {
-                let mut meta = Reader::new(payload.bytes("Unknown")?);
-                while let Some((number, payload)) = meta.next("TypeMeta")? {
-                    let text = String::from_utf8_lossy(payload.bytes("TypeMeta")?).into_owned();
-                    match number {
-                        1 => api_version = text,
-                        2 => kind = text,
-                        _ => {}
+    let envelope = Envelope::read(bytes)?;
+    envelope.decode(definition_of(&envelope.api_version, &envelope.kind)?)
+}
+
+/// As [`decode`], reading what is of no known kind as `expected`: `DeleteOptions` are sent in the
+/// version of any group.
+pub fn decode_as(expected: &'static Definition, bytes: &[u8]) -> Result<Value, Error> {
+    let envelope = Envelope::read(bytes)?;
+    let known = definition_of(&envelope.api_version, &envelope.kind);
+    envelope.decode(known.unwrap_or(expected))
+}
+
+struct Envelope<'a> {
+    api_version: String,
+    kind: String,
+    raw: &'a [u8],
+}
+
+impl<'a> Envelope<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Envelope<'a>, Error> {
+        let body = bytes.strip_prefix(MAGIC).ok_or(Error::NoEnvelope)?;
+        let mut envelope = Envelope {
+            api_version: String::new(),
+            kind: String::new(),
+            raw: &[],
+        };
+        let mut reader = Reader::new(body);
+        while let Some((number, payload)) = reader.next("Unknown")? {
+            match number {
+                1 => {
+                    let mut meta = Reader::new(payload.bytes("Unknown")?);
+                    while let Some((number, payload)) = meta.next("TypeMeta")? {
+                        let text = String::from_utf8_lossy(payload.bytes("TypeMeta")?).into_owned();
+                        match number {
+                            1 => envelope.api_version = text,
+                            2 => envelope.kind = text,
+                            _ => {}
+                        }
                     }
                 }
+                2 => envelope.raw = payload.bytes("Unknown")?,
+                _ => {}
             }
-            2 => raw = payload.bytes("Unknown")?,
-            _ => {}
         }
+        Ok(envelope)
     }
-    let mut object = decode_message(definition_of(&api_version, &kind)?, raw)?;
-    object.set(&["apiVersion"], api_version);
-    object.set(&["kind"], kind);
-    Ok(object)
+
+    fn decode(&self, definition: &'static Definition) -> Result<Value, Error> {
+        let mut object = decode_message(definition, self.raw)?;
+        object.set(&["apiVersion"], self.api_version.as_str());
+        object.set(&["kind"], self.kind.as_str());
+        Ok(object)
+    }
 }
 
 /// Decodes the bare message of a definition.
@@ -133,14 +167,17 @@ fn has_form(definition: &Definition) -> bool {
             .any(|field| field.protobuf.is_some())
 }
 
-fn definition_of(api_version: &str, kind: &str) -> Result<&'static Definition, Error> {
+/// The definition behind a kind. Those of `meta.k8s.io` are answers only, registered nowhere.
+pub fn definition_of(api_version: &str, kind: &str) -> Result<&'static Definition, Error> {
     let (group, version) = split_api_version(api_version);
-    table()
-        .of_kind(group, version, kind)
-        .ok_or_else(|| Error::UnknownKind {
-            api_version: api_version.to_string(),
-            kind: kind.to_string(),
-        })
+    let definition = match (group, version) {
+        ("meta.k8s.io", "v1") => table().definition(&format!("{META}{kind}")),
+        _ => table().of_kind(group, version, kind),
+    };
+    definition.ok_or_else(|| Error::UnknownKind {
+        api_version: api_version.to_string(),
+        kind: kind.to_string(),
+    })
 }
 
 #[cfg(test)]

@@ -70,6 +70,8 @@ pub struct Status {
     pub reason: Reason,
     pub message: String,
     pub details: Option<Box<Details>>,
+    /// Where a list that can no longer be told consistently goes on, or "".
+    pub continue_token: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,6 +91,7 @@ impl Status {
             reason,
             message: message.into(),
             details: None,
+            continue_token: String::new(),
         }
     }
 
@@ -175,6 +178,9 @@ impl Status {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "reason": self.reason.to_string(), "code": self.code(),
         });
+        if !self.continue_token.is_empty() {
+            status.set(&["metadata", "continue"], self.continue_token.as_str());
+        }
         if let Some(details) = &self.details {
             let mut fields = Object::default();
             for (name, text) in [

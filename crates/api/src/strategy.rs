@@ -132,14 +132,9 @@ pub trait Strategy: Send + Sync {
         crate::table::name_and_age(object, now)
     }
 
-    /// The grace period a delete without one gets; `None` deletes at once.
-    fn graceful_delete_seconds(&self, _object: &Value) -> Option<i64> {
+    /// The grace period of a delete that may ask for one; `None` for kinds that go at once.
+    fn graceful_delete(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {
         None
-    }
-
-    /// The grace period for a delete that may ask for one; `None` for kinds that go at once.
-    fn graceful_delete(&self, object: &Value, _requested: Option<i64>) -> Option<i64> {
-        self.graceful_delete_seconds(object)
     }
 
     /// Whether an update may leave out `metadata.resourceVersion`.

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use api::field::{FieldError, Path};
+use api::strategy::service::{is_headless, needs_cluster_ip, needs_node_port};
 use api::{Resource, Status, Value};
 use environment::Environment;
 use parking_lot::Mutex;
@@ -169,11 +170,11 @@ impl ServiceAllocator {
         state: &mut State,
         reservation: &mut Reservation,
     ) -> Result<(), Vec<FieldError>> {
-        if service.str_at(&["spec", "type"]) == "ExternalName" {
+        if !needs_cluster_ip(service) {
             return Ok(());
         }
         let asked = service.str_at(&["spec", "clusterIP"]).to_string();
-        if asked != "None" {
+        if !is_headless(service) {
             let address = match asked.parse::<Ipv4Addr>() {
                 Ok(address) if held.addresses.contains(&address) => address,
                 Ok(address) => {
@@ -223,12 +224,6 @@ impl ServiceAllocator {
         } else {
             service.set(&["spec", "clusterIPs"], vec![Value::from("None")]);
         }
-        if service.at(&["spec", "ipFamilies"]).is_none() {
-            service.set(&["spec", "ipFamilies"], vec![Value::from("IPv4")]);
-        }
-        if service.at(&["spec", "ipFamilyPolicy"]).is_none() {
-            service.set(&["spec", "ipFamilyPolicy"], "SingleStack");
-        }
         Ok(())
     }
 
@@ -254,16 +249,10 @@ impl ServiceAllocator {
         state: &mut State,
         reservation: &mut Reservation,
     ) -> Result<(), Vec<FieldError>> {
-        let wanted = match service.str_at(&["spec", "type"]) {
-            "NodePort" => true,
-            "LoadBalancer" => {
-                service
-                    .at(&["spec", "allocateLoadBalancerNodePorts"])
-                    .and_then(Value::as_bool)
-                    != Some(false)
-            }
-            _ => return Ok(()),
-        };
+        if !externally_numbered(service) {
+            return Ok(());
+        }
+        let wanted = needs_node_port(service);
         let ports = service
             .at_mut(&["spec", "ports"])
             .and_then(Value::as_array_mut);
@@ -367,8 +356,13 @@ fn taken_by(service: &Value) -> Taken {
     }
 }
 
-/// Gives a Service its addresses and ports; nothing for other kinds. On an update, what the old
-/// state had and the new one leaves out is kept.
+/// Whether its ports may have numbers on the nodes: chosen by the user, or found by us.
+fn externally_numbered(service: &Value) -> bool {
+    needs_node_port(service) || service.str_at(&["spec", "type"]) == "LoadBalancer"
+}
+
+/// Gives a Service its addresses and ports; nothing for other kinds. What an update leaves out of
+/// what the Service `old` had, its strategy has kept already.
 pub(crate) fn reserve(
     server: &Server,
     resource: &Resource,
@@ -378,57 +372,8 @@ pub(crate) fn reserve(
     if !(resource.group.is_empty() && resource.kind == "Service") {
         return Ok(Reservation::none());
     }
-    if let Some(old) = old {
-        carry_over(object, old);
-    }
     server.services.reserve(object, old).map_err(|errors| {
         let name = object.str_at(&["metadata", "name"]);
         api::field::invalid(resource, name, errors)
     })
-}
-
-fn carry_over(new: &mut Value, old: &Value) {
-    let is_external = |service: &Value| service.str_at(&["spec", "type"]) == "ExternalName";
-    if is_external(new) || is_external(old) {
-        return;
-    }
-    for field in ["clusterIP", "clusterIPs"] {
-        let path = ["spec", field];
-        let empty = match new.at(&path) {
-            None | Some(Value::Null) => true,
-            Some(Value::String(text)) => text.is_empty(),
-            Some(Value::Array(list)) => list.is_empty(),
-            _ => false,
-        };
-        if let (true, Some(value)) = (empty, old.at(&path)) {
-            new.set(&path, value.clone());
-        }
-    }
-    let has_ports = |service: &Value| {
-        matches!(
-            service.str_at(&["spec", "type"]),
-            "NodePort" | "LoadBalancer"
-        )
-    };
-    if !has_ports(new) || !has_ports(old) {
-        return;
-    }
-    let before: Vec<Value> = old
-        .at(&["spec", "ports"])
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
-    let ports = new.at_mut(&["spec", "ports"]).and_then(Value::as_array_mut);
-    for port in ports.into_iter().flatten() {
-        if port.get("nodePort").and_then(Value::as_i64).unwrap_or(0) != 0 {
-            continue;
-        }
-        let same = before.iter().find(|candidate| {
-            candidate.get("port") == port.get("port")
-                && candidate.str_at(&["protocol"]) == port.str_at(&["protocol"])
-        });
-        if let Some(number) = same.and_then(|port| port.get("nodePort")) {
-            port.set(&["nodePort"], number.clone());
-        }
-    }
 }

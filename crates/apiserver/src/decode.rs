@@ -1,14 +1,13 @@
 //! From a request's body to a document of the expected kind. Parsing, type checks and their words
 //! are `api::schema`'s; here it is decided what unknown fields mean for this request.
 
+use api::protobuf;
 use api::schema::{self, FieldProblem, Target};
 use api::{Resource, Status, Value};
 
-use crate::negotiate::{content_type, unsupported_media_type};
-use crate::protobuf;
+use crate::negotiate::{JSON, PROTOBUF, YAML, content_type, unsupported_media_type};
 use crate::server::Context;
 
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 /// What to do about fields the schema does not know.
@@ -72,9 +71,9 @@ pub(crate) fn delete_options(context: &Context, body: &[u8]) -> Result<Value, St
         .ok_or_else(|| Status::internal("no schema for DeleteOptions"))?;
     let mut value = match content_type(&context.headers) {
         _ if body.is_empty() => return Ok(Value::object()),
-        PROTOBUF => protobuf::decode(body, target.definition)
+        PROTOBUF => protobuf::decode_as(target.definition, body)
             .map_err(|problem| Status::bad_request(problem.to_string()))?,
-        "application/yaml" => api::document::yaml::parse_documents(body)
+        YAML => api::document::yaml::parse_documents(body)
             .map_err(|problem| Status::bad_request(problem.to_string()))?
             .into_iter()
             .next()
@@ -100,8 +99,8 @@ pub(crate) fn delete_options(context: &Context, body: &[u8]) -> Result<Value, St
 
 fn read(context: &Context, target: &Target, body: &[u8]) -> Result<Value, Status> {
     let (value, problems) = match content_type(&context.headers) {
-        "application/json" => schema::decode_json_as(target, body)?,
-        "application/yaml" => {
+        JSON => schema::decode_json_as(target, body)?,
+        YAML => {
             let mut documents = api::document::yaml::parse_documents(body)
                 .map_err(|problem| Status::bad_request(problem.to_string()))?;
             if documents.is_empty() {
@@ -112,7 +111,7 @@ fn read(context: &Context, target: &Target, body: &[u8]) -> Result<Value, Status
             (value, problems)
         }
         PROTOBUF => {
-            let mut value = protobuf::decode(body, target.definition)
+            let mut value = protobuf::decode_as(target.definition, body)
                 .map_err(|problem| Status::bad_request(problem.to_string()))?;
             let problems = schema::decode_as(target, &mut value)?;
             (value, problems)

@@ -9,6 +9,7 @@ use api::{Reason, Resource, Status};
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use http::header::{CACHE_CONTROL, HeaderValue};
+use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +20,7 @@ use crate::body::{Body, RequestBody};
 use crate::endpoints;
 use crate::identity::Identity;
 use crate::impersonation;
-use crate::negotiate::Output;
+use crate::negotiate::{Encoding, Output};
 use crate::query::Query;
 use crate::request::RequestInfo;
 use crate::response;
@@ -31,6 +32,7 @@ use crate::verbs::{create, delete, get, list, patch, update, watch};
 /// The largest request body, as upstream has it.
 pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Who sent a request, before authentication.
 pub(crate) enum Caller {
@@ -56,20 +58,36 @@ async fn answer(
     caller: Caller,
 ) -> Response<Body> {
     server.metrics.requests.fetch_add(1, Ordering::Relaxed);
-    server.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
+    let _in_flight = InFlight::begin(&server);
+    let failures = Encoding::of_plain_object(request.headers());
     let mut response = match respond(&server, request, caller).await {
         Ok(response) => response,
         Err(status) => {
             server.metrics.failures.fetch_add(1, Ordering::Relaxed);
-            response::failure(&status)
+            response::failure(&status, failures)
         }
     };
-    server.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
     response
         .headers_mut()
         .entry(CACHE_CONTROL)
         .or_insert(HeaderValue::from_static("no-cache, private"));
     response
+}
+
+/// Counts a request until it is answered, or given up by a client that went away.
+struct InFlight(Arc<Server>);
+
+impl InFlight {
+    fn begin(server: &Arc<Server>) -> InFlight {
+        server.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight(server.clone())
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 async fn respond(
@@ -78,24 +96,16 @@ async fn respond(
     caller: Caller,
 ) -> Result<Response<Body>, Status> {
     let (parts, body) = request.into_parts();
-    let (identity, closing) = match caller {
-        Caller::InProcess(identity) => (identity, CancellationToken::new()),
-        Caller::Network { peer, closing } => {
-            let identity = server
-                .authenticator
-                .authenticate(&peer, &parts.headers)
-                .await?;
-            (identity, closing)
+    let method = parts.method.clone();
+    let context = match admit_caller(server, parts, caller).await {
+        Ok(context) => context,
+        Err((status, headers)) => {
+            discard(body, &headers).await;
+            return Err(status);
         }
     };
-    let identity = impersonation::assume(&server.authorizer, identity, &parts.headers)?;
-    let query = Query::parse(parts.uri.query());
-    let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
-    let mut context = Context::new(server.clone(), identity, info, query, parts.headers);
-    context.closing = closing;
-    authorize(&context)?;
     let limit = context.info.verb != "watch";
-    let work = dispatch(context, parts.method, body);
+    let work = dispatch(context, method, body);
     match limit {
         // Followed logs and watches get their answer's head quickly; their bodies are streams.
         true => match tokio::time::timeout(REQUEST_TIMEOUT, work).await {
@@ -107,6 +117,57 @@ async fn respond(
         },
         false => work.await,
     }
+}
+
+/// Who asks, and whether they may.
+async fn admit_caller(
+    server: &Arc<Server>,
+    parts: Parts,
+    caller: Caller,
+) -> Result<Context, (Status, HeaderMap)> {
+    let (identity, closing) = match caller {
+        Caller::InProcess(identity) => (Ok(identity), CancellationToken::new()),
+        Caller::Network { peer, closing } => {
+            let authenticated = server
+                .authenticator
+                .authenticate(&peer, &parts.headers)
+                .await;
+            (authenticated, closing)
+        }
+    };
+    let identity = identity
+        .and_then(|identity| impersonation::assume(&server.authorizer, identity, &parts.headers));
+    let identity = match identity {
+        Ok(identity) => identity,
+        Err(status) => return Err((status, parts.headers)),
+    };
+    let query = Query::parse(parts.uri.query());
+    let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+    let mut context = Context::new(server.clone(), identity, info, query, parts.headers);
+    context.closing = closing;
+    match authorize(&context) {
+        Ok(()) => Ok(context),
+        Err(status) => Err((status, context.headers)),
+    }
+}
+
+/// Takes in the body of a request that was refused, so that the client, still sending over
+/// HTTP/1.1, gets to read the answer instead of a reset connection. One that waits to be asked for
+/// its body is not asked.
+async fn discard(mut body: RequestBody, headers: &HeaderMap) {
+    if headers.contains_key(http::header::EXPECT) {
+        return;
+    }
+    let all = async {
+        let mut read = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            read += frame.data_ref().map_or(0, Bytes::len);
+            if read > BODY_LIMIT {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DISCARD_TIMEOUT, all).await;
 }
 
 fn authorize(context: &Context) -> Result<(), Status> {
@@ -168,7 +229,10 @@ async fn dispatch(
         return Err(not_allowed());
     }
     context.dry_run = dry_run(&context)?;
-    context.output = Output::negotiate(&context.headers)?;
+    context.output = match context.info.verb {
+        "watch" => Output::negotiate_stream(&context.headers)?,
+        _ => Output::negotiate(&context.headers)?,
+    };
     let context = Arc::new(context);
     let mut response = verb(&context, resource, &body).await?;
     response::warn(&mut response, &context.take_warnings());

@@ -19,7 +19,6 @@ mod identity;
 mod impersonation;
 mod in_process;
 mod negotiate;
-mod protobuf;
 mod query;
 mod request;
 mod response;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
 use crate::body::Body;
-use crate::negotiate::Encoding;
+use crate::negotiate::{Encoding, JSON};
 
 /// Bodies from this size on are compressed for those who accept it, as upstream does.
 const COMPRESS_FROM: usize = 128 * 1024;
@@ -27,17 +27,35 @@ pub(crate) fn bytes(
 }
 
 pub(crate) fn json(code: u16, value: &Value) -> Response<Body> {
-    bytes(code, "application/json", value.to_json())
+    bytes(code, JSON, value.to_json())
 }
 
-pub(crate) fn encoded(code: u16, value: &Value, encoding: Encoding) -> Response<Body> {
+/// A document that names its own kind.
+pub(crate) fn encoded(
+    code: u16,
+    value: &Value,
+    encoding: Encoding,
+) -> Result<Response<Body>, Status> {
+    let body = encode(value, encoding)?;
+    Ok(bytes(code, encoding.media_type(), body))
+}
+
+/// As [`encoded`], compressed when it is large and the client accepts that.
+pub(crate) fn encoded_for(
+    request: &HeaderMap,
+    code: u16,
+    value: &Value,
+    encoding: Encoding,
+) -> Result<Response<Body>, Status> {
+    let body = encode(value, encoding)?;
+    Ok(large(code, encoding.media_type(), body, request))
+}
+
+fn encode(value: &Value, encoding: Encoding) -> Result<Vec<u8>, Status> {
     match encoding {
-        Encoding::Json => json(code, value),
-        Encoding::Yaml => bytes(
-            code,
-            "application/yaml",
-            api::document::yaml::to_yaml(value).into_bytes(),
-        ),
+        Encoding::Json => Ok(value.to_json()),
+        Encoding::Yaml => Ok(api::document::yaml::to_yaml(value).into_bytes()),
+        Encoding::Protobuf => api::protobuf::encode_object(value).map_err(Status::internal),
     }
 }
 
@@ -45,8 +63,10 @@ pub(crate) fn text(code: u16, text: impl Into<String>) -> Response<Body> {
     bytes(code, "text/plain; charset=utf-8", text.into().into_bytes())
 }
 
-pub(crate) fn failure(status: &Status) -> Response<Body> {
-    let mut response = json(status.code(), &status.to_document());
+pub(crate) fn failure(status: &Status, encoding: Encoding) -> Response<Body> {
+    let document = status.to_document();
+    let mut response = encoded(status.code(), &document, encoding)
+        .unwrap_or_else(|_| json(status.code(), &document));
     let retry = status
         .details
         .as_ref()
@@ -69,10 +89,15 @@ pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     }
 }
 
-/// A large JSON body, gzip-compressed when the client accepts that.
-pub(crate) fn large_json(code: u16, body: Vec<u8>, request: &HeaderMap) -> Response<Body> {
+/// A body that may be large: then it is gzip-compressed when the client accepts that.
+pub(crate) fn large(
+    code: u16,
+    content_type: &'static str,
+    body: Vec<u8>,
+    request: &HeaderMap,
+) -> Response<Body> {
     if body.len() < COMPRESS_FROM || !accepts_gzip(request) {
-        return bytes(code, "application/json", body);
+        return bytes(code, content_type, body);
     }
     let mut encoder = flate2::write::GzEncoder::new(
         Vec::with_capacity(body.len() / 4),
@@ -81,13 +106,13 @@ pub(crate) fn large_json(code: u16, body: Vec<u8>, request: &HeaderMap) -> Respo
     let compressed = encoder.write_all(&body).and_then(|()| encoder.finish());
     match compressed {
         Ok(compressed) => {
-            let mut response = bytes(code, "application/json", Bytes::from(compressed));
+            let mut response = bytes(code, content_type, Bytes::from(compressed));
             let headers = response.headers_mut();
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
             response
         }
-        Err(_) => bytes(code, "application/json", body),
+        Err(_) => bytes(code, content_type, body),
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) async fn create(
     if review.get("metadata").is_none() {
         review.set(&["metadata"], created);
     }
-    Ok(response::encoded(201, &review, context.output.encoding))
+    response::encoded(201, &review, context.output.encoding)
 }
 
 fn invalid(resource: &Resource, field: &str, message: String) -> Status {

@@ -48,10 +48,21 @@ fn into(
                 item,
                 wrapped: false,
             } => {
-                let value = single(&payload, item, definition, depth)?;
+                let mut values = Vec::new();
+                match (&payload, &**item) {
+                    // Numbers may come packed.
+                    (Payload::Bytes(packed), Type::Bool | Type::Int32 | Type::Int64) => {
+                        let mut numbers = Reader::new(packed);
+                        while numbers.left() > 0 {
+                            let number = Payload::Varint(numbers.varint()?);
+                            values.push(single(&number, item, definition, depth)?);
+                        }
+                    }
+                    _ => values.push(single(&payload, item, definition, depth)?),
+                }
                 match object.entry(field.name) {
-                    Value::Array(items) => items.push(value),
-                    slot => *slot = Value::Array(vec![value]),
+                    Value::Array(items) => items.extend(values),
+                    slot => *slot = Value::Array(values),
                 }
             }
             Type::Map(item) => {

@@ -120,3 +120,76 @@ fn watch_events_are_framed() {
         b"\0\0\0\x0e\x0a\x05ADDED\x12\x05\x0a\x03xyz"
     );
 }
+
+#[test]
+fn kept_messages_are_what_is_encoded_afresh() {
+    let versions = ["", "7", "12345678901234567890"];
+    let mut seen = 0;
+    for sample in samples() {
+        let mut document = Value::from_json(sample.json.as_bytes()).unwrap();
+        let definition = definition_of(sample.api_version, sample.kind).unwrap();
+        if definition.property("metadata").is_none() {
+            continue;
+        }
+        seen += 1;
+        let message = Message::of(definition, &document).unwrap();
+        for version in versions {
+            document.set(&["metadata", "resourceVersion"], version);
+            let expected = encode_object(&document).unwrap();
+            let mut written = Vec::new();
+            message.write_enveloped(&mut written, sample.api_version, sample.kind, version);
+            assert!(written == expected, "{} {version}", sample.kind);
+            let mut event = Vec::new();
+            let kind = (sample.api_version, sample.kind);
+            message.write_event(&mut event, "ADDED", kind, version);
+            assert!(event == watch_frame("ADDED", &expected), "{}", sample.kind);
+        }
+        let list_kind = format!("{}List", sample.kind);
+        let Ok(list) = definition_of(sample.api_version, &list_kind) else {
+            continue;
+        };
+        let metadata = crate::document!({"resourceVersion": "9", "remainingItemCount": 4});
+        let items = versions.map(|version| (&message, version.to_string()));
+        let kind = (sample.api_version, list_kind.as_str());
+        let written = encode_list(list, kind, &metadata, items.into_iter()).unwrap();
+        let objects: Vec<Value> = versions
+            .iter()
+            .map(|version| {
+                document.set(&["metadata", "resourceVersion"], *version);
+                document.clone()
+            })
+            .collect();
+        let expected = crate::document!({
+            "apiVersion": sample.api_version, "kind": list_kind, "metadata": metadata,
+            "items": objects,
+        });
+        assert!(
+            written == encode_object(&expected).unwrap(),
+            "{}",
+            sample.kind
+        );
+    }
+    assert!(seen > 20, "{seen}");
+}
+
+#[test]
+fn every_served_kind_has_a_kept_form_and_a_list() {
+    for resource in crate::catalogue::resources() {
+        let definition = table().definition(resource.definition).unwrap();
+        assert!(Message::of(definition, &Value::object()).is_ok());
+        if resource.has_verb("list") {
+            let list = format!("{}List", resource.kind);
+            definition_of(&resource.api_version(), &list).unwrap();
+        }
+    }
+}
+
+#[test]
+fn packed_numbers_are_read() {
+    // PodSecurityContext.supplementalGroups = 4, packed 1, 300.
+    let definition = table()
+        .definition("io.k8s.api.core.v1.PodSecurityContext")
+        .unwrap();
+    let decoded = decode_message(definition, b"\x22\x03\x01\xac\x02").unwrap();
+    assert_eq!(decoded.to_string(), r#"{"supplementalGroups":[1,300]}"#);
+}

@@ -15,6 +15,15 @@ impl Writer {
         Writer { bytes }
     }
 
+    pub(super) fn append_to(bytes: Vec<u8>) -> Writer {
+        Writer { bytes }
+    }
+
+    /// Bytes that are encoded already.
+    pub(super) fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
     pub(super) fn finish(self) -> Vec<u8> {
         self.bytes
     }
@@ -73,6 +82,12 @@ impl Writer {
     }
 }
 
+/// How many bytes a number takes.
+pub(super) fn varint_length(number: usize) -> usize {
+    let bits = (usize::BITS - number.leading_zeros()).max(1);
+    bits.div_ceil(7) as usize
+}
+
 /// Reads fields one after the other.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
@@ -88,6 +103,11 @@ pub(super) enum Payload<'a> {
 impl<'a> Reader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { rest: bytes }
+    }
+
+    /// How many bytes are still to be read.
+    pub(super) fn left(&self) -> usize {
+        self.rest.len()
     }
 
     /// The next field's number and payload.
@@ -122,7 +142,7 @@ impl<'a> Reader<'a> {
         Ok(Some((number, payload)))
     }
 
-    fn varint(&mut self) -> Result<u64, Error> {
+    pub(super) fn varint(&mut self) -> Result<u64, Error> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
             let (byte, rest) = self.rest.split_first().ok_or(Error::Truncated)?;

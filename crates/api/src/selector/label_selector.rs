@@ -74,7 +74,7 @@ impl LabelSelector {
         let labels = document.get("matchLabels").and_then(Value::as_object);
         for (key, value) in labels.into_iter().flat_map(|labels| labels.iter()) {
             let values = vec![value.as_str().unwrap_or_default().to_string()];
-            requirements.push(requirement(key, Operator::In, values)?);
+            requirements.push(requirement(key, Operator::Equals, values)?);
         }
         let expressions = document.get("matchExpressions").and_then(Value::as_array);
         for expression in expressions.into_iter().flatten() {

@@ -17,6 +17,11 @@ impl Strategy for Lease {
         true
     }
 
+    /// Whoever renews must have seen whose it is.
+    fn allow_unconditional_update(&self) -> bool {
+        false
+    }
+
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
         let path = Path::new("spec");
         let mut errors = Vec::new();

@@ -121,10 +121,6 @@ impl Strategy for Pod {
         cells::cells(object, now)
     }
 
-    fn graceful_delete_seconds(&self, object: &Value) -> Option<i64> {
-        self.graceful_delete(object, None)
-    }
-
     fn graceful_delete(&self, object: &Value, requested: Option<i64>) -> Option<i64> {
         let own = object.i64_at(&["spec", "terminationGracePeriodSeconds"]);
         let unscheduled = object.str_at(&["spec", "nodeName"]).is_empty();

@@ -24,6 +24,8 @@ pub(crate) struct Admitted<'a> {
     pub subresource: &'a str,
     pub operation: Operation,
     pub object: &'a mut Value,
+    /// What an update would replace.
+    pub old: Option<&'a Value>,
 }
 
 impl Admitted<'_> {
@@ -42,8 +44,13 @@ impl Admitted<'_> {
         self.resource.group == group && self.resource.kind == kind
     }
 
+    /// A Pod proper, not one of its subresources.
+    fn is_pod(&self) -> bool {
+        self.is("", "Pod") && self.subresource.is_empty()
+    }
+
     fn is_new_pod(&self) -> bool {
-        self.is("", "Pod") && self.operation == Operation::Create && self.subresource.is_empty()
+        self.is_pod() && self.operation == Operation::Create
     }
 
     fn forbidden(&self, why: impl std::fmt::Display) -> Status {
@@ -57,5 +64,5 @@ pub(crate) async fn admit(admitted: &mut Admitted<'_>) -> Result<(), Status> {
     service_account::admit(admitted).await?;
     priority::admit(admitted)?;
     toleration_seconds::admit(admitted);
-    Ok(())
+    priority::validate(admitted)
 }

@@ -1,10 +1,21 @@
-//! Priority: a pod's class becomes its number.
+//! Priority: a pod's class becomes its number, and one class at most is everybody's default.
 
 use api::{Status, Value};
 
-use super::Admitted;
+use super::{Admitted, Operation};
 
 pub(super) fn admit(admitted: &mut Admitted<'_>) -> Result<(), Status> {
+    if let (true, Operation::Update, Some(old)) =
+        (admitted.is_pod(), admitted.operation, admitted.old)
+    {
+        // Those who write a whole pod without what was found for it keep it.
+        for field in ["priority", "preemptionPolicy"] {
+            let path = ["spec", field];
+            if let (None, Some(value)) = (admitted.object.at(&path), old.at(&path)) {
+                admitted.object.set(&path, value.clone());
+            }
+        }
+    }
     if !admitted.is_new_pod() {
         return Ok(());
     }
@@ -68,6 +79,32 @@ pub(super) fn admit(admitted: &mut Admitted<'_>) -> Result<(), Status> {
     admitted.object.set(&["spec", "priority"], value);
     admitted.object.set(&["spec", "preemptionPolicy"], policy);
     Ok(())
+}
+
+/// Refuses a second default class.
+pub(super) fn validate(admitted: &Admitted<'_>) -> Result<(), Status> {
+    let marked = admitted
+        .object
+        .get("globalDefault")
+        .and_then(Value::as_bool);
+    if !admitted.is("scheduling.k8s.io", "PriorityClass")
+        || admitted.operation == Operation::Delete
+        || marked != Some(true)
+    {
+        return Ok(());
+    }
+    let cache = &admitted.context.server.cache;
+    let classes = cache.snapshot(cache.named("scheduling.k8s.io", "priorityclasses"));
+    let Some(class) = default_class(classes.entries.iter().map(|(_, entry)| entry)) else {
+        return Ok(());
+    };
+    let name = class.str_at(&["metadata", "name"]);
+    if admitted.operation == Operation::Update && name == admitted.name() {
+        return Ok(());
+    }
+    Err(admitted.forbidden(format_args!(
+        "PriorityClass {name} is already marked as default. Only one default can exist"
+    )))
 }
 
 /// The class marked as the global default; of several, the lowest counts.

@@ -11,10 +11,7 @@ const TAINTS: [&str; 2] = [
 ];
 
 pub(super) fn admit(admitted: &mut Admitted<'_>) {
-    if !admitted.is("", "Pod")
-        || !admitted.subresource.is_empty()
-        || admitted.operation != Operation::Create
-    {
+    if !admitted.is_pod() || admitted.operation == Operation::Delete {
         return;
     }
     let mut tolerations: Vec<Value> = admitted

@@ -1,8 +1,9 @@
 //! One change of one object as it travels from the store to watchers.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use super::entry::Entry;
 
@@ -12,8 +13,15 @@ pub(crate) struct Change {
     pub revision: u64,
     pub current: Option<Arc<Entry>>,
     pub previous: Option<Arc<Entry>>,
-    /// The JSON line of this change per [`EventType`], made by the first watcher that wants it.
-    lines: [OnceLock<Bytes>; 3],
+    lines: Mutex<Lines>,
+}
+
+/// The JSON line of a change per [`EventType`], made by the first watcher that wants it.
+#[derive(Debug, Default)]
+struct Lines {
+    made: [Option<Bytes>; 3],
+    /// Few want it any more: what is made is no longer kept.
+    is_old: bool,
 }
 
 /// What a watcher is told, which depends on its selector: an object that no longer matches is
@@ -41,7 +49,7 @@ impl Change {
             revision,
             current,
             previous,
-            lines: Default::default(),
+            lines: Mutex::default(),
         }
     }
 
@@ -68,19 +76,49 @@ impl Change {
 
     /// The event as one line of a watch stream.
     pub fn line(&self, event: EventType) -> Bytes {
-        self.lines[event as usize]
-            .get_or_init(|| {
-                let mut line = Vec::new();
-                if let Some(entry) = self.object(event) {
-                    line.reserve(entry.bytes.len() + 80);
-                    line.extend_from_slice(b"{\"type\":\"");
-                    line.extend_from_slice(event.name().as_bytes());
-                    line.extend_from_slice(b"\",\"object\":");
-                    entry.write(&mut line, self.revision);
-                    line.extend_from_slice(b"}\n");
-                }
-                line.into()
-            })
-            .clone()
+        let mut lines = self.lines.lock();
+        if let Some(line) = &lines.made[event as usize] {
+            return line.clone();
+        }
+        let mut line = Vec::new();
+        if let Some(entry) = self.object(event) {
+            line.reserve(entry.bytes.len() + 80);
+            line.extend_from_slice(b"{\"type\":\"");
+            line.extend_from_slice(event.name().as_bytes());
+            line.extend_from_slice(b"\",\"object\":");
+            entry.write(&mut line, self.revision);
+            line.extend_from_slice(b"}\n");
+        }
+        let line = Bytes::from(line);
+        if !lines.is_old {
+            lines.made[event as usize] = Some(line.clone());
+        }
+        line
+    }
+
+    /// This is history now: those who watch have had it.
+    pub fn grow_old(&self) {
+        *self.lines.lock() = Lines {
+            made: Default::default(),
+            is_old: true,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_change_keeps_no_lines() {
+        let resource = api::catalogue::find("", "v1", "configmaps").unwrap();
+        let json = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b","uid":"u"}}"#;
+        let entry = Entry::decode(resource, "b/a", json.into(), 7).unwrap();
+        let change = Change::new(7, Some(entry.into_shared()), None);
+        let line = change.line(EventType::Added);
+        assert_eq!(change.line(EventType::Added).as_ptr(), line.as_ptr());
+        change.grow_old();
+        assert_eq!(change.line(EventType::Added), line);
+        assert!(change.lines.lock().made.iter().all(Option::is_none));
     }
 }

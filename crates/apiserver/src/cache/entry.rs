@@ -7,6 +7,7 @@ use api::catalogue::Resource;
 use api::{Status, Value};
 use bytes::Bytes;
 
+use super::forms::Made;
 use super::layout::Layout;
 
 /// The member that clients see and the store does not hold, around its digits.
@@ -21,7 +22,10 @@ pub(crate) struct Entry {
     pub bytes: Bytes,
     /// The store's mod revision: the object's resourceVersion.
     pub revision: u64,
-    outline: Arc<Outline>,
+    /// Whether many will read this, so that keeping other forms of it pays: what the feed has or
+    /// will have, not what was made for one answer.
+    pub is_shared: bool,
+    pub(super) outline: Arc<Outline>,
 }
 
 /// The little that is known about an object without decoding it.
@@ -31,6 +35,8 @@ pub(crate) struct Outline {
     /// Selectable fields, `metadata.name` and `metadata.namespace` included.
     fields: Vec<(&'static str, String)>,
     layout: Layout,
+    /// Other forms of the object, without its resourceVersion too.
+    pub(super) forms: Made,
 }
 
 impl Outline {
@@ -69,6 +75,7 @@ impl Outline {
             labels,
             fields,
             layout,
+            forms: Made::default(),
         })
     }
 }
@@ -94,16 +101,25 @@ impl Entry {
         object: &Value,
     ) -> Result<Entry, Status> {
         let outline = Outline::of(resource, key, &bytes, object)?;
-        Ok(Entry::with_outline(key, bytes, revision, outline.into()))
+        let mut entry = Entry::with_outline(key, bytes, revision, outline.into());
+        entry.is_shared = false;
+        Ok(entry)
     }
 
+    /// An entry whose writer and feed share its outline.
     pub fn with_outline(key: &str, bytes: Bytes, revision: u64, outline: Arc<Outline>) -> Entry {
         Entry {
             key: key.into(),
             bytes,
             revision,
+            is_shared: true,
             outline,
         }
+    }
+
+    pub fn into_shared(mut self) -> Arc<Entry> {
+        self.is_shared = true;
+        Arc::new(self)
     }
 
     pub fn namespace(&self) -> &str {
@@ -137,6 +153,14 @@ impl Entry {
             .map(|(_, value)| value.as_str())
     }
 
+    /// The resourceVersion as clients see it.
+    pub fn version(&self) -> String {
+        match self.revision {
+            0 => String::new(),
+            revision => revision.to_string(),
+        }
+    }
+
     /// The tree, without resourceVersion.
     pub fn object(&self) -> Result<Value, Status> {
         Value::from_json(&self.bytes).map_err(Status::internal)
@@ -145,17 +169,19 @@ impl Entry {
     /// The tree as clients see it.
     pub fn object_with_version(&self) -> Result<Value, Status> {
         let mut object = self.object()?;
-        object.set(&["metadata", "resourceVersion"], self.revision.to_string());
+        if self.revision > 0 {
+            object.set(&["metadata", "resourceVersion"], self.version());
+        }
         Ok(object)
     }
 
     /// The whole object as clients see it, in three chunks that share the stored bytes.
     pub fn chunks(&self) -> [Bytes; 3] {
-        let mut digits = itoa::Buffer::new();
-        let digits = digits.format(self.revision).as_bytes();
+        let mut version = Vec::with_capacity(48);
+        splice(&mut version, self.revision);
         [
             self.bytes.slice(..self.outline.layout.slot),
-            [VERSION[0], digits, VERSION[1]].concat().into(),
+            version.into(),
             self.bytes.slice(self.outline.layout.slot..),
         ]
     }
@@ -173,6 +199,7 @@ impl Entry {
             api_version,
             kind,
             slot,
+            ..
         } = &self.outline.layout;
         // Members are sorted: apiVersion < kind < metadata.
         out.extend_from_slice(&self.bytes[..api_version.start]);
@@ -181,10 +208,25 @@ impl Entry {
         splice(out, self.revision);
         out.extend_from_slice(&self.bytes[*slot..]);
     }
+
+    /// Appends the object as `PartialObjectMetadata`, with `revision` as its resourceVersion.
+    pub fn write_metadata(&self, out: &mut Vec<u8>, revision: u64) {
+        let Layout { metadata, slot, .. } = &self.outline.layout;
+        out.extend_from_slice(
+            br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#,
+        );
+        out.extend_from_slice(&self.bytes[metadata.start..*slot]);
+        splice(out, revision);
+        out.extend_from_slice(&self.bytes[*slot..metadata.end]);
+        out.push(b'}');
+    }
 }
 
+/// What a dry run made has no resourceVersion.
 fn splice(out: &mut Vec<u8>, revision: u64) {
-    out.extend_from_slice(VERSION[0]);
-    out.extend_from_slice(itoa::Buffer::new().format(revision).as_bytes());
-    out.extend_from_slice(VERSION[1]);
+    if revision > 0 {
+        out.extend_from_slice(VERSION[0]);
+        out.extend_from_slice(itoa::Buffer::new().format(revision).as_bytes());
+        out.extend_from_slice(VERSION[1]);
+    }
 }

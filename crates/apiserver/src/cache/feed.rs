@@ -68,7 +68,7 @@ async fn read(store: &dyn Store) -> Result<(Kinds, u64), store::Error> {
         match Entry::decode(resource, key, item.value, item.mod_revision) {
             Ok(entry) => {
                 let entries = kinds.entry((resource.group, resource.plural)).or_default();
-                entries.insert(entry.key.clone(), Arc::new(entry));
+                entries.insert(entry.key.clone(), entry.into_shared());
             }
             Err(status) => error!(key, %status, "a stored object cannot be read"),
         }
@@ -136,7 +136,7 @@ fn take(cache: &Cache, places: &Places, item: WatchItem) {
                 let entry = match value {
                     None => None,
                     Some(value) => match entry(cache, resource, key, value, revision) {
-                        Ok(entry) => Some(Arc::new(entry)),
+                        Ok(entry) => Some(entry.into_shared()),
                         Err(status) => {
                             error!(key, %status, "a stored object cannot be read");
                             continue;

@@ -9,6 +9,8 @@ pub(crate) struct Layout {
     pub api_version: Range<usize>,
     /// The `"kind":"…",` member; list items leave it out.
     pub kind: Range<usize>,
+    /// The value of `metadata`.
+    pub metadata: Range<usize>,
     /// Where `"resourceVersion":"…",` goes: before the first metadata member that sorts after it.
     pub slot: usize,
 }
@@ -16,13 +18,15 @@ pub(crate) struct Layout {
 impl Layout {
     /// `None` when `bytes` is not an object with `apiVersion`, `kind` and `metadata.uid`.
     pub fn of(bytes: &[u8]) -> Option<Layout> {
-        let (mut api_version, mut kind, mut slot) = (None, None, None);
+        let (mut api_version, mut kind, mut metadata, mut slot) = (None, None, None, None);
         members(bytes, 0, |name, member, value| {
             // A member that is not the last one ends with its comma.
             match name {
                 b"apiVersion" => api_version = Some(member),
                 b"kind" => kind = Some(member),
                 b"metadata" => {
+                    let last = bytes[..member.end].iter().rposition(|byte| *byte == b'}')?;
+                    metadata = Some(value..last + 1);
                     members(bytes, value, |name, member, _| {
                         if slot.is_none() && name > &b"resourceVersion"[..] {
                             slot = Some(member.start);
@@ -36,6 +40,7 @@ impl Layout {
         Some(Layout {
             api_version: api_version?,
             kind: kind?,
+            metadata: metadata?,
             slot: slot?,
         })
     }
@@ -135,6 +140,8 @@ mod tests {
         let layout = Layout::of(text).unwrap();
         assert_eq!(&text[layout.api_version], br#""apiVersion":"v1","#);
         assert_eq!(&text[layout.kind], br#""kind":"ConfigMap","#);
+        assert!(text[layout.metadata.clone()].starts_with(br#"{"labels""#));
+        assert!(text[layout.metadata].ends_with(br#""uid":"u"}"#));
         assert!(text[layout.slot..].starts_with(br#""uid":"u""#));
     }
 

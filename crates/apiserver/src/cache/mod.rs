@@ -5,6 +5,7 @@ mod change;
 mod drafts;
 mod entry;
 mod feed;
+mod forms;
 mod keys;
 mod layout;
 mod resource;
@@ -23,6 +24,7 @@ pub(crate) use drafts::Draft;
 use drafts::Drafts;
 pub(crate) use entry::{Entry, Outline};
 pub(crate) use feed::{fill, follow};
+pub(crate) use forms::{Forms, Shape};
 pub(crate) use keys::{key_of, storage_key, storage_prefix};
 pub(crate) use resource::{Entries, From, Initial, ResourceCache, Snapshot, Subscription, TooOld};
 pub(crate) use watchers::Requirement;
@@ -35,6 +37,7 @@ pub(crate) struct Cache {
     /// Not a `watch` channel: that wakes those who wait in a random order, and a simulation could
     /// not repeat itself.
     advanced: Notify,
+    pub forms: Forms,
 }
 
 impl Cache {
@@ -53,6 +56,7 @@ impl Cache {
             drafts: Drafts::default(),
             applied: AtomicU64::new(revision),
             advanced: Notify::new(),
+            forms: Forms::default(),
         }
     }
 

@@ -15,6 +15,8 @@ use super::watchers::{Requirement, Watchers};
 
 /// Changes remembered for watches that begin in the past.
 const HISTORY: usize = 4096;
+/// Changes that are news: what watchers share of them is kept.
+const RECENT: usize = 64;
 
 pub(crate) type Entries = OrdMap<Arc<str>, Arc<Entry>>;
 
@@ -68,7 +70,7 @@ pub(crate) enum Initial {
     /// The state to begin with, told as additions.
     State(Snapshot),
     /// The changes since the revision the watcher named.
-    Changes(Vec<Arc<Change>>),
+    Changes(VecDeque<Arc<Change>>),
 }
 
 /// From where a watch begins.
@@ -175,6 +177,9 @@ impl ResourceCache {
             let change = Arc::new(Change::new(revision, entry, previous));
             state.watchers.dispatch(&change);
             state.history.push_back(change);
+            if let Some(older) = state.history.len().checked_sub(RECENT + 1) {
+                state.history[older].grow_old();
+            }
             if state.history.len() > HISTORY
                 && let Some(oldest) = state.history.pop_front()
             {

@@ -6,6 +6,7 @@ use http::Response;
 
 use super::not_found;
 use crate::body::Body;
+use crate::negotiate::Encoding;
 use crate::response;
 use crate::server::Context;
 
@@ -28,10 +29,13 @@ pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Bo
         ["apis", group, version] => discovery::api_resource_list(group, version),
         _ => None,
     };
-    Ok(match document {
-        Some(document) => response::json(200, &document),
-        None => not_found(),
-    })
+    match document {
+        Some(document) => {
+            let encoding = Encoding::of_plain_object(&context.headers);
+            response::encoded_for(&context.headers, 200, &document, encoding)
+        }
+        None => Ok(not_found()),
+    }
 }
 
 /// Whether `Accept` names the aggregated form before plain JSON.

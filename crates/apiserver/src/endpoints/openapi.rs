@@ -7,6 +7,7 @@ use http::{HeaderMap, Response, StatusCode};
 
 use super::not_found;
 use crate::body::Body;
+use crate::negotiate::JSON;
 use crate::response;
 use crate::server::Context;
 
@@ -62,7 +63,7 @@ fn answer(
             response
         }
         false if content_type == "application/json" => {
-            response::large_json(200, document.body.to_vec(), headers)
+            response::large(200, JSON, document.body.to_vec(), headers)
         }
         false => response::bytes(200, content_type, document.body.clone()),
     };

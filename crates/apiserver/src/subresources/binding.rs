@@ -1,6 +1,7 @@
 //! pods/binding: a pod is given its node, once. Hop 8.
 
-use api::{Resource, Status, Value};
+use api::strategy::pod::update::{bind, validate_binding};
+use api::{Reason, Resource, Status};
 use http::Response;
 use trace::{Hop, Sink, Span};
 
@@ -17,32 +18,32 @@ pub(super) async fn create(
 ) -> Result<Response<Body>, Status> {
     let binding = decode::of_kind(context, "", "v1", "Binding", body)?;
     let name = &context.info.name;
-    let given = binding.str_at(&["metadata", "name"]);
-    if !given.is_empty() && given != name {
+    if binding.str_at(&["metadata", "name"]) != name {
         return Err(Status::bad_request(
             "name in URL does not match name in Binding object",
         ));
     }
-    let node = binding.str_at(&["target", "name"]);
-    let kind = binding.str_at(&["target", "kind"]);
-    if !kind.is_empty() && kind != "Node" {
-        return Err(Status::bad_request(format!(
-            "target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"\""
-        )));
-    }
-    if node.is_empty() {
-        return Err(Status::bad_request("target.name: Required value"));
+    let errors = validate_binding(&binding);
+    if !errors.is_empty() {
+        // Not told as Invalid: upstream hands these on as they are.
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let message = match texts.as_slice() {
+            [only] => only.clone(),
+            several => format!("[{}]", several.join(", ")),
+        };
+        return Err(Status::new(Reason::InternalError, message));
     }
     let version = binding.str_at(&["metadata", "resourceVersion"]);
     let target = Target {
         raw: true,
         ..Target::of(context, resource)
     };
-    let now = context.server.timestamp();
+    let now = context.server.environment.now();
     let mut uid = String::new();
     change(context, &target, !version.is_empty(), |pod| {
         uid = pod.str_at(&["metadata", "uid"]).to_string();
-        let mut bound = bind(pod, &binding, node, &now)
+        let mut bound = pod.clone();
+        bind(&mut bound, &binding, now)
             .map_err(|why| Status::conflict("", "pods/binding", name, why))?;
         bound.set(&["metadata", "resourceVersion"], version);
         if let Some(uid) = binding.at(&["metadata", "uid"]) {
@@ -57,52 +58,7 @@ pub(super) async fn create(
     let success = api::document!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
     });
-    Ok(response::json(201, &success))
-}
-
-fn bind(pod: &Value, binding: &Value, node: &str, now: &str) -> Result<Value, String> {
-    let name = pod.str_at(&["metadata", "name"]);
-    if pod.at(&["metadata", "deletionTimestamp"]).is_some() {
-        return Err(format!(
-            "pod {name} is being deleted, cannot be assigned to a host"
-        ));
-    }
-    let assigned = pod.str_at(&["spec", "nodeName"]);
-    if !assigned.is_empty() {
-        return Err(format!(
-            "pod {name} is already assigned to node {assigned:?}"
-        ));
-    }
-    let gates = pod
-        .at(&["spec", "schedulingGates"])
-        .and_then(Value::as_array);
-    if gates.is_some_and(|gates| !gates.is_empty()) {
-        return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
-    }
-    let mut bound = pod.clone();
-    bound.set(&["spec", "nodeName"], node);
-    bound.remove(&["status", "nominatedNodeName"]);
-    for map in ["annotations", "labels"] {
-        let given = binding.at(&["metadata", map]).and_then(Value::as_object);
-        for (key, value) in given.into_iter().flat_map(|map| map.iter()) {
-            bound.set(&["metadata", map, key], value.clone());
-        }
-    }
-    let mut conditions: Vec<Value> = bound
-        .at(&["status", "conditions"])
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
-    conditions.retain(|condition| condition.str_at(&["type"]) != "PodScheduled");
-    let mut scheduled = api::document!({
-        "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now,
-    });
-    if let Some(generation) = bound.at(&["metadata", "generation"]) {
-        scheduled.set(&["observedGeneration"], generation.clone());
-    }
-    conditions.push(scheduled);
-    bound.set(&["status", "conditions"], conditions);
-    Ok(bound)
+    response::encoded(201, &success, context.output.encoding)
 }
 
 fn record(context: &Context, uid: &str, bytes: usize) {

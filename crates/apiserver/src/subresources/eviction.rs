@@ -31,5 +31,5 @@ pub(super) async fn create(
     let success = api::document!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
     });
-    Ok(response::json(201, &success))
+    response::encoded(201, &success, context.output.encoding)
 }

@@ -5,7 +5,6 @@ use api::{Resource, Status, Value};
 use http::Response;
 
 use crate::body::Body;
-use crate::cache::Entry;
 use crate::decode;
 use crate::response;
 use crate::server::Context;
@@ -48,14 +47,8 @@ pub(super) async fn handle(
             .await?
         }
     };
-    answer(&entry)
-}
-
-fn answer(entry: &Entry) -> Result<Response<Body>, Status> {
-    Ok(response::json(
-        200,
-        &scale_of(&entry.object_with_version()?),
-    ))
+    let scale = scale_of(&entry.object_with_version()?);
+    response::encoded(200, &scale, context.output.encoding)
 }
 
 fn with_scale(old: &Value, scale: &Value) -> Result<Value, Status> {
@@ -98,18 +91,10 @@ fn scale_of(object: &Value) -> Value {
     }
     scale.set(&["status", "replicas"], number(&["status", "replicas"]));
     if let Some(selector) = object.at(&["spec", "selector"])
-        && let Some(text) = selector_text(selector)
+        && let Ok(selector) = LabelSelector::from_document(selector)
+        && !selector.is_everything()
     {
-        scale.set(&["status", "selector"], text);
+        scale.set(&["status", "selector"], selector.to_string());
     }
     scale
-}
-
-/// The selector in the notation of a query; equalities are written as such.
-fn selector_text(selector: &Value) -> Option<String> {
-    let labels = selector.get("matchLabels").and_then(Value::as_object);
-    match (labels, selector.get("matchExpressions")) {
-        (Some(labels), None) => Some(LabelSelector::from_map(labels).to_string()),
-        _ => Some(LabelSelector::from_document(selector).ok()?.to_string()),
-    }
 }

@@ -83,7 +83,7 @@ pub(super) async fn create(
         &["status"],
         api::document!({"token": token, "expirationTimestamp": seconds_text(expires)}),
     );
-    Ok(response::json(201, &request))
+    response::encoded(201, &request, context.output.encoding)
 }
 
 fn check_seconds(seconds: i64) -> Result<(), Status> {

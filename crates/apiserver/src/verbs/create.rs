@@ -79,6 +79,7 @@ pub(crate) async fn create_object(
             subresource: "",
             operation: admission::Operation::Create,
             object: &mut object,
+            old: None,
         };
         admission::admit(&mut admitted).await?;
         // Admission may have added what has defaults of its own.

@@ -133,22 +133,15 @@ pub(crate) async fn delete(
     match delete_object(context, resource, namespace, &info.name, &options).await? {
         Deleted::Pending(entry) => respond(context, 200, resource, &entry),
         Deleted::Removed(entry) => {
-            if returns_object(resource) {
+            if resource.returns_deleted() {
                 return respond(context, 200, resource, &entry);
             }
             let object = entry.object()?;
             let uid = object.str_at(&["metadata", "uid"]);
-            Ok(response::json(200, &success(resource, &info.name, uid)))
+            let status = success(resource, &info.name, uid);
+            response::encoded(200, &status, context.output.encoding)
         }
     }
-}
-
-/// Kinds whose deletion answers with the object instead of a success status.
-fn returns_object(resource: &Resource) -> bool {
-    matches!(
-        (resource.group, resource.plural),
-        ("", "pods" | "services" | "serviceaccounts")
-    )
 }
 
 pub(crate) async fn delete_collection(
@@ -181,7 +174,7 @@ pub(crate) async fn delete_collection(
         "metadata": {"resourceVersion": context.server.cache.applied().to_string()},
     });
     list.set(&["items"], items);
-    Ok(response::json(200, &list))
+    response::encoded_for(&context.headers, 200, &list, context.output.encoding)
 }
 
 pub(crate) async fn delete_object(
@@ -203,6 +196,7 @@ pub(crate) async fn delete_object(
             subresource: "",
             operation: admission::Operation::Delete,
             object: &mut object,
+            old: None,
         };
         admission::admit(&mut admitted).await?;
         let plan = plan(server, resource, &mut object, options)?;
@@ -299,28 +293,21 @@ fn plan(
     }
     settle_finalizers(object, options.propagation.as_deref());
     let now = server.environment.now();
-    let default = api::strategy::of(resource).graceful_delete_seconds(object);
+    let asked = options.grace_seconds.map(at_least_a_second);
+    let grace = api::strategy::of(resource).graceful_delete(object, asked);
     let existing = object
         .at(&["metadata", "deletionGracePeriodSeconds"])
-        .and_then(Value::as_i64);
-    let asked = options
-        .grace_seconds
-        .map(|seconds| if seconds < 0 { 1 } else { seconds });
+        .and_then(Value::as_i64)
+        .map(at_least_a_second);
     let mut remaining = 0;
-    match (default, is_deleting(object)) {
+    match (grace, is_deleting(object)) {
         (None, false) => {
             if has_finalizers(object) {
                 mark(object, now, 0);
             }
         }
         (None, true) => {}
-        (Some(default), false) => {
-            // A pod that runs nowhere has nothing to end gracefully.
-            let seconds = if default == 0 {
-                0
-            } else {
-                asked.unwrap_or(default)
-            };
+        (Some(seconds), false) => {
             mark(object, now, seconds);
             remaining = seconds;
         }
@@ -341,6 +328,11 @@ fn plan(
         true => Ok(Plan::Keep),
         false => Ok(Plan::Remove),
     }
+}
+
+/// A grace below zero counts as one second.
+fn at_least_a_second(seconds: i64) -> i64 {
+    if seconds < 0 { 1 } else { seconds }
 }
 
 fn mark(object: &mut Value, now: jiff::Timestamp, seconds: i64) {

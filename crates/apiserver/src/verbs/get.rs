@@ -3,6 +3,7 @@
 use api::{Resource, Status};
 use http::Response;
 
+use super::list::{parse_revision, reach};
 use super::respond;
 use crate::body::Body;
 use crate::server::Context;
@@ -17,10 +18,15 @@ pub(crate) async fn get(
     } else {
         ""
     };
-    // resourceVersion=0 means that any cached state will do.
-    let entry = match context.query.get("resourceVersion") {
-        "0" => context.server.find(resource, namespace, &info.name).await?,
-        _ => context.server.get(resource, namespace, &info.name).await?,
+    let entry = match parse_revision(context.query.get("resourceVersion"))? {
+        // Any cached state will do.
+        Some(0) => context.server.find(resource, namespace, &info.name).await?,
+        at_least => {
+            if let Some(revision) = at_least {
+                reach(context, revision).await?;
+            }
+            context.server.get(resource, namespace, &info.name).await?
+        }
     };
     respond(context, 200, resource, &entry)
 }

@@ -9,16 +9,19 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Response;
 use store::{KeyRange, RangeRequest};
 
+use super::list_options::check_list;
 use super::selection::Selection;
-use super::{partial, table};
+use super::{go_type, partial, protobuf_kind, table};
 use crate::body::Body;
 use crate::cache::{Entry, ResourceCache, storage_prefix};
-use crate::negotiate::{Encoding, Form};
+use crate::negotiate::{Encoding, Form, JSON, PROTOBUF};
 use crate::response;
 use crate::server::{Context, store_failure};
 
 /// Entries read from the store at a time when a page is cut from history.
 const HISTORY_PAGE: usize = 500;
+/// The revision of a token that goes on with the newest state.
+const NEWEST: i64 = -1;
 
 pub(crate) async fn list(
     context: &Context,
@@ -28,12 +31,13 @@ pub(crate) async fn list(
     let selection = Selection::of(context, resource)?;
     let request = ListRequest::parse(context)?;
     let page = match &request.position {
-        Position::Newest { at_least } => {
+        Position::Newest { at_least, start } => {
             match at_least {
                 Some(revision) => reach(context, *revision).await?,
                 None => context.server.catch_up().await?,
             }
-            from_cache(context, kind, &selection, request.limit)
+            check_start(&selection, start)?;
+            from_cache(context, kind, &selection, start, request.limit)
         }
         Position::At { revision, start } => {
             from_history(
@@ -57,8 +61,11 @@ struct ListRequest {
 }
 
 enum Position {
-    /// The newest state, or with `at_least` any state not older than that.
-    Newest { at_least: Option<u64> },
+    /// The newest state, or with `at_least` any state not older than that, from this key on.
+    Newest {
+        at_least: Option<u64>,
+        start: String,
+    },
     /// Exactly this revision, from this key on.
     At { revision: u64, start: String },
 }
@@ -66,6 +73,7 @@ enum Position {
 impl ListRequest {
     fn parse(context: &Context) -> Result<ListRequest, Status> {
         let query = &context.query;
+        check_list(query)?;
         let limit = match query.get("limit") {
             "" => 0,
             text => text
@@ -80,34 +88,7 @@ impl ListRequest {
         let version = query.get("resourceVersion");
         let exact = match query.get("resourceVersionMatch") {
             "" => None,
-            _ if !query.get("continue").is_empty() => {
-                return Err(match_error(
-                    "Forbidden: resourceVersionMatch is forbidden when continue is provided",
-                    "FieldValueForbidden",
-                ));
-            }
-            _ if version.is_empty() => {
-                return Err(match_error(
-                    "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
-                    "FieldValueForbidden",
-                ));
-            }
-            "Exact" if version == "0" => {
-                return Err(match_error(
-                    "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-                    "FieldValueForbidden",
-                ));
-            }
-            "Exact" => Some(true),
-            "NotOlderThan" => Some(false),
-            other => {
-                return Err(match_error(
-                    &format!(
-                        "Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
-                    ),
-                    "FieldValueNotSupported",
-                ));
-            }
+            matching => Some(matching == "Exact"),
         };
         let token = query.get("continue");
         let position = if !token.is_empty() {
@@ -116,10 +97,13 @@ impl ListRequest {
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let token = Token::parse(token)?;
-            Position::At {
-                revision: token.revision,
-                start: token.start,
+            let Token { revision, start } = Token::parse(token)?;
+            match revision {
+                Some(revision) => Position::At { revision, start },
+                None => Position::Newest {
+                    at_least: None,
+                    start,
+                },
             }
         } else {
             let revision = parse_revision(version)?;
@@ -133,24 +117,14 @@ impl ListRequest {
                     revision,
                     start: String::new(),
                 },
-                (at_least, _) => Position::Newest { at_least },
+                (at_least, _) => Position::Newest {
+                    at_least,
+                    start: String::new(),
+                },
             }
         };
         Ok(ListRequest { limit, position })
     }
-}
-
-fn match_error(message: &str, reason: &'static str) -> Status {
-    Status::invalid(
-        "meta.k8s.io",
-        "ListOptions",
-        "",
-        vec![api::Cause {
-            reason,
-            message: message.to_string(),
-            field: "resourceVersionMatch".to_string(),
-        }],
-    )
 }
 
 /// A resourceVersion parameter: `None` when absent.
@@ -175,28 +149,40 @@ pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, Status> {
 }
 
 /// Waits for a revision the client has seen; one that never was is refused.
-async fn reach(context: &Context, revision: u64) -> Result<(), Status> {
+pub(crate) async fn reach(context: &Context, revision: u64) -> Result<(), Status> {
     let server = &context.server;
     if server.cache.applied() < revision {
         let newest = server.store.revision().await.map_err(store_failure)?;
         if newest < revision {
-            return Err(Status::new(
-                Reason::Timeout,
-                format!("Too large resource version: {revision}, current: {newest}"),
-            )
-            .with_details(api::Details {
-                causes: vec![api::Cause {
-                    reason: "ResourceVersionTooLarge",
-                    message: "Too large resource version".to_string(),
-                    field: String::new(),
-                }],
-                retry_after_seconds: 1,
-                ..api::Details::default()
-            }));
+            return Err(too_large(revision, newest));
         }
         server.cache.reach(revision).await;
     }
     Ok(())
+}
+
+fn too_large(requested: u64, newest: u64) -> Status {
+    Status::new(
+        Reason::Timeout,
+        format!("Too large resource version: {requested}, current: {newest}"),
+    )
+    .with_details(api::Details {
+        causes: vec![api::Cause {
+            reason: "ResourceVersionTooLarge",
+            message: "Too large resource version".to_string(),
+            field: String::new(),
+        }],
+        retry_after_seconds: 1,
+        ..api::Details::default()
+    })
+}
+
+/// A continue token is the client's: it must not lead out of what was asked for.
+fn check_start(selection: &Selection, start: &str) -> Result<(), Status> {
+    match start.is_empty() || start.starts_with(&selection.prefix) {
+        true => Ok(()),
+        false => Err(Status::bad_request("continue key is not valid")),
+    }
 }
 
 struct Page {
@@ -210,11 +196,12 @@ fn from_cache(
     context: &Context,
     kind: &ResourceCache,
     selection: &Selection,
+    start: &str,
     limit: usize,
 ) -> Page {
     let snapshot = context.server.cache.snapshot(kind);
     let mut entries = Vec::new();
-    let mut rest = snapshot.range(&selection.prefix, "");
+    let mut rest = snapshot.range(&selection.prefix, start);
     let mut more = false;
     for entry in rest.by_ref() {
         if !selection.matches(entry) {
@@ -251,10 +238,8 @@ async fn from_history(
     let prefix = storage_prefix(resource);
     let whole = KeyRange::prefix(format!("{prefix}{}", selection.prefix));
     let mut range = whole.clone();
+    check_start(selection, start)?;
     if !start.is_empty() {
-        if !start.starts_with(&selection.prefix) {
-            return Err(Status::bad_request("continue key is not valid"));
-        }
         range.start = format!("{prefix}{start}").into();
     }
     let mut page = Page {
@@ -277,7 +262,7 @@ async fn from_history(
                 },
             })
             .await
-            .map_err(|problem| history_failure(problem, !start.is_empty()))?;
+            .map_err(|problem| history_failure(problem, start))?;
         let (read, count) = (result.items.len(), result.count);
         for (index, item) in result.items.into_iter().enumerate() {
             let key = String::from_utf8_lossy(&item.key[prefix.len()..]).into_owned();
@@ -304,22 +289,25 @@ async fn from_history(
     }
 }
 
-fn history_failure(problem: store::Error, continued: bool) -> Status {
+fn history_failure(problem: store::Error, start: &str) -> Status {
     match problem {
-        store::Error::Compacted { .. } if continued => Status::new(
+        store::Error::Compacted { .. } if start.is_empty() => Status::new(
             Reason::Expired,
-            "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
+            "The resourceVersion for the provided list is too old.",
         ),
-        store::Error::Compacted { requested, oldest } => Status::new(
-            Reason::Expired,
-            format!(
-                "The resourceVersion for the provided list is too old. ({requested} < {oldest})"
-            ),
-        ),
-        store::Error::Future { requested, newest } => Status::new(
-            Reason::Timeout,
-            format!("Too large resource version: {requested}, current: {newest}"),
-        ),
+        store::Error::Compacted { .. } => {
+            let mut status = Status::new(
+                Reason::Expired,
+                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+            );
+            let token = Token {
+                revision: None,
+                start: start.to_string(),
+            };
+            status.continue_token = token.text();
+            status
+        }
+        store::Error::Future { requested, newest } => too_large(requested, newest),
         other => store_failure(other),
     }
 }
@@ -332,68 +320,106 @@ fn render(context: &Context, resource: &Resource, page: &Page) -> Result<Respons
     if let Some(remaining) = page.remaining {
         metadata.set(&["remainingItemCount"], remaining as i64);
     }
-    let output = context.output;
-    if output.form == Form::Object && output.encoding == Encoding::Json {
-        let size: usize = page
-            .entries
-            .iter()
-            .map(|entry| entry.bytes.len() + 32)
-            .sum();
-        let mut body = Vec::with_capacity(size + 256);
-        body.extend_from_slice(
+    match (context.output.form, context.output.encoding) {
+        (Form::PartialObjectMetadata, _) => Err(Status::new(
+            Reason::NotAcceptable,
             format!(
-                "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
-                resource.kind,
-                resource.api_version()
-            )
-            .as_bytes(),
-        );
-        for (index, entry) in page.entries.iter().enumerate() {
-            if index > 0 {
-                body.push(b',');
-            }
-            entry.write_list_item(&mut body);
+                "you requested PartialObjectMetadata, but the requested object is a list ({})",
+                go_type(resource, "List")
+            ),
+        )),
+        (Form::Object | Form::PartialObjectMetadataList, Encoding::Json) => {
+            let body = json(context, resource, page, &metadata);
+            Ok(response::large(200, JSON, body, &context.headers))
         }
-        body.extend_from_slice(b"]}\n");
-        return Ok(response::large_json(200, body, &context.headers));
+        (Form::Object | Form::PartialObjectMetadataList, Encoding::Protobuf) => {
+            let body = protobuf(context, resource, page, &metadata)?;
+            Ok(response::large(200, PROTOBUF, body, &context.headers))
+        }
+        (form, encoding) => {
+            let mut items = Vec::with_capacity(page.entries.len());
+            for entry in &page.entries {
+                items.push(entry.object_with_version()?);
+            }
+            let document = match form {
+                Form::Table => table(context, resource, &items, &metadata, true)?,
+                _ => {
+                    let (kind, api_version) = list_kind(context, resource);
+                    let items: Vec<Value> = match form {
+                        Form::PartialObjectMetadataList => items.iter().map(partial).collect(),
+                        _ => items,
+                    };
+                    let mut list = api::document!({"kind": kind, "apiVersion": api_version});
+                    list.set(&["metadata"], metadata);
+                    list.set(&["items"], items);
+                    list
+                }
+            };
+            response::encoded_for(&context.headers, 200, &document, encoding)
+        }
     }
+}
+
+/// The kind and apiVersion of the answer.
+fn list_kind(context: &Context, resource: &Resource) -> (String, String) {
+    match context.output.form {
+        Form::PartialObjectMetadataList => (
+            "PartialObjectMetadataList".to_string(),
+            "meta.k8s.io/v1".to_string(),
+        ),
+        _ => (format!("{}List", resource.kind), resource.api_version()),
+    }
+}
+
+fn json(context: &Context, resource: &Resource, page: &Page, metadata: &Value) -> Vec<u8> {
+    let sizes = page.entries.iter().map(|entry| entry.bytes.len() + 32);
+    let mut body = Vec::with_capacity(sizes.sum::<usize>() + 256);
+    let (kind, api_version) = list_kind(context, resource);
+    body.extend_from_slice(
+        format!(
+            "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":["
+        )
+        .as_bytes(),
+    );
+    for (index, entry) in page.entries.iter().enumerate() {
+        if index > 0 {
+            body.push(b',');
+        }
+        match context.output.form {
+            Form::Object => entry.write_list_item(&mut body),
+            _ => entry.write_metadata(&mut body, entry.revision),
+        }
+    }
+    body.extend_from_slice(b"]}\n");
+    body
+}
+
+fn protobuf(
+    context: &Context,
+    resource: &Resource,
+    page: &Page,
+    metadata: &Value,
+) -> Result<Vec<u8>, Status> {
+    let (shape, ..) = protobuf_kind(resource, context.output.form);
+    let forms = &context.server.cache.forms;
     let mut items = Vec::with_capacity(page.entries.len());
     for entry in &page.entries {
-        items.push(entry.object_with_version()?);
+        let message = forms.message(resource, entry, shape)?;
+        items.push((message, entry.revision));
     }
-    let document = match output.form {
-        Form::Table => table(context, resource, &items, &metadata, true)?,
-        Form::PartialObjectMetadata => {
-            let items: Vec<Value> = items.iter().map(partial).collect();
-            let mut list = api::document!({
-                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
-            });
-            list.set(&["metadata"], metadata);
-            list.set(&["items"], items);
-            list
-        }
-        Form::Object => {
-            let mut list = api::document!({
-                "kind": format!("{}List", resource.kind), "apiVersion": resource.api_version(),
-            });
-            list.set(&["metadata"], metadata);
-            list.set(&["items"], items);
-            list
-        }
-    };
-    match output.encoding {
-        Encoding::Json => Ok(response::large_json(
-            200,
-            document.to_json(),
-            &context.headers,
-        )),
-        Encoding::Yaml => Ok(response::encoded(200, &document, Encoding::Yaml)),
-    }
+    let (kind, api_version) = list_kind(context, resource);
+    let definition = api::protobuf::definition_of(&api_version, &kind).map_err(Status::internal)?;
+    let items = items
+        .iter()
+        .map(|(message, revision)| (&**message, revision.to_string()));
+    api::protobuf::encode_list(definition, (&api_version, &kind), metadata, items)
+        .map_err(Status::internal)
 }
 
 /// Where a list goes on: the revision it is of, and the key after the last one delivered.
 struct Token {
-    revision: u64,
+    /// `None` goes on with whatever is newest.
+    revision: Option<u64>,
     /// A key inside the kind.
     start: String,
 }
@@ -401,14 +427,15 @@ struct Token {
 impl Token {
     fn after(revision: u64, last: &str) -> Token {
         Token {
-            revision,
+            revision: Some(revision),
             start: format!("{last}\0"),
         }
     }
 
     fn text(&self) -> String {
+        let revision = self.revision.map_or(NEWEST, |revision| revision as i64);
         let token = api::document!({
-            "v": "meta.k8s.io/v1", "rv": self.revision as i64, "start": self.start,
+            "v": "meta.k8s.io/v1", "rv": revision, "start": self.start,
         });
         URL_SAFE_NO_PAD.encode(token.to_json())
     }
@@ -419,17 +446,15 @@ impl Token {
             .decode(text.trim_end_matches('='))
             .map_err(|_| invalid())?;
         let token = Value::from_json(&bytes).map_err(|_| invalid())?;
-        let revision = token
-            .get("rv")
-            .and_then(Value::as_i64)
-            .ok_or_else(invalid)?;
+        let revision = match token.get("rv").and_then(Value::as_i64) {
+            Some(NEWEST) => None,
+            Some(revision) if revision > 0 => Some(revision as u64),
+            _ => return Err(invalid()),
+        };
         let start = token.str_at(&["start"]).to_string();
-        if start.is_empty() || revision <= 0 {
+        if start.is_empty() {
             return Err(invalid());
         }
-        Ok(Token {
-            revision: revision as u64,
-            start,
-        })
+        Ok(Token { revision, start })
     }
 }

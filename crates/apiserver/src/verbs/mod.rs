@@ -4,16 +4,19 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;
 pub(crate) mod list;
+mod list_options;
 pub(crate) mod patch;
 pub(crate) mod selection;
 pub(crate) mod update;
 pub(crate) mod watch;
 
-use api::{Resource, Status, Value};
+use std::sync::Arc;
+
+use api::{Reason, Resource, Status, Value};
 use http::Response;
 
 use crate::body::Body;
-use crate::cache::Entry;
+use crate::cache::{Entry, Shape};
 use crate::negotiate::{Encoding, Form};
 use crate::response;
 use crate::server::Context;
@@ -23,20 +26,66 @@ pub(crate) fn respond(
     context: &Context,
     code: u16,
     resource: &Resource,
-    entry: &Entry,
+    entry: &Arc<Entry>,
 ) -> Result<Response<Body>, Status> {
     let output = context.output;
-    if output.form == Form::Object && output.encoding == Encoding::Json {
-        let chunks = Body::chunks(entry.chunks());
-        return Ok(response::bytes(code, "application/json", chunks));
+    let media_type = output.encoding.media_type();
+    let mut body = Vec::new();
+    match (output.form, output.encoding) {
+        (Form::Object, Encoding::Json) => {
+            let chunks = Body::chunks(entry.chunks());
+            return Ok(response::bytes(code, media_type, chunks));
+        }
+        (Form::PartialObjectMetadata, Encoding::Json) => {
+            entry.write_metadata(&mut body, entry.revision);
+        }
+        (Form::Object | Form::PartialObjectMetadata, Encoding::Protobuf) => {
+            let (shape, api_version, kind) = protobuf_kind(resource, output.form);
+            let message = context.server.cache.forms.message(resource, entry, shape)?;
+            let version = entry.version();
+            message.write_enveloped(&mut body, &api_version, kind, &version);
+        }
+        (Form::PartialObjectMetadataList, _) => {
+            return Err(Status::new(
+                Reason::NotAcceptable,
+                format!(
+                    "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+                    go_type(resource, "")
+                ),
+            ));
+        }
+        (form, encoding) => {
+            let object = entry.object_with_version()?;
+            let shaped = match form {
+                Form::Object => object,
+                Form::Table => table(context, resource, &[object], &Value::object(), true)?,
+                _ => partial(&object),
+            };
+            return response::encoded(code, &shaped, encoding);
+        }
     }
-    let object = entry.object_with_version()?;
-    let shaped = match output.form {
-        Form::Object => object,
-        Form::PartialObjectMetadata => partial(&object),
-        Form::Table => table(context, resource, &[object], &Value::object(), true)?,
+    Ok(response::bytes(code, media_type, body))
+}
+
+/// Which message an object goes out as, and what the envelope calls it.
+pub(crate) fn protobuf_kind(resource: &Resource, form: Form) -> (Shape, String, &'static str) {
+    match form {
+        Form::Object | Form::Table => (Shape::Object, resource.api_version(), resource.kind),
+        Form::PartialObjectMetadata | Form::PartialObjectMetadataList => (
+            Shape::Metadata,
+            "meta.k8s.io/v1".to_string(),
+            "PartialObjectMetadata",
+        ),
+    }
+}
+
+/// How messages name an object's type: `*core.Pod`, `*rbac.RoleList`.
+pub(crate) fn go_type(resource: &Resource, suffix: &str) -> String {
+    let package = match resource.group.split('.').next() {
+        None | Some("") => "core",
+        Some(package) => package,
     };
-    Ok(response::encoded(code, &shaped, output.encoding))
+    format!("*{package}.{}{suffix}", resource.kind)
 }
 
 pub(crate) fn partial(object: &Value) -> Value {

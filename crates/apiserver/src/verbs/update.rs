@@ -131,6 +131,7 @@ pub(crate) async fn change(
             subresource,
             operation: admission::Operation::Update,
             object: &mut new,
+            old: Some(&old),
         };
         admission::admit(&mut admitted).await?;
         let reservation = match subresource {

@@ -1,5 +1,6 @@
 //! GET with `watch`: a stream of events from the cache, with bookmarks.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,15 +11,18 @@ use http::Response;
 use tokio::time::{Instant, Sleep};
 
 use super::list::parse_revision;
+use super::list_options::check_watch;
 use super::selection::Selection;
-use super::{partial, table};
+use super::{go_type, partial, protobuf_kind, table};
 use crate::body::{Body, BoxError};
 use crate::cache::{Change, Entry, EventType, From, Initial, Watch};
-use crate::negotiate::Form;
+use crate::negotiate::{Encoding, Form, Output};
 use crate::response;
 use crate::server::Context;
 
 const BOOKMARKS: Duration = Duration::from_secs(60);
+/// Events are handed over in pieces of about this size, however many there are.
+const PIECE: usize = 64 * 1024;
 /// A watch ends by itself after 30 to 60 minutes unless the client says otherwise.
 const LEAST_TIMEOUT: u64 = 1800;
 
@@ -29,32 +33,32 @@ pub(crate) async fn watch(
     let server = context.server.clone();
     let kind = server.kind(resource)?;
     let selection = Selection::of(&context, resource)?;
+    if context.output.form == Form::PartialObjectMetadataList {
+        return Err(Status::new(
+            Reason::NotAcceptable,
+            format!(
+                "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+                go_type(resource, "")
+            ),
+        ));
+    }
+    let encoding = context.output.encoding;
     let query = &context.query;
     let revision = parse_revision(query.get("resourceVersion"))?;
     let bookmarks = query.flag("allowWatchBookmarks");
     let initial = query.flag("sendInitialEvents");
-    if !query.get("sendInitialEvents").is_empty()
-        && query.get("resourceVersionMatch") != "NotOlderThan"
-    {
-        return Err(Status::invalid(
-            "meta.k8s.io",
-            "ListOptions",
-            "",
-            vec![api::Cause {
-                reason: "FieldValueForbidden",
-                message: "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan".to_string(),
-                field: "resourceVersionMatch".to_string(),
-            }],
-        ));
+    check_watch(query)?;
+    // Said not to want the state, as opposed to not saying.
+    let only_news = !initial && !query.get("sendInitialEvents").is_empty();
+    if revision.is_none() || initial && revision != Some(0) {
+        server.catch_up().await?;
     }
     let from = match revision {
+        None | Some(0) if only_news => From::After(server.cache.applied()),
         None | Some(0) => From::State,
         Some(_) if initial => From::State,
         Some(revision) => From::After(revision),
     };
-    if from == From::State && revision != Some(0) {
-        server.catch_up().await?;
-    }
     let content = match Watch::begin(&server.cache, kind, from, selection.requirement()) {
         Ok(watch) => Ok(watch),
         Err(too_old) => Err(Status::new(
@@ -83,6 +87,7 @@ pub(crate) async fn watch(
                 after,
                 bookmarks,
                 end_of_initial: initial && bookmarks,
+                told: None,
                 columns_sent: false,
                 next_bookmark: Instant::now() + BOOKMARKS,
                 deadline: Box::pin(tokio::time::sleep(Duration::from_secs(seconds))),
@@ -92,11 +97,12 @@ pub(crate) async fn watch(
             Body::stream(events(state))
         }
         Err(status) => {
-            let line = event_line("ERROR", &status.to_document());
-            Body::stream(futures::stream::iter([Ok::<_, BoxError>(line)]))
+            let mut error = Vec::new();
+            write_event(&mut error, "ERROR", &status.to_document(), encoding)?;
+            Body::stream(futures::stream::iter([Ok::<_, BoxError>(error.into())]))
         }
     };
-    Ok(response::bytes(200, "application/json", stream))
+    Ok(response::bytes(200, encoding.stream_media_type(), stream))
 }
 
 /// One watch on its way.
@@ -109,6 +115,8 @@ struct WatchStream {
     bookmarks: bool,
     /// A bookmark that marks the end of the initial state is due.
     end_of_initial: bool,
+    /// Where the initial state goes on.
+    told: Option<Arc<str>>,
     columns_sent: bool,
     next_bookmark: Instant,
     deadline: std::pin::Pin<Box<Sleep>>,
@@ -116,61 +124,42 @@ struct WatchStream {
     watch: Watch,
 }
 
-fn events(mut state: WatchStream) -> impl Stream<Item = Result<Bytes, BoxError>> + Send {
-    let first = state.initial();
-    let first = (!first.is_empty()).then(|| Ok(Bytes::from(first)));
-    let live = futures::stream::unfold(state, |mut state| async move {
-        let line = state.next().await?;
-        Some((Ok(line), state))
-    });
-    use futures::StreamExt;
-    futures::stream::iter(first).chain(live)
+fn events(state: WatchStream) -> impl Stream<Item = Result<Bytes, BoxError>> + Send {
+    futures::stream::unfold(state, |mut state| async move {
+        let events = state.next().await?;
+        Some((Ok(events), state))
+    })
 }
 
 impl WatchStream {
-    /// Everything that is known at the beginning, in one piece.
-    fn initial(&mut self) -> Vec<u8> {
-        let mut out = Vec::new();
-        let initial = std::mem::replace(
-            &mut self.watch.subscription.initial,
-            Initial::Changes(Vec::new()),
-        );
-        match initial {
-            Initial::State(snapshot) => {
-                let prefix = self.selection.prefix.clone();
-                for entry in snapshot.range(&prefix, "") {
-                    if self.selection.matches(entry) {
-                        self.write(&mut out, EventType::Added, entry, entry.revision, None);
-                    }
-                }
-                self.after = snapshot.revision;
-                if self.end_of_initial {
-                    out.extend_from_slice(&self.bookmark(snapshot.revision, true));
-                }
-            }
-            Initial::Changes(changes) => {
-                for change in changes {
-                    self.take(&mut out, &change);
-                }
-            }
-        }
-        out
-    }
-
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if self.finished {
                 return None;
             }
             let mut out = Vec::new();
+            if self.initial(&mut out) {
+                if !out.is_empty() {
+                    return Some(out.into());
+                }
+                continue;
+            }
             tokio::select! {
                 biased;
+                // First, so that a watch that is never idle ends all the same.
+                () = self.context.closing.cancelled() => return None,
+                () = &mut self.deadline => {
+                    self.finished = true;
+                    if self.bookmarks {
+                        out = self.due_bookmark();
+                    }
+                }
                 change = self.watch.subscription.changes.recv() => {
                     let change = change?;
                     let event = change.seen_by(|entry| self.selection.matches(entry));
                     if let Some(event) = event
                         && change.revision > self.after
-                        && self.context.output.form == Form::Object
+                        && self.context.output == Output::JSON
                         && self.watch.subscription.changes.is_empty()
                     {
                         // The usual case: one event, whose line is shared by all watchers.
@@ -178,20 +167,15 @@ impl WatchStream {
                         return Some(change.line(event));
                     }
                     self.take(&mut out, &change);
-                    while let Ok(change) = self.watch.subscription.changes.try_recv() {
+                    while out.len() < PIECE
+                        && let Ok(change) = self.watch.subscription.changes.try_recv()
+                    {
                         self.take(&mut out, &change);
                     }
                 }
                 () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
                     self.next_bookmark = Instant::now() + BOOKMARKS;
                     out = self.due_bookmark();
-                }
-                () = self.context.closing.cancelled() => return None,
-                () = &mut self.deadline => {
-                    self.finished = true;
-                    if self.bookmarks {
-                        out = self.due_bookmark();
-                    }
                 }
             }
             if !out.is_empty() {
@@ -200,14 +184,56 @@ impl WatchStream {
         }
     }
 
+    /// The next piece of what is known at the beginning; false when all of it has been told.
+    fn initial(&mut self, out: &mut Vec<u8>) -> bool {
+        let none = Initial::Changes(VecDeque::new());
+        let mut initial = std::mem::replace(&mut self.watch.subscription.initial, none);
+        let more = match &mut initial {
+            Initial::Changes(changes) if changes.is_empty() => false,
+            Initial::Changes(changes) => {
+                while out.len() < PIECE
+                    && let Some(change) = changes.pop_front()
+                {
+                    self.take(out, &change);
+                }
+                true
+            }
+            Initial::State(snapshot) => {
+                let (prefix, start) = (self.selection.prefix.clone(), self.told.take());
+                for entry in snapshot.range(&prefix, start.as_deref().unwrap_or_default()) {
+                    if out.len() >= PIECE {
+                        self.told = Some(entry.key.clone());
+                        break;
+                    }
+                    if self.selection.matches(entry) {
+                        self.write(out, EventType::Added, entry, entry.revision);
+                    }
+                }
+                if self.told.is_none() {
+                    self.after = snapshot.revision;
+                    if self.end_of_initial {
+                        self.bookmark(out, snapshot.revision, true);
+                    }
+                    return true;
+                }
+                true
+            }
+        };
+        if more {
+            self.watch.subscription.initial = initial;
+        }
+        more
+    }
+
     /// A bookmark at the newest revision all of whose events this client has.
     fn due_bookmark(&mut self) -> Vec<u8> {
         // Read first, look at the queue second: what the feed has applied, it has queued.
         let applied = self.context.server.cache.applied();
-        match self.watch.subscription.changes.is_empty() {
-            true => self.bookmark(applied.max(self.after), false).to_vec(),
-            false => Vec::new(),
+        let mut out = Vec::new();
+        if self.watch.subscription.changes.is_empty() {
+            self.bookmark(&mut out, applied.max(self.after), false);
         }
+        out
     }
 
     fn take(&mut self, out: &mut Vec<u8>, change: &Change) {
@@ -215,55 +241,65 @@ impl WatchStream {
             return;
         }
         let event = change.seen_by(|entry| self.selection.matches(entry));
-        if let Some(event) = event
-            && let Some(entry) = change.object(event)
-        {
-            self.write(out, event, entry, change.revision, Some(change));
+        let Some(event) = event else {
+            return;
+        };
+        match change.object(event) {
+            Some(_) if self.context.output == Output::JSON => {
+                out.extend_from_slice(&change.line(event));
+            }
+            Some(entry) => self.write(out, event, entry, change.revision),
+            None => {}
         }
     }
 
-    fn write(
+    /// Writes one event. An object that cannot be written ends the watch: nobody may miss it.
+    fn write(&mut self, out: &mut Vec<u8>, event: EventType, entry: &Arc<Entry>, revision: u64) {
+        if let Err(status) = self.try_write(out, event, entry, revision) {
+            tracing::error!(key = %entry.key, %status, "an object cannot be shown to a watcher");
+            self.finished = true;
+        }
+    }
+
+    fn try_write(
         &mut self,
         out: &mut Vec<u8>,
         event: EventType,
-        entry: &Entry,
+        entry: &Arc<Entry>,
         revision: u64,
-        change: Option<&Change>,
-    ) {
-        match (self.context.output.form, change) {
-            (Form::Object, Some(change)) => out.extend_from_slice(&change.line(event)),
-            (Form::Object, None) => {
+    ) -> Result<(), Status> {
+        let Output { form, encoding } = self.context.output;
+        match (form, encoding) {
+            (Form::Table, _) => {
+                let mut object = entry.object()?;
+                object.set(&["metadata", "resourceVersion"], revision.to_string());
+                let columns = !std::mem::replace(&mut self.columns_sent, true);
+                let metadata = Value::object();
+                let table = table(&self.context, self.resource, &[object], &metadata, columns)?;
+                write_event(out, event.name(), &table, encoding)?;
+            }
+            (_, Encoding::Protobuf) => {
+                let (shape, api_version, kind) = protobuf_kind(self.resource, form);
+                let forms = &self.context.server.cache.forms;
+                let message = forms.message(self.resource, entry, shape)?;
+                let version = revision.to_string();
+                message.write_event(out, event.name(), (&api_version, kind), &version);
+            }
+            (form, _) => {
                 out.extend_from_slice(b"{\"type\":\"");
                 out.extend_from_slice(event.name().as_bytes());
                 out.extend_from_slice(b"\",\"object\":");
-                entry.write(out, revision);
+                match form {
+                    Form::Object => entry.write(out, revision),
+                    _ => entry.write_metadata(out, revision),
+                }
                 out.extend_from_slice(b"}\n");
             }
-            (form, _) => {
-                let Ok(mut object) = entry.object() else {
-                    return;
-                };
-                object.set(&["metadata", "resourceVersion"], revision.to_string());
-                let shaped = match form {
-                    Form::Table => {
-                        let columns = !std::mem::replace(&mut self.columns_sent, true);
-                        table(
-                            &self.context,
-                            self.resource,
-                            &[object],
-                            &Value::object(),
-                            columns,
-                        )
-                        .unwrap_or_else(|status| status.to_document())
-                    }
-                    _ => partial(&object),
-                };
-                out.extend_from_slice(&event_line(event.name(), &shaped));
-            }
         }
+        Ok(())
     }
 
-    fn bookmark(&mut self, revision: u64, end_of_initial: bool) -> Bytes {
+    fn bookmark(&mut self, out: &mut Vec<u8>, revision: u64, end_of_initial: bool) {
         let mut metadata =
             api::document!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
         if end_of_initial {
@@ -277,7 +313,9 @@ impl WatchStream {
                 object.set(&["metadata"], metadata);
                 object
             }
-            Form::PartialObjectMetadata => partial(&api::document!({"metadata": metadata})),
+            Form::PartialObjectMetadata | Form::PartialObjectMetadataList => {
+                partial(&api::document!({"metadata": metadata}))
+            }
             Form::Table => {
                 let mut row = api::document!({"cells": []});
                 row.set(
@@ -291,7 +329,11 @@ impl WatchStream {
                 })
             }
         };
-        event_line("BOOKMARK", &object)
+        let encoding = self.context.output.encoding;
+        if let Err(status) = write_event(out, "BOOKMARK", &object, encoding) {
+            tracing::error!(kind = self.resource.kind, %status, "a bookmark cannot be written");
+            self.finished = true;
+        }
     }
 }
 
@@ -313,9 +355,23 @@ fn empty_object(resource: &Resource) -> Value {
     }
 }
 
-fn event_line(event: &str, object: &Value) -> Bytes {
-    let mut line = format!("{{\"type\":\"{event}\",\"object\":").into_bytes();
-    line.extend_from_slice(&object.to_json());
-    line.extend_from_slice(b"}\n");
-    line.into()
+/// Writes an event around a document that names its own kind.
+fn write_event(
+    out: &mut Vec<u8>,
+    event: &str,
+    object: &Value,
+    encoding: Encoding,
+) -> Result<(), Status> {
+    match encoding {
+        Encoding::Protobuf => {
+            let object = api::protobuf::encode_object(object).map_err(Status::internal)?;
+            out.extend_from_slice(&api::protobuf::watch_frame(event, &object));
+        }
+        _ => {
+            out.extend_from_slice(format!("{{\"type\":\"{event}\",\"object\":").as_bytes());
+            out.extend_from_slice(&object.to_json());
+            out.extend_from_slice(b"}\n");
+        }
+    }
+    Ok(())
 }

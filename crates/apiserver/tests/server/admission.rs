@@ -252,3 +252,98 @@ async fn concurrent_services_never_share_an_address() {
     assert_eq!(codes.iter().filter(|code| **code == 201).count(), 1);
     assert_eq!(codes.iter().filter(|code| **code == 422).count(), 7);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_written_without_what_admission_added_keeps_it() {
+    let cluster = Cluster::start().await;
+    cluster.namespace("default").await;
+    let admin = cluster.admin();
+    let created = admin.post(PODS, &pod("a")).await.expect(201);
+    let path = format!("{PODS}/a");
+    let mut bare = created.clone();
+    for field in ["priority", "preemptionPolicy", "tolerations"] {
+        bare.remove(&["spec", field]);
+    }
+    bare.set(&["metadata", "labels", "new"], "label");
+    let updated = admin.put(&path, &bare).await.expect(200);
+    for field in ["priority", "preemptionPolicy", "tolerations"] {
+        let path = ["spec", field];
+        assert_eq!(updated.at(&path), created.at(&path), "{field}");
+    }
+    assert_eq!(updated.str_at(&["metadata", "labels", "new"]), "label");
+    let patch = api::document!({"spec": {"tolerations": null, "priority": null}});
+    let patched = admin.merge(&path, &patch).await.expect(200);
+    assert_eq!(patched.get("spec"), created.get("spec"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_priority_class_is_the_default() {
+    const CLASSES: &str = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let class = |name: &str| api::document!({"metadata": {"name": name}, "value": 5, "globalDefault": true});
+    let first = admin.post(CLASSES, &class("first")).await.expect(201);
+    admin.get(CLASSES).await.expect(200);
+    let message = admin
+        .post(CLASSES, &class("second"))
+        .await
+        .failure(403, "Forbidden");
+    assert_eq!(
+        message,
+        "priorityclasses.scheduling.k8s.io \"second\" is forbidden: PriorityClass first is already marked as default. Only one default can exist"
+    );
+    admin
+        .put(&format!("{CLASSES}/first"), &first)
+        .await
+        .expect(200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_get_what_their_type_needs() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let ports = || api::document!([{"port": 80}]);
+    let external = api::document!({
+        "metadata": {"name": "external"}, "spec": {"type": "ExternalName", "externalName": "example.com"},
+    });
+    let external = admin.post(SERVICES, &external).await.expect(201);
+    for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+        assert!(external.at(&["spec", field]).is_none(), "{external}");
+    }
+    let headless = api::document!({
+        "metadata": {"name": "headless"},
+        "spec": {"clusterIP": "None", "selector": {"a": "b"}, "ports": ports()},
+    });
+    let headless = admin.post(SERVICES, &headless).await.expect(201);
+    assert_eq!(headless.str_at(&["spec", "clusterIP"]), "None");
+    assert_eq!(headless.str_at(&["spec", "ipFamilyPolicy"]), "SingleStack");
+
+    let numbered = api::document!({
+        "metadata": {"name": "numbered"}, "spec": {"type": "NodePort", "selector": {"a": "b"}, "ports": ports()},
+    });
+    let numbered = admin.post(SERVICES, &numbered).await.expect(201);
+    let port = |service: &Value| {
+        let ports = service.at(&["spec", "ports"]).and_then(Value::as_array);
+        ports.unwrap()[0].get("nodePort").and_then(Value::as_i64)
+    };
+    assert!(port(&numbered).is_some_and(|port| port >= 30000));
+    let path = format!("{SERVICES}/numbered");
+    // Left out, it stays; with the type it goes, and the address with the next type.
+    let mut update = numbered.clone();
+    update.set(&["spec", "ports"], ports());
+    let kept = admin.put(&path, &update).await.expect(200);
+    assert_eq!(port(&kept), port(&numbered));
+    let plain = admin
+        .merge(&path, &api::document!({"spec": {"type": "ClusterIP"}}))
+        .await
+        .expect(200);
+    assert_eq!(port(&plain), None);
+    let address = ["spec", "clusterIP"];
+    assert_eq!(plain.at(&address), numbered.at(&address));
+    let name = api::document!({"spec": {"type": "ExternalName", "externalName": "example.com"}});
+    let name = admin.merge(&path, &name).await.expect(200);
+    assert!(name.at(&address).is_none(), "{name}");
+    let again = api::document!({"spec": {"type": "ClusterIP", "externalName": null}});
+    let again = admin.merge(&path, &again).await.expect(200);
+    assert!(again.str_at(&address).starts_with("10."), "{again}");
+}

@@ -248,6 +248,23 @@ async fn put_creates_where_the_kind_allows() {
         "spec": {"holderIdentity": "me", "leaseDurationSeconds": 10},
     });
     admin.put(&format!("{leases}/l"), &lease).await.expect(201);
+    let message = admin
+        .put(&format!("{leases}/l"), &lease)
+        .await
+        .failure(422, "Invalid");
+    assert_eq!(
+        message,
+        "Lease.coordination.k8s.io \"l\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"
+    );
+    let patch = api::document!({"spec": {"holderIdentity": "you"}});
+    let patched = admin
+        .merge(&format!("{leases}/l"), &patch)
+        .await
+        .expect(200);
+    admin
+        .put(&format!("{leases}/l"), &patched)
+        .await
+        .expect(200);
     admin
         .put(&format!("{MAPS}/m"), &config_map("m"))
         .await
@@ -299,4 +316,64 @@ async fn events_vanish_after_an_hour() {
         .get(&format!("{events}/e"))
         .await
         .failure(404, "NotFound");
+}
+
+#[tokio::test(start_paused = true)]
+async fn grace_follows_the_pod_and_the_request() {
+    let cluster = Cluster::start().await;
+    cluster.namespace("default").await;
+    let admin = cluster.admin();
+    let grace = |object: &Value| {
+        let seconds = object.at(&["metadata", "deletionGracePeriodSeconds"]);
+        seconds.and_then(Value::as_i64)
+    };
+    for name in ["waiting", "running", "finished", "negative"] {
+        admin.post(PODS, &pod(name)).await.expect(201);
+        if name == "waiting" {
+            continue;
+        }
+        let binding = api::document!({
+            "metadata": {"name": name}, "target": {"kind": "Node", "name": "n"},
+        });
+        let path = format!("{PODS}/{name}/binding");
+        admin.post(&path, &binding).await.expect(201);
+    }
+    let finished = api::document!({"status": {"phase": "Succeeded"}});
+    let path = format!("{PODS}/finished/status");
+    admin.merge(&path, &finished).await.expect(200);
+
+    // Nothing runs, so nothing is waited for, whatever was asked.
+    for name in ["waiting", "finished"] {
+        let path = format!("{PODS}/{name}");
+        let asked = format!("{path}?gracePeriodSeconds=20");
+        let deleted = admin.delete(&asked).await.expect(200);
+        assert_eq!(grace(&deleted), Some(0), "{name}");
+        admin.get(&path).await.failure(404, "NotFound");
+    }
+    let path = format!("{PODS}/running");
+    let deleted = admin.delete(&path).await.expect(200);
+    assert_eq!(grace(&deleted), Some(30));
+    let path = format!("{PODS}/negative?gracePeriodSeconds=-5");
+    let deleted = admin.delete(&path).await.expect(200);
+    assert_eq!(grace(&deleted), Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_has_no_version_and_a_future_one_is_refused() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let path = format!("{MAPS}?dryRun=All");
+    let made = admin.post(&path, &config_map("a")).await.expect(201);
+    assert!(made.at(&["metadata", "resourceVersion"]).is_none());
+    let created = admin.post(MAPS, &config_map("a")).await.expect(201);
+    let version = created.str_at(&["metadata", "resourceVersion"]);
+    let at = |version: &str| format!("{MAPS}/a?resourceVersion={version}");
+    assert_eq!(admin.get(&at(version)).await.expect(200), created);
+    assert_eq!(admin.get(&at("0")).await.expect(200), created);
+    let message = admin.get(&at("999999")).await.failure(504, "Timeout");
+    assert!(
+        message.starts_with("Too large resource version: 999999"),
+        "{message}"
+    );
+    admin.get(&at("x")).await.failure(422, "Invalid");
 }

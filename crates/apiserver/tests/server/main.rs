@@ -7,6 +7,7 @@ mod harness;
 mod lifecycle;
 mod lists;
 mod patches;
+mod protobuf;
 mod subresources;
 mod tls;
 mod watches;

@@ -181,3 +181,60 @@ async fn paths_that_are_not_resources() {
         .await
         .failure(405, "MethodNotAllowed");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_is_checked_and_carries_metadata_over() {
+    let cluster = Cluster::start().await;
+    cluster.namespace("default").await;
+    let admin = cluster.admin();
+    admin.post(PODS, &pod("a")).await.expect(201);
+    let path = format!("{PODS}/a/binding");
+    let unnamed = api::document!({"target": {"kind": "Node", "name": "n"}});
+    let message = admin.post(&path, &unnamed).await.failure(400, "BadRequest");
+    assert_eq!(message, "name in URL does not match name in Binding object");
+    let nowhere = api::document!({"metadata": {"name": "a"}, "target": {"kind": "Moon"}});
+    let message = admin
+        .post(&path, &nowhere)
+        .await
+        .failure(500, "InternalError");
+    assert_eq!(
+        message,
+        "[target.kind: Unsupported value: \"Moon\": supported values: \"Node\", \"<empty>\", target.name: Required value]"
+    );
+    let binding = api::document!({
+        "metadata": {"name": "a", "labels": {"zone": "z"}, "annotations": {"why": "free"}},
+        "target": {"kind": "Node", "name": "n"},
+    });
+    admin.post(&path, &binding).await.expect(201);
+    let bound = admin.get(&format!("{PODS}/a")).await.expect(200);
+    assert_eq!(bound.str_at(&["spec", "nodeName"]), "n");
+    assert_eq!(bound.str_at(&["metadata", "labels", "zone"]), "z");
+    assert_eq!(bound.str_at(&["metadata", "annotations", "why"]), "free");
+    admin.post(&path, &binding).await.failure(409, "Conflict");
+}
+
+#[tokio::test(start_paused = true)]
+async fn scales_show_the_selector_as_queries_write_it() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let sets = "/apis/apps/v1/namespaces/default/replicasets";
+    let set = api::document!({
+        "metadata": {"name": "s"},
+        "spec": {
+            "selector": {
+                "matchLabels": {"app": "web"},
+                "matchExpressions": [{"key": "tier", "operator": "In", "values": ["a", "b"]}],
+            },
+            "template": {
+                "metadata": {"labels": {"app": "web", "tier": "a"}},
+                "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+            },
+        },
+    });
+    admin.post(sets, &set).await.expect(201);
+    let scale = admin.get(&format!("{sets}/s/scale")).await.expect(200);
+    assert_eq!(
+        scale.str_at(&["status", "selector"]),
+        "app=web,tier in (a,b)"
+    );
+}

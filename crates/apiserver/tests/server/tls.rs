@@ -253,12 +253,37 @@ async fn kubectl_works() {
         pods.starts_with("HTTP/1.1 403") && pods.contains("system:anonymous"),
         "{pods}"
     );
+    // The whole body is taken in, so that the answer reaches who is still sending.
+    for (credentials, code, reason) in [
+        ("", "HTTP/1.1 403", "Forbidden"),
+        (
+            "Authorization: Bearer nonsense\r\n",
+            "HTTP/1.1 401",
+            "Unauthorized",
+        ),
+    ] {
+        let body = "x".repeat(2 * 1024 * 1024);
+        let request = format!(
+            "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{credentials}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let answer = exchange(address, &ca, &request).await;
+        assert!(
+            answer.starts_with(code) && answer.contains(reason),
+            "{answer}"
+        );
+    }
     shutdown.cancel();
     serving.await.unwrap().unwrap();
 }
 
 /// The whole answer to a request without credentials, over HTTP/1.1.
 async fn anonymous_get(address: SocketAddr, ca: &str, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    exchange(address, ca, &request).await
+}
+
+async fn exchange(address: SocketAddr, ca: &str, request: &str) -> String {
     let mut roots = rustls::RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap())
@@ -275,7 +300,6 @@ async fn anonymous_get(address: SocketAddr, ca: &str, path: &str) -> String {
         .connect(name, stream)
         .await
         .unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();

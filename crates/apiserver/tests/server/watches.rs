@@ -187,3 +187,77 @@ async fn a_slow_watcher_is_cut_off_and_nobody_waits() {
     }
     assert_eq!(seen, 1024);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_large_beginning_comes_in_pieces_and_whole() {
+    use http_body_util::BodyExt;
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    for index in 0..200 {
+        let mut map = config_map(&format!("m{index:03}"));
+        map.set(&["data", "a"], "x".repeat(1000));
+        admin.post(MAPS, &map).await.expect(201);
+    }
+    let path = format!(
+        "{MAPS}?watch=true&timeoutSeconds=5&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    );
+    for path in [
+        path,
+        format!("{MAPS}?watch=true&timeoutSeconds=5&resourceVersion=1"),
+    ] {
+        let mut body = admin.open("GET", &path, "", b"").await.into_body();
+        let (mut pieces, mut names) = (0, Vec::new());
+        let mut text = String::new();
+        while let Some(frame) = body.frame().await {
+            let data = frame.unwrap().into_data().unwrap();
+            assert!(data.len() < 80 * 1024, "{}", data.len());
+            pieces += 1;
+            text.push_str(std::str::from_utf8(&data).unwrap());
+        }
+        for line in text.lines() {
+            let event = Value::from_json(line.as_bytes()).unwrap();
+            if event.str_at(&["type"]) == "ADDED" {
+                names.push(event.str_at(&["object", "metadata", "name"]).to_string());
+            }
+        }
+        assert!(pieces > 2, "{pieces}");
+        let expected: Vec<String> = (0..200).map(|index| format!("m{index:03}")).collect();
+        assert_eq!(names, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_never_idle_ends_in_time() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    admin.post(MAPS, &config_map("a")).await.expect(201);
+    let mut events = admin
+        .watch(&format!("{MAPS}?watch=true&timeoutSeconds=1"))
+        .await;
+    for index in 0..10_000 {
+        let change = api::document!({"data": {"a": index.to_string()}});
+        admin.merge(&format!("{MAPS}/a"), &change).await.expect(200);
+        tokio::time::advance(std::time::Duration::from_millis(10)).await;
+        if events.next().await.is_none() {
+            return;
+        }
+    }
+    panic!("the watch goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_may_begin_with_news_only() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    admin.post(MAPS, &config_map("old")).await.expect(201);
+    for version in ["", "&resourceVersion=0"] {
+        let path = format!(
+            "{MAPS}?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan{version}"
+        );
+        admin.get(MAPS).await.expect(200);
+        let mut events = admin.watch(&path).await;
+        admin.post(MAPS, &config_map("new")).await.expect(201);
+        assert_eq!(events.summary().await, "ADDED new");
+        admin.delete(&format!("{MAPS}/new")).await.expect(200);
+    }
+}

@@ -113,8 +113,11 @@ pub fn bind(pod: &mut Value, binding: &Value, now: jiff::Timestamp) -> Result<()
         return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
     pod.set(&["spec", "nodeName"], binding.str_at(&["target", "name"]));
-    for (key, value) in binding.fields_at(&["metadata", "annotations"]) {
-        pod.set(&["metadata", "annotations", key], value.clone());
+    pod.remove(&["status", "nominatedNodeName"]);
+    for map in ["annotations", "labels"] {
+        for (key, value) in binding.fields_at(&["metadata", map]) {
+            pod.set(&["metadata", map, key], value.clone());
+        }
     }
     let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let condition = crate::document!({
