@@ -1,0 +1,334 @@
+// Comparing two transcripts: what must differ (names the servers choose, times) is levelled first,
+// the rest is compared value by value.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// Difference is one thing on which the two sides disagree.
+type Difference struct {
+	Kind, Case     string
+	Step           int
+	Aspect         string // code, reason, message, causes, warnings, object, managedFields, …
+	Path           string // inside of the object, list indexes as []
+	Ours, Upstream string
+	Request        string
+}
+
+// Signature is what known.txt is matched against and differences are grouped by.
+func (d Difference) Signature() string {
+	return strings.TrimSpace(d.Kind + " " + d.Aspect + " " + d.Path)
+}
+
+// Compare lists the differences of one case.
+func Compare(c Case, ours, upstream Transcript) []Difference {
+	var differences []Difference
+	for step := range min(len(ours), len(upstream)) {
+		a, b := ours[step], upstream[step]
+		add := func(aspect, path string, left, right any) {
+			differences = append(differences, Difference{
+				Kind: c.Kind, Case: c.Name, Step: step, Aspect: aspect, Path: path,
+				Ours: brief(left), Upstream: brief(right), Request: describe(b.Request),
+			})
+		}
+		compareAnswers(a, b, c.Subset, add)
+		if a.Code != b.Code || a.Error != b.Error {
+			// What follows builds on this step; comparing it would repeat the same difference.
+			return differences
+		}
+	}
+	if len(ours) != len(upstream) {
+		differences = append(differences, Difference{
+			Kind: c.Kind, Case: c.Name, Aspect: "steps",
+			Ours: fmt.Sprint(len(ours)), Upstream: fmt.Sprint(len(upstream)),
+		})
+	}
+	return differences
+}
+
+type adder func(aspect, path string, ours, upstream any)
+
+func compareAnswers(ours, upstream Answer, subset bool, add adder) {
+	if ours.Error != upstream.Error {
+		add("transport", "", ours.Error, upstream.Error)
+		return
+	}
+	left, right := level(ours.Body), level(upstream.Body)
+	if ours.Code != upstream.Code {
+		add("code", "", fmt.Sprint(ours.Code, " ", message(left, ours)), fmt.Sprint(upstream.Code, " ", message(right, upstream)))
+		return
+	}
+	if ours.ContentType != upstream.ContentType {
+		add("content-type", "", ours.ContentType, upstream.ContentType)
+	}
+	a, b := levelTexts(ours.Warnings), levelTexts(upstream.Warnings)
+	if !slices.Equal(a, b) {
+		add("warnings", "", strings.Join(a, " | "), strings.Join(b, " | "))
+	}
+	if upstream.Code >= 400 && Text(right, "kind") == "Status" {
+		compareStatus(left, right, add)
+		return
+	}
+	if upstream.Body == nil || ours.Body == nil {
+		if ours.ContentType == upstream.ContentType && strings.HasPrefix(upstream.ContentType, "text/") && levelText(ours.Text) != levelText(upstream.Text) {
+			add("text", "", ours.Text, upstream.Text)
+		} else if (upstream.Body == nil) != (ours.Body == nil) {
+			add("body", "", left, right)
+		}
+		return
+	}
+	fields := func(path string, a, b any) {
+		if strings.HasSuffix(path, "managedFields") || strings.Contains(path, "managedFields.") || strings.Contains(path, "managedFields[]") {
+			add("managedFields", "", a, b)
+			return
+		}
+		add("object", path, a, b)
+	}
+	diff("", left, right, subset, fields)
+}
+
+func message(body any, answer Answer) string {
+	if text := Text(body, "message"); text != "" {
+		return text
+	}
+	return answer.Text
+}
+
+func compareStatus(ours, upstream any, add adder) {
+	for _, field := range []string{"reason", "message"} {
+		if a, b := Text(ours, field), Text(upstream, field); a != b {
+			add(field, "", a, b)
+		}
+	}
+	for _, field := range []string{"kind", "group", "name", "retryAfterSeconds"} {
+		if a, b := Get(ours, "details", field), Get(upstream, "details", field); brief(a) != brief(b) {
+			add("details", field, a, b)
+		}
+	}
+	a, b := causes(ours), causes(upstream)
+	if !slices.Equal(a, b) {
+		missing, extra := without(b, a), without(a, b)
+		add("causes", "", strings.Join(extra, " | "), strings.Join(missing, " | "))
+	}
+}
+
+// causes are compared as a set: upstream's own order follows its maps in places.
+func causes(status any) []string {
+	var texts []string
+	list, _ := Get(status, "details", "causes").([]any)
+	for _, cause := range list {
+		texts = append(texts, Text(cause, "reason")+" "+Text(cause, "field")+": "+Text(cause, "message"))
+	}
+	sort.Strings(texts)
+	return texts
+}
+
+func without(all, some []string) []string {
+	var rest []string
+	for _, text := range all {
+		if !slices.Contains(some, text) {
+			rest = append(rest, text)
+		}
+	}
+	return rest
+}
+
+// diff reports each path at which two levelled documents differ. With subset, what only upstream
+// has in the lists and maps of a discovery document is no difference (we serve fewer kinds).
+func diff(path string, ours, upstream any, subset bool, add func(path string, ours, upstream any)) {
+	switch right := upstream.(type) {
+	case map[string]any:
+		left, ok := ours.(map[string]any)
+		if !ok {
+			add(path, ours, upstream)
+			return
+		}
+		for _, name := range keys(left, right) {
+			a, inLeft := left[name]
+			b, inRight := right[name]
+			switch {
+			case inLeft && inRight:
+				diff(join(path, name), a, b, subset, add)
+			case inLeft:
+				add(join(path, name), a, absent)
+			case !subset:
+				add(join(path, name), absent, b)
+			}
+		}
+	case []any:
+		left, ok := ours.([]any)
+		if !ok || (len(left) != len(right) && !subset) {
+			add(path, ours, upstream)
+			return
+		}
+		if subset {
+			diffNamed(path, left, right, add)
+			return
+		}
+		for i := range right {
+			diff(path+"[]", left[i], right[i], subset, add)
+		}
+	default:
+		if brief(ours) != brief(upstream) {
+			add(path, ours, upstream)
+		}
+	}
+}
+
+// diffNamed compares lists of discovery entries by their name.
+func diffNamed(path string, ours, upstream []any, add func(path string, ours, upstream any)) {
+	byName := map[string]any{}
+	for _, entry := range upstream {
+		byName[entryName(entry)] = entry
+	}
+	for _, entry := range ours {
+		name := entryName(entry)
+		if other, ok := byName[name]; ok {
+			diff(path+"["+name+"]", entry, other, true, add)
+		} else {
+			add(path+"["+name+"]", entry, absent)
+		}
+	}
+}
+
+func entryName(entry any) string {
+	for _, path := range [][]string{{"name"}, {"groupVersion"}, {"version"}, {"metadata", "name"}, {"resource"}, {"subresource"}} {
+		if name := Text(entry, path...); name != "" {
+			return name
+		}
+	}
+	return brief(entry)
+}
+
+type missing struct{}
+
+var absent = missing{}
+
+func (missing) MarshalJSON() ([]byte, error) { return []byte(`"(absent)"`), nil }
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+func keys(maps ...map[string]any) []string {
+	var all []string
+	for _, m := range maps {
+		for name := range m {
+			if !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	sort.Strings(all)
+	return all
+}
+
+func brief(value any) string {
+	if text, ok := value.(string); ok {
+		return cut(text)
+	}
+	encoded, _ := json.Marshal(value)
+	return cut(string(encoded))
+}
+
+func cut(text string) string {
+	if len(text) > 2000 {
+		return text[:2000] + "…"
+	}
+	return text
+}
+
+func describe(request Request) string {
+	method := request.Method
+	if method == "" {
+		method = "GET"
+	}
+	text := method + " " + request.Path
+	if request.Query != "" {
+		text += "?" + request.Query
+	}
+	if request.ContentType != "" {
+		text += " (" + request.ContentType + ")"
+	}
+	if request.Body != nil {
+		text += " " + brief(request.Body)
+	}
+	return text
+}
+
+// chosenBySide are fields whose values each server makes up; only their presence is compared.
+var chosenBySide = map[string]bool{
+	"uid": true, "resourceVersion": true, "creationTimestamp": true, "deletionTimestamp": true,
+	"continue": true, "token": true, "time": true,
+}
+
+var levelling = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<uid>"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "<time>"},
+	{regexp.MustCompile(`10\.108\.\d+\.\d+`), "<service ip>"},
+	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-<random>"},
+	{regexp.MustCompile(`generated-[a-z0-9]{5}`), "generated-<random>"},
+	{regexp.MustCompile(`current: \d+`), "current: <revision>"},
+	{regexp.MustCompile(`\(\d+\)$`), "(<revision>)"},
+	{regexp.MustCompile(`:\d{5}/`), ":<port>/"},
+}
+
+func levelText(text string) string {
+	for _, rule := range levelling {
+		text = rule.pattern.ReplaceAllString(text, rule.with)
+	}
+	return text
+}
+
+func levelTexts(texts []string) []string {
+	var levelled []string
+	for _, text := range texts {
+		levelled = append(levelled, levelText(text))
+	}
+	sort.Strings(levelled)
+	return levelled
+}
+
+// level returns a copy in which what each server chooses for itself reads the same.
+func level(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		copied := make(map[string]any, len(value))
+		for name, field := range value {
+			text, isText := field.(string)
+			switch {
+			case chosenBySide[name] && isText && text != "":
+				copied[name] = "<" + name + ">"
+			case name == "nodePort" || name == "healthCheckNodePort":
+				copied[name] = "<port>"
+			case name == "age" || name == "remainingItemCount":
+				copied[name] = field
+			default:
+				copied[name] = level(field)
+			}
+		}
+		return copied
+	case []any:
+		copied := make([]any, len(value))
+		for i, entry := range value {
+			copied[i] = level(entry)
+		}
+		return copied
+	case string:
+		return levelText(value)
+	default:
+		return value
+	}
+}
