@@ -7,6 +7,9 @@ use crate::field::{FieldError, Path};
 
 pub mod names;
 
+#[cfg(test)]
+mod tests;
+
 pub use names::NameRule;
 
 /// All annotations of an object together.
@@ -226,11 +229,15 @@ fn finalizers(object: &Value, path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let list = finalizer_names(object);
     for finalizer in &list {
-        errors.extend(all_invalid(
-            path,
-            finalizer,
-            names::qualified_name(finalizer),
-        ));
+        let wrong = names::qualified_name(finalizer);
+        errors.extend(all_invalid(path, finalizer, wrong));
+    }
+    for (index, finalizer) in list.iter().enumerate() {
+        let standard = matches!(*finalizer, "kubernetes" | "orphan" | "foregroundDeletion");
+        if !finalizer.contains('/') && !standard {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(&path.index(index), *finalizer, detail));
+        }
     }
     if list.contains(&"orphan") && list.contains(&"foregroundDeletion") {
         let value = object.at(&["metadata", "finalizers"]).cloned();

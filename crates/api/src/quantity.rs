@@ -94,6 +94,15 @@ impl Quantity {
         }
     }
 
+    /// Rounded up to thousandths, the finest amount that resources are counted in.
+    pub fn rounded_to_milli(self) -> Quantity {
+        let (milli, rest) = (self.nanos / 1_000_000, self.nanos % 1_000_000);
+        Quantity {
+            nanos: (milli + rest.signum()).saturating_mul(1_000_000),
+            format: self.format,
+        }
+    }
+
     /// Whole units, rounded up.
     pub fn value(self) -> i64 {
         self.scaled(NANO)

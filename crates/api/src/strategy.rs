@@ -27,6 +27,9 @@ pub mod service;
 mod service_account;
 mod workload;
 
+#[cfg(test)]
+mod tests;
+
 /// The rules of one kind. The provided methods are the whole of it for a kind without rules of its
 /// own; a kind overrides the `…_content` hooks and the small facts.
 ///
@@ -52,10 +55,10 @@ pub trait Strategy: Send + Sync {
     /// Fills in what the user left out. Also run on what was stored before.
     fn default(&self, _object: &mut Value) {}
 
-    /// Makes a submitted object ready to be created: status dropped, generation 1.
+    /// Makes a submitted object ready to be created: status emptied, generation 1.
     fn prepare_create(&self, object: &mut Value) {
         if self.has_status() {
-            object.remove(&["status"]);
+            object.set(&["status"], Value::object());
         }
         match self.has_generation() {
             true => object.set(&["metadata", "generation"], 1),

@@ -32,7 +32,8 @@ struct Range {
 
 impl Range {
     fn size(self) -> u32 {
-        1u32.checked_shl(32 - u32::from(self.bits)).unwrap_or(u32::MAX)
+        1u32.checked_shl(32 - u32::from(self.bits))
+            .unwrap_or(u32::MAX)
     }
 
     /// Neither the network's nor the broadcast address.
@@ -141,7 +142,11 @@ impl ServiceAllocator {
         state.version = version;
     }
 
-    fn reserve(&self, service: &mut Value, old: Option<&Value>) -> Result<Reservation, Vec<FieldError>> {
+    fn reserve(
+        &self,
+        service: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<Reservation, Vec<FieldError>> {
         let mut state = self.state.lock();
         self.refresh(&mut state);
         let mut reservation = Reservation {
@@ -175,7 +180,8 @@ impl ServiceAllocator {
                     let problem = if !self.range.contains(address) {
                         Some(format!(
                             "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is {}/{}",
-                            Ipv4Addr::from(self.range.network), self.range.bits
+                            Ipv4Addr::from(self.range.network),
+                            self.range.bits
                         ))
                     } else if state.is_taken(address) {
                         Some(format!(
@@ -194,7 +200,11 @@ impl ServiceAllocator {
                 Err(_) if asked.is_empty() => {
                     let Some(address) = self.free_address(state) else {
                         let path = Path::new("spec").child("clusterIP");
-                        return Err(vec![FieldError::invalid(&path, "", "failed to allocate a serviceIP: range is full")]);
+                        return Err(vec![FieldError::invalid(
+                            &path,
+                            "",
+                            "failed to allocate a serviceIP: range is full",
+                        )]);
                     };
                     address
                 }
@@ -206,7 +216,10 @@ impl ServiceAllocator {
                 reservation.taken.addresses.insert(address);
             }
             service.set(&["spec", "clusterIP"], address.to_string());
-            service.set(&["spec", "clusterIPs"], vec![Value::from(address.to_string())]);
+            service.set(
+                &["spec", "clusterIPs"],
+                vec![Value::from(address.to_string())],
+            );
         } else {
             service.set(&["spec", "clusterIPs"], vec![Value::from("None")]);
         }
@@ -268,24 +281,34 @@ impl ServiceAllocator {
                 let free = (0..count)
                     .map(|step| FIRST_PORT + ((start + step) % count) as u16)
                     .find(|number| !state.is_port_taken(*number, &protocol));
-                let path = Path::new("spec").child("ports").index(index).child("nodePort");
+                let path = Path::new("spec")
+                    .child("ports")
+                    .index(index)
+                    .child("nodePort");
                 free.ok_or_else(|| {
-                    vec![FieldError::invalid(&path, 0, "failed to allocate a nodePort: range is full")]
+                    vec![FieldError::invalid(
+                        &path,
+                        0,
+                        "failed to allocate a nodePort: range is full",
+                    )]
                 })?
             } else {
                 let known = u16::try_from(asked)
                     .is_ok_and(|number| held.ports.contains(&(number, protocol.clone())));
                 let problem = match u16::try_from(asked) {
                     _ if known => None,
-                    Ok(number) if (FIRST_PORT..=LAST_PORT).contains(&number) => {
-                        state.is_port_taken(number, &protocol).then(|| "provided port is already allocated".to_string())
-                    }
+                    Ok(number) if (FIRST_PORT..=LAST_PORT).contains(&number) => state
+                        .is_port_taken(number, &protocol)
+                        .then(|| "provided port is already allocated".to_string()),
                     _ => Some(format!(
                         "provided port is not in the valid range. The range of valid ports is {FIRST_PORT}-{LAST_PORT}"
                     )),
                 };
                 if let Some(problem) = problem {
-                    let path = Path::new("spec").child("ports").index(index).child("nodePort");
+                    let path = Path::new("spec")
+                        .child("ports")
+                        .index(index)
+                        .child("nodePort");
                     return Err(vec![FieldError::invalid(&path, asked, problem)]);
                 }
                 asked as u16
@@ -381,7 +404,12 @@ fn carry_over(new: &mut Value, old: &Value) {
             new.set(&path, value.clone());
         }
     }
-    let has_ports = |service: &Value| matches!(service.str_at(&["spec", "type"]), "NodePort" | "LoadBalancer");
+    let has_ports = |service: &Value| {
+        matches!(
+            service.str_at(&["spec", "type"]),
+            "NodePort" | "LoadBalancer"
+        )
+    };
     if !has_ports(new) || !has_ports(old) {
         return;
     }

@@ -5,7 +5,11 @@ use api::schema::{self, FieldProblem, Target};
 use api::{Resource, Status, Value};
 
 use crate::negotiate::{content_type, unsupported_media_type};
+use crate::protobuf;
 use crate::server::Context;
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 /// What to do about fields the schema does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +37,9 @@ impl FieldValidation {
                     "",
                     vec![api::Cause {
                         reason: "FieldValueNotSupported",
-                        message: format!("Unsupported value: {other:?}: supported values: {supported}"),
+                        message: format!(
+                            "Unsupported value: {other:?}: supported values: {supported}"
+                        ),
                         field: "fieldValidation".to_string(),
                     }],
                 ))
@@ -60,6 +66,38 @@ pub(crate) fn of_kind(
     read(context, &target, body)
 }
 
+/// Reads `DeleteOptions`, which clients send in the version of whatever group they delete from.
+pub(crate) fn delete_options(context: &Context, body: &[u8]) -> Result<Value, Status> {
+    let target = Target::of_kind("", "v1", "DeleteOptions")
+        .ok_or_else(|| Status::internal("no schema for DeleteOptions"))?;
+    let mut value = match content_type(&context.headers) {
+        _ if body.is_empty() => return Ok(Value::object()),
+        PROTOBUF => protobuf::decode(body, target.definition)
+            .map_err(|problem| Status::bad_request(problem.to_string()))?,
+        "application/yaml" => api::document::yaml::parse_documents(body)
+            .map_err(|problem| Status::bad_request(problem.to_string()))?
+            .into_iter()
+            .next()
+            .unwrap_or_default(),
+        // Some clients name no type, or a wrong one, for a body they hardly know they send.
+        _ => Value::from_json(body).map_err(|problem| {
+            Status::bad_request(format!(
+                "couldn't get version/kind; json parse error: {problem}"
+            ))
+        })?,
+    };
+    let kind = value.str_at(&["kind"]);
+    if !kind.is_empty() && kind != "DeleteOptions" {
+        return Err(Status::bad_request(format!(
+            "decoded object cannot be converted to DeleteOptions: {kind}"
+        )));
+    }
+    value.remove(&["apiVersion"]);
+    value.remove(&["kind"]);
+    schema::decode_as(&target, &mut value)?;
+    Ok(value)
+}
+
 fn read(context: &Context, target: &Target, body: &[u8]) -> Result<Value, Status> {
     let (value, problems) = match content_type(&context.headers) {
         "application/json" => schema::decode_json_as(target, body)?,
@@ -73,7 +111,13 @@ fn read(context: &Context, target: &Target, body: &[u8]) -> Result<Value, Status
             let problems = schema::decode_as(target, &mut value)?;
             (value, problems)
         }
-        _ => return Err(unsupported_media_type("application/json, application/yaml")),
+        PROTOBUF => {
+            let mut value = protobuf::decode(body, target.definition)
+                .map_err(|problem| Status::bad_request(problem.to_string()))?;
+            let problems = schema::decode_as(target, &mut value)?;
+            (value, problems)
+        }
+        _ => return Err(unsupported_media_type(ACCEPTED)),
     };
     complain(context, target, &problems)?;
     Ok(value)
@@ -87,9 +131,13 @@ pub(crate) fn complain(
 ) -> Result<(), Status> {
     let validation = FieldValidation::of(context)?;
     match validation {
-        FieldValidation::Strict if !problems.is_empty() => Err(schema::strict_error(target, problems)),
+        FieldValidation::Strict if !problems.is_empty() => {
+            Err(schema::strict_error(target, problems))
+        }
         FieldValidation::Warn => {
-            problems.iter().for_each(|problem| context.warn(problem.to_string()));
+            problems
+                .iter()
+                .for_each(|problem| context.warn(problem.to_string()));
             Ok(())
         }
         _ => Ok(()),

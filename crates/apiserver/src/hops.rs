@@ -62,7 +62,9 @@ impl Hops {
             bytes,
         };
         let client = match client_span(context) {
-            Some((start, work, bytes)) => span(Hop::Client, "request", "client", start, start + work, bytes),
+            Some((start, work, bytes)) => {
+                span(Hop::Client, "request", "client", start, start + work, bytes)
+            }
             None => span(
                 Hop::Client,
                 "request",
@@ -75,10 +77,31 @@ impl Hops {
         let committed = times.revision.max(times.put);
         for span in [
             client,
-            span(Hop::Admission, "admit", "apiserver", context.received, times.put, times.body),
-            span(Hop::Put, "transact", "store", times.put, committed, times.stored),
+            span(
+                Hop::Admission,
+                "admit",
+                "apiserver",
+                context.received,
+                times.put,
+                times.body,
+            ),
+            span(
+                Hop::Put,
+                "transact",
+                "store",
+                times.put,
+                committed,
+                times.stored,
+            ),
             span(Hop::Revision, "revision", "store", committed, committed, 0),
-            span(Hop::Created, "201 Created", "apiserver", committed, now, entry.bytes.len() as u64),
+            span(
+                Hop::Created,
+                "201 Created",
+                "apiserver",
+                committed,
+                now,
+                entry.bytes.len() as u64,
+            ),
         ] {
             timelines.record(uid, span);
         }

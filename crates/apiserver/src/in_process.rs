@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -11,18 +12,20 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use tower::Service;
 
+use crate::Identity;
 use crate::body::{Body, BoxError};
-use crate::{ApiServer, Identity};
+use crate::handler::{self, Caller};
+use crate::server::Server;
 
 /// A tower service over the server, acting as one identity; give it to `kube::Client::new`.
 #[derive(Clone)]
 pub struct InProcess {
-    server: ApiServer,
+    server: Arc<Server>,
     identity: Identity,
 }
 
 impl InProcess {
-    pub(crate) fn new(server: ApiServer, identity: Identity) -> InProcess {
+    pub(crate) fn new(server: Arc<Server>, identity: Identity) -> InProcess {
         InProcess { server, identity }
     }
 }
@@ -43,6 +46,8 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (server, identity) = (self.server.clone(), self.identity.clone());
         let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
-        Box::pin(async move { Ok(server.handle(request, identity).await) })
+        Box::pin(
+            async move { Ok(handler::handle(server, request, Caller::InProcess(identity)).await) },
+        )
     }
 }

@@ -3,21 +3,50 @@
 //!
 //! It does not know what a scheduler, a controller or a kubelet is: they are identities that ask.
 
+mod admission;
+mod allocation;
+mod authentication;
+mod authorization;
 mod body;
+mod bootstrap;
+mod cache;
+mod decode;
+mod endpoints;
+mod handler;
+mod hops;
+mod https;
 mod identity;
 mod in_process;
+mod negotiate;
+mod protobuf;
+mod query;
+mod request;
+mod response;
+mod reviews;
+mod server;
+mod subresources;
+mod verbs;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use environment::Environment;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use authentication::Authenticator;
+use authorization::Authorizer;
+use server::{Metrics, Server};
+
 pub use body::Body;
 pub use identity::Identity;
 pub use in_process::InProcess;
+
+/// History is kept this long for lists that are being paged through.
+const COMPACTION: Duration = Duration::from_secs(300);
 
 /// What the server needs to know and is given.
 pub struct Config {
@@ -35,7 +64,7 @@ pub struct Config {
     pub dns_service_ip: String,
     /// Where the `kubernetes` Service leads.
     pub advertise: SocketAddr,
-    /// How to reach kubelets for logs; without it, pod logs answer 503.
+    /// How to reach kubelets for logs; without it, pod logs answer an error.
     pub kubelet_client: Option<KubeletClient>,
     pub cluster_domain: String,
 }
@@ -56,41 +85,99 @@ pub enum Error {
     Configuration(String),
     #[error("listening")]
     Listen(#[source] std::io::Error),
-    #[error("setting up the cluster's first objects: {0}")]
+    #[error("setting up the cluster's first objects")]
     Bootstrap(#[source] api::Status),
 }
 
-/// A running API server. Cheap to clone.
+/// A running API server. Cheap to clone; the last clone's drop ends its background tasks.
 #[derive(Clone)]
-pub struct ApiServer {}
+pub struct ApiServer {
+    server: Arc<Server>,
+}
 
 impl ApiServer {
     /// Fills the caches from the store and makes the cluster's first objects where they lack.
-    pub async fn start(_config: Config) -> Result<ApiServer, Error> {
-        Ok(ApiServer {})
+    pub async fn start(config: Config) -> Result<ApiServer, Error> {
+        let Config {
+            store, environment, ..
+        } = config;
+        let cache = Arc::new(cache::fill(&*store).await?);
+        let stop = CancellationToken::new();
+        let authenticator = Authenticator::new(
+            &config.client_ca_pem,
+            &config.service_account_key_pem,
+            &config.issuer,
+            cache.clone(),
+            environment.clone(),
+        )?;
+        let services = allocation::ServiceAllocator::new(
+            cache.clone(),
+            environment.clone(),
+            &config.service_range,
+        )?;
+        let kubelets = match &config.kubelet_client {
+            Some(client) => Some(subresources::KubeletDialer::new(client)?),
+            None => None,
+        };
+        tokio::spawn(cache::follow(cache.clone(), store.clone(), stop.clone()));
+        tokio::spawn(compact(store.clone(), stop.clone()));
+        let server = Arc::new(Server {
+            authorizer: Authorizer::new(cache.clone()),
+            store,
+            environment,
+            timelines: config.timelines,
+            cache,
+            authenticator,
+            services,
+            kubelets,
+            metrics: Metrics::default(),
+            advertise: config.advertise,
+            ready: AtomicBool::new(false),
+            _stop: stop.drop_guard(),
+        });
+        let facts = bootstrap::Facts {
+            advertise: config.advertise,
+            dns_service_ip: config.dns_service_ip,
+        };
+        bootstrap::run(&server, &facts)
+            .await
+            .map_err(Error::Bootstrap)?;
+        server.catch_up().await.map_err(Error::Bootstrap)?;
+        server.ready.store(true, Ordering::Release);
+        Ok(ApiServer { server })
     }
 
     /// Serves HTTPS until `shutdown`, then lets requests in flight end.
     pub async fn serve(
         &self,
-        _listener: TcpListener,
-        _tls: Arc<rustls::ServerConfig>,
-        _shutdown: CancellationToken,
+        listener: TcpListener,
+        tls: Arc<rustls::ServerConfig>,
+        shutdown: CancellationToken,
     ) -> Result<(), Error> {
-        Ok(())
+        https::serve(self.server.clone(), listener, tls, shutdown).await
     }
 
     /// A transport for a component of this process that acts as `identity`. Its requests pass the
     /// same authorization and admission as those from the network.
     pub fn in_process(&self, identity: Identity) -> InProcess {
-        InProcess::new(self.clone(), identity)
+        InProcess::new(self.server.clone(), identity)
     }
+}
 
-    pub(crate) async fn handle(
-        &self,
-        _request: http::Request<body::RequestBody>,
-        _identity: Identity,
-    ) -> http::Response<Body> {
-        http::Response::new(Body::empty())
+/// Forgets history that is older than one period.
+async fn compact(store: Arc<dyn Store>, stop: CancellationToken) {
+    let mut before = None;
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(COMPACTION) => {}
+        }
+        if let Some(revision) = before
+            && let Err(problem) = store.compact(revision).await
+        {
+            tracing::warn!(%problem, "the store's history could not be shortened");
+        }
+        before = store.revision().await.ok();
     }
 }

@@ -125,9 +125,18 @@ mod tests {
                 encoding: Encoding::Json,
             })
         };
-        check("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", json(Form::Table));
-        check("application/vnd.kubernetes.protobuf, application/json", json(Form::Object));
-        check("application/json;as=Table;v=v9;g=meta.k8s.io,*/*", json(Form::Object));
+        check(
+            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+            json(Form::Table),
+        );
+        check(
+            "application/vnd.kubernetes.protobuf, application/json",
+            json(Form::Object),
+        );
+        check(
+            "application/json;as=Table;v=v9;g=meta.k8s.io,*/*",
+            json(Form::Object),
+        );
         check("text/html;q=0.9,*/*;q=0.1", json(Form::Object));
         check(
             "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",

@@ -31,7 +31,9 @@ impl Query {
         self.0
             .iter()
             .find(|(key, _)| key == name)
-            .is_some_and(|(_, value)| !matches!(value.as_str(), "0" | "false" | "False" | "f" | "F"))
+            .is_some_and(|(_, value)| {
+                !matches!(value.as_str(), "0" | "false" | "False" | "f" | "F")
+            })
     }
 
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
@@ -87,7 +89,9 @@ mod tests {
 
     #[test]
     fn decodes_values_and_flags() {
-        let query = Query::parse(Some("fieldSelector=spec.nodeName%3Da%2Bb&watch&x=1+2&pretty=false"));
+        let query = Query::parse(Some(
+            "fieldSelector=spec.nodeName%3Da%2Bb&watch&x=1+2&pretty=false",
+        ));
         assert_eq!(query.get("fieldSelector"), "spec.nodeName=a+b");
         assert_eq!(query.get("x"), "1 2");
         assert!(query.flag("watch"));

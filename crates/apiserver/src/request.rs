@@ -84,14 +84,6 @@ impl RequestInfo {
         }
         info
     }
-
-    /// `pods/status`, or just `pods`.
-    pub fn resource_path(&self) -> String {
-        match self.subresource.as_str() {
-            "" => self.plural.clone(),
-            subresource => format!("{}/{subresource}", self.plural),
-        }
-    }
 }
 
 fn plain_verb(method: &http::Method) -> &'static str {
@@ -121,7 +113,9 @@ mod tests {
                 info.verb,
                 info.group,
                 info.version,
-                info.resource_path(),
+                [info.plural.as_str(), info.subresource.as_str()]
+                    .join("/")
+                    .trim_end_matches('/'),
                 info.namespace,
                 info.name
             ),
@@ -134,11 +128,31 @@ mod tests {
     fn paths_become_verbs_on_resources() {
         check("GET", "/api/v1/pods", "list /v1 pods ns= name=");
         check("GET", "/api/v1/pods?watch=true", "watch /v1 pods ns= name=");
-        check("GET", "/api/v1/namespaces/a/pods/b/log", "get /v1 pods/log ns=a name=b");
-        check("GET", "/api/v1/namespaces/a", "get /v1 namespaces ns=a name=a");
-        check("PUT", "/api/v1/namespaces/a/finalize", "update /v1 namespaces/finalize ns=a name=a");
-        check("DELETE", "/apis/apps/v1/namespaces/a/deployments", "deletecollection apps/v1 deployments ns=a name=");
-        check("POST", "/api/v1/namespaces", "create /v1 namespaces ns= name=");
+        check(
+            "GET",
+            "/api/v1/namespaces/a/pods/b/log",
+            "get /v1 pods/log ns=a name=b",
+        );
+        check(
+            "GET",
+            "/api/v1/namespaces/a",
+            "get /v1 namespaces ns=a name=a",
+        );
+        check(
+            "PUT",
+            "/api/v1/namespaces/a/finalize",
+            "update /v1 namespaces/finalize ns=a name=a",
+        );
+        check(
+            "DELETE",
+            "/apis/apps/v1/namespaces/a/deployments",
+            "deletecollection apps/v1 deployments ns=a name=",
+        );
+        check(
+            "POST",
+            "/api/v1/namespaces",
+            "create /v1 namespaces ns= name=",
+        );
         check("GET", "/apis/apps/v1", "get /apis/apps/v1");
         check("GET", "/healthz", "get /healthz");
     }

@@ -12,9 +12,14 @@ use crate::negotiate::Encoding;
 /// Bodies from this size on are compressed for those who accept it, as upstream does.
 const COMPRESS_FROM: usize = 128 * 1024;
 
-pub(crate) fn bytes(code: u16, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
+pub(crate) fn bytes(
+    code: u16,
+    content_type: &'static str,
+    body: impl Into<Body>,
+) -> Response<Body> {
     let mut response = Response::new(body.into());
-    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response
         .headers_mut()
         .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));

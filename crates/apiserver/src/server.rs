@@ -9,7 +9,7 @@ use environment::Environment;
 use http::HeaderMap;
 use parking_lot::Mutex;
 use store::Store;
-use tokio_util::sync::DropGuard;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::allocation::ServiceAllocator;
 use crate::authentication::Authenticator;
@@ -31,6 +31,7 @@ pub(crate) struct Server {
     pub services: ServiceAllocator,
     pub kubelets: Option<KubeletDialer>,
     pub metrics: Metrics,
+    pub advertise: std::net::SocketAddr,
     /// Set once the first objects are there.
     pub ready: AtomicBool,
     /// Ends the background tasks with the server.
@@ -63,7 +64,12 @@ impl Server {
     }
 
     /// The object as it is now.
-    pub async fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Arc<Entry>, Status> {
+    pub async fn get(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Arc<Entry>, Status> {
         let kind = self.kind(resource)?;
         self.catch_up().await?;
         kind.get(&key_of(namespace, name))
@@ -71,7 +77,12 @@ impl Server {
     }
 
     /// As [`Server::get`], content with what the cache has when it has it.
-    pub async fn find(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Arc<Entry>, Status> {
+    pub async fn find(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Arc<Entry>, Status> {
         match self.kind(resource)?.get(&key_of(namespace, name)) {
             Some(entry) => Ok(entry),
             None => self.get(resource, namespace, name).await,
@@ -88,7 +99,9 @@ impl Server {
         object: &Value,
     ) -> Result<Arc<Entry>, Status> {
         let key = key_of(namespace, name);
-        Ok(Arc::new(Entry::new(resource, &key, bytes, revision, object)?))
+        Ok(Arc::new(Entry::new(
+            resource, &key, bytes, revision, object,
+        )?))
     }
 
     pub fn store_key(resource: &Resource, namespace: &str, name: &str) -> Bytes {
@@ -133,6 +146,8 @@ pub(crate) struct Context {
     pub dry_run: bool,
     /// When the request arrived, in microseconds since the Unix epoch.
     pub received: i64,
+    /// Ends watches and followed logs of the network when the listener shuts down.
+    pub closing: CancellationToken,
     warnings: Mutex<Vec<String>>,
 }
 
@@ -154,6 +169,7 @@ impl Context {
             output: Output::JSON,
             dry_run: false,
             received,
+            closing: CancellationToken::new(),
             warnings: Mutex::default(),
         }
     }

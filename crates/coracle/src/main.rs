@@ -26,8 +26,8 @@ fn main() -> ExitCode {
     // The shim and the OCI command are single-threaded and parse their own arguments: they run
     // once per pod or container and must stay small.
     match arguments.next().as_deref().and_then(|name| name.to_str()) {
-        Some("shim") => return runtime::shim::main(arguments.collect()),
-        Some("oci") => return runtime::oci::main(arguments.collect()),
+        Some("shim") => return runtime::shim::main(arguments),
+        Some("oci") => return runtime::oci::main(arguments),
         Some("cni") => return network::cni::main(),
         _ => {}
     }

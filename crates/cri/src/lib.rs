@@ -12,3 +12,14 @@ pub mod v1 {
 }
 
 pub use client::{Client, Error};
+
+/// Names the registry and the user; never the password or a token.
+impl std::fmt::Debug for v1::AuthConfig {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("AuthConfig")
+            .field("username", &self.username)
+            .field("server_address", &self.server_address)
+            .finish_non_exhaustive()
+    }
+}

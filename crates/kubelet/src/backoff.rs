@@ -88,7 +88,10 @@ mod tests {
             let until = backoff.waits_since(now, now).expect("in backoff");
             delays.push((until - now) / SECOND);
             now = until;
-            assert_eq!(backoff.waits_since(now - delays[delays.len() - 1] * SECOND, now), None);
+            assert_eq!(
+                backoff.waits_since(now - delays[delays.len() - 1] * SECOND, now),
+                None
+            );
         }
         assert_eq!(delays, [10, 20, 40, 80, 160, 300, 300]);
         assert_eq!(backoff.text(), "5m0s");

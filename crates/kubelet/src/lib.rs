@@ -1,1 +1,217 @@
-//! kubelet
+//! The kubelet: takes the pods bound to this node from the API, runs them through CRI, and tells
+//! the API what became of them. It reaches containers only over CRI, and keeps nothing it could
+//! not find again in the runtime, on disk and in the API.
+
+mod backoff;
+mod cgroups;
+mod container;
+mod events;
+mod http_get;
+mod images;
+mod lifecycle;
+mod log_format;
+mod node;
+mod node_context;
+mod pod;
+mod pods;
+mod probes;
+mod referenced;
+mod resources;
+mod runtime;
+mod server;
+mod spans;
+mod volumes;
+
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use client::Informers;
+use cri::v1;
+use environment::Environment;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    cgroups::Cgroups,
+    events::Events,
+    node::{Capacity, lease, registration},
+    node_context::NodeContext,
+    pods::Pods,
+    referenced::Referenced,
+    spans::Spans,
+    volumes::{Tokens, Volumes},
+};
+
+/// Hints from the runtime that may wait; more are the same as one to look at everything.
+const HINTS: usize = 1024;
+const FIRST_RETRY: Duration = Duration::from_millis(5);
+const LAST_RETRY: Duration = Duration::from_millis(500);
+
+pub struct Config {
+    pub node_name: String,
+    pub node_ip: IpAddr,
+    /// Pods and their volumes.
+    pub root: PathBuf,
+    /// Logs are `<log_dir>/<namespace>_<name>_<uid>/<container>/<n>.log`.
+    pub log_dir: PathBuf,
+    pub cri_socket: PathBuf,
+    pub cluster_dns: Vec<String>,
+    pub cluster_domain: String,
+    pub listen: std::net::TcpListener,
+    /// Must ask for client certificates.
+    pub tls: Arc<rustls::ServerConfig>,
+    /// e.g. `/coracle-1a2b3c`; `kubepods` is made below it.
+    pub cgroup_root: String,
+    pub pod_cidr: String,
+    pub labels: BTreeMap<String, String>,
+    pub environment: Environment,
+    pub recorder: trace::Recorder,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the kubelet's directory {path} could not be made")]
+    Directory {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the runtime client could not be made")]
+    Cri(#[from] cri::Error),
+    #[error("the kubelet's server could not listen")]
+    Listen(#[source] std::io::Error),
+}
+
+/// Runs until `shutdown`. Pods go on running; a kubelet started later finds them again.
+pub async fn run(
+    config: Config,
+    client: kube::Client,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let pods_root = config.root.join("pods");
+    for path in [&pods_root, &config.log_dir] {
+        std::fs::create_dir_all(path).map_err(|source| Error::Directory {
+            path: path.clone(),
+            source,
+        })?;
+    }
+    config.listen.set_nonblocking(true).map_err(Error::Listen)?;
+    let listener = tokio::net::TcpListener::from_std(config.listen).map_err(Error::Listen)?;
+    let kubelet_port = listener.local_addr().map_err(Error::Listen)?.port();
+    let cri = cri::Client::connect(&config.cri_socket)?;
+    let environment = config.environment;
+
+    // The watches begin before the runtime answers, so that neither waits for the other.
+    let informers = Informers::new(client.clone(), environment.clone());
+    let selector = format!("spec.nodeName={}", config.node_name);
+    let pod_informer = informers.with_selector::<Pod>(&selector);
+    let services = informers.of::<Service>();
+    let Some(version) = wait_for_runtime(&cri, &shutdown).await else {
+        return Ok(());
+    };
+    let recorder = client::events::Recorder::new(
+        client.clone(),
+        environment.clone(),
+        "kubelet",
+        Some(&config.node_name),
+    );
+    let context = Arc::new(NodeContext {
+        node_name: config.node_name,
+        host_ip: config.node_ip.to_string(),
+        log_dir: config.log_dir,
+        cluster_dns: config.cluster_dns,
+        cluster_domain: config.cluster_domain,
+        capacity: Capacity::read(&config.root),
+        runtime_name: version.runtime_name,
+        cri: cri.clone(),
+        events: Events(recorder),
+        spans: Spans {
+            recorder: config.recorder,
+            environment: environment.clone(),
+        },
+        volumes: Volumes {
+            pods_root,
+            tokens: Tokens::new(client.clone(), environment.clone()),
+            environment: environment.clone(),
+        },
+        cgroups: Cgroups::new(&config.cgroup_root),
+        config_maps: Referenced::new(client.clone(), environment.clone()),
+        secrets: Referenced::new(client.clone(), environment.clone()),
+        services,
+        client: client.clone(),
+        environment: environment.clone(),
+    });
+    let identity = registration::Identity {
+        pod_cidr: config.pod_cidr,
+        labels: config.labels,
+        kubelet_port,
+        runtime_version: version.runtime_version,
+    };
+
+    let pods = Pods::default();
+    let (hint_sender, hints) = mpsc::channel(HINTS);
+    let changes = runtime::changes::run(cri, hint_sender, shutdown.clone());
+    let node = async {
+        let Some(node) = wait_for_registration(&context, &identity, &shutdown).await else {
+            return;
+        };
+        let uid = node.metadata.uid.clone().unwrap_or_default();
+        let lease = lease::run(
+            client,
+            environment,
+            context.node_name.clone(),
+            uid,
+            shutdown.clone(),
+        );
+        let status = registration::run(context.clone(), identity, node, shutdown.clone());
+        tokio::join!(lease, status);
+    };
+    let server = server::run(
+        listener,
+        config.tls,
+        context.clone(),
+        pods.clone(),
+        shutdown.clone(),
+    );
+    let work = pods.run(context.clone(), pod_informer, hints, shutdown.clone());
+    tokio::join!(changes, node, server, work);
+    Ok(())
+}
+
+async fn wait_for_runtime(
+    cri: &cri::Client,
+    shutdown: &CancellationToken,
+) -> Option<v1::VersionResponse> {
+    let mut pause = FIRST_RETRY;
+    loop {
+        let request = v1::VersionRequest {
+            version: "v1".to_owned(),
+        };
+        match cri.runtime.clone().version(request).await {
+            Ok(response) => return Some(response.into_inner()),
+            Err(status) => tracing::debug!(%status, "the runtime does not answer yet"),
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return None,
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_RETRY),
+        }
+    }
+}
+
+async fn wait_for_registration(
+    context: &NodeContext,
+    identity: &registration::Identity,
+    shutdown: &CancellationToken,
+) -> Option<k8s_openapi::api::core::v1::Node> {
+    let mut pause = FIRST_RETRY;
+    loop {
+        match registration::register(context, identity).await {
+            Ok(node) => return Some(node),
+            Err(error) => tracing::warn!(%error, "the node could not be registered yet"),
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return None,
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_RETRY),
+        }
+    }
+}

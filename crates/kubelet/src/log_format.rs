@@ -42,14 +42,25 @@ mod tests {
 
     #[test]
     fn records_are_parsed() {
-        let record = parse(b"2026-01-02T03:04:05.000000001Z stdout F hello  world").expect("record");
+        let record =
+            parse(b"2026-01-02T03:04:05.000000001Z stdout F hello  world").expect("record");
         assert_eq!(record.time, "2026-01-02T03:04:05.000000001Z");
         assert_eq!((record.stream, record.partial), ("stdout", false));
         assert_eq!(record.text, b"hello  world");
         let part = parse(b"2026-01-02T03:04:05Z stderr P half").expect("record");
         assert!(part.partial);
-        assert_eq!(parse(b"2026-01-02T03:04:05Z stdout F").expect("record").text, b"");
-        assert_eq!(parse(b"2026-01-02T03:04:05Z stdout F ").expect("record").text, b"");
+        assert_eq!(
+            parse(b"2026-01-02T03:04:05Z stdout F")
+                .expect("record")
+                .text,
+            b""
+        );
+        assert_eq!(
+            parse(b"2026-01-02T03:04:05Z stdout F ")
+                .expect("record")
+                .text,
+            b""
+        );
         assert_eq!(parse(b"nonsense"), None);
         assert_eq!(parse(b"2026 nowhere F x"), None);
     }

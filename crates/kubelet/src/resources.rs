@@ -85,15 +85,15 @@ pub fn qos_class(pod: &Pod) -> QosClass {
         return QosClass::BestEffort;
     }
     let guaranteed = containers().all(|container| {
-        ["cpu", "memory"].iter().all(|resource| {
-            match limit_milli(container, resource) {
+        ["cpu", "memory"]
+            .iter()
+            .all(|resource| match limit_milli(container, resource) {
                 Some(limit) if limit > 0 => {
                     let request = request_milli(container, resource);
                     request == limit || request == 0
                 }
                 _ => false,
-            }
-        })
+            })
     });
     if guaranteed {
         QosClass::Guaranteed
@@ -286,7 +286,7 @@ mod tests {
         use serde_json::json;
         assert_eq!(qos_class(&pod(&[json!({})])), QosClass::BestEffort);
         let full = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}});
-        assert_eq!(qos_class(&pod(&[full.clone()])), QosClass::Guaranteed);
+        assert_eq!(qos_class(&pod(std::slice::from_ref(&full))), QosClass::Guaranteed);
         assert_eq!(qos_class(&pod(&[full, json!({})])), QosClass::Burstable);
         assert_eq!(
             qos_class(&pod(&[json!({"requests": {"cpu": "10m"}})])),

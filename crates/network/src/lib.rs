@@ -7,6 +7,8 @@
 
 pub mod cni;
 pub mod dns;
+#[cfg(test)]
+mod end_to_end_tests;
 mod names;
 pub mod netlink;
 pub mod nft;

@@ -22,7 +22,14 @@ pub fn pod_link(cluster_id: &str, container_id: &str, interface: &str) -> String
 /// A locally administered, unicast hardware address. `side` tells the two ends apart.
 pub fn hardware_address(container_id: &str, interface: &str, side: u8) -> [u8; 6] {
     let hash = container_hash(container_id, interface);
-    [0x0a, hash[4], hash[5], hash[6], hash[7], hash[8] & 0xfe | side & 1]
+    [
+        0x0a,
+        hash[4],
+        hash[5],
+        hash[6],
+        hash[7],
+        hash[8] & 0xfe | side & 1,
+    ]
 }
 
 /// The table of service rules; the proxy owns it and replaces it whole when it starts.
@@ -64,8 +71,14 @@ mod tests {
     fn names_fit_the_kernel() {
         assert_eq!(pod_link("a1b2c3", "some-container", "eth0").len(), 15);
         assert!(pod_link("a1b2c3", "x", "eth0").starts_with(&link_prefix("a1b2c3")));
-        assert_ne!(pod_link("a1b2c3", "x", "eth0"), pod_link("a1b2c3", "x", "eth1"));
-        assert_ne!(hardware_address("x", "eth0", 0), hardware_address("x", "eth0", 1));
+        assert_ne!(
+            pod_link("a1b2c3", "x", "eth0"),
+            pod_link("a1b2c3", "x", "eth1")
+        );
+        assert_ne!(
+            hardware_address("x", "eth0", 0),
+            hardware_address("x", "eth0", 1)
+        );
         assert!(is_cluster_id("00ff9a") && !is_cluster_id("00FF9A") && !is_cluster_id("00ff9"));
     }
 }

@@ -23,13 +23,19 @@ impl ServiceIndex {
     }
 
     pub fn slices(&self, key: &ObjectKey) -> impl Iterator<Item = &EndpointSlice> + Clone {
-        self.slices.get(key).into_iter().flat_map(|slices| slices.values().map(|slice| &**slice))
+        self.slices
+            .get(key)
+            .into_iter()
+            .flat_map(|slices| slices.values().map(|slice| &**slice))
     }
 
     /// Whether the namespace holds any Service.
     pub fn knows_namespace(&self, namespace: &str) -> bool {
         let from = ObjectKey::new(namespace, "");
-        self.services.range(from..).next().is_some_and(|(key, _)| key.namespace == namespace)
+        self.services
+            .range(from..)
+            .next()
+            .is_some_and(|(key, _)| key.namespace == namespace)
     }
 
     /// Takes a change in and returns the Service it concerns.
@@ -73,7 +79,10 @@ impl ServiceIndex {
             && let Some(service) = service_of(&new)
         {
             let name = new.metadata.name.clone().unwrap_or_default();
-            self.slices.entry(service.clone()).or_default().insert(name, new);
+            self.slices
+                .entry(service.clone())
+                .or_default()
+                .insert(name, new);
             if !concerned.contains(&service) {
                 concerned.push(service);
             }
@@ -84,5 +93,8 @@ impl ServiceIndex {
 
 fn service_of(slice: &EndpointSlice) -> Option<ObjectKey> {
     let name = slice.metadata.labels.as_ref()?.get(SERVICE_NAME_LABEL)?;
-    Some(ObjectKey::new(slice.metadata.namespace.as_deref().unwrap_or_default(), name))
+    Some(ObjectKey::new(
+        slice.metadata.namespace.as_deref().unwrap_or_default(),
+        name,
+    ))
 }

@@ -20,7 +20,10 @@ impl Subnet {
     /// Clears the host bits of `address`. A prefix above 32 counts as 32.
     pub fn new(address: Ipv4Addr, prefix: u8) -> Subnet {
         let prefix = prefix.min(32);
-        Subnet { address: Ipv4Addr::from(u32::from(address) & mask(prefix)), prefix }
+        Subnet {
+            address: Ipv4Addr::from(u32::from(address) & mask(prefix)),
+            prefix,
+        }
     }
 
     pub fn address(&self) -> Ipv4Addr {

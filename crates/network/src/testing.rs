@@ -84,7 +84,10 @@ impl Host {
             )
         };
         node::setup(&network).unwrap();
-        Host { network, directory: tempfile::tempdir().unwrap() }
+        Host {
+            network,
+            directory: tempfile::tempdir().unwrap(),
+        }
     }
 
     pub fn configuration(&self, version: &str) -> serde_json::Value {
@@ -100,7 +103,13 @@ impl Host {
         self.directory.path().join("cni")
     }
 
-    pub fn call(&self, command: &str, name: &str, namespace: &str, configuration: &serde_json::Value) -> Result<String, cni::Error> {
+    pub fn call(
+        &self,
+        command: &str,
+        name: &str,
+        namespace: &str,
+        configuration: &serde_json::Value,
+    ) -> Result<String, cni::Error> {
         let variables = Variables {
             command: Some(command.to_owned()),
             container: Some(name.to_owned()),
@@ -116,11 +125,17 @@ impl Host {
 
     pub fn pod_with(&self, name: &str, configuration: &serde_json::Value) -> Pod {
         let namespace = Namespace::new();
-        let result = self.call("ADD", name, &namespace.path(), configuration).unwrap();
+        let result = self
+            .call("ADD", name, &namespace.path(), configuration)
+            .unwrap();
         let result: serde_json::Value = serde_json::from_str(&result).unwrap();
         let address = result["ips"][0]["address"].as_str().unwrap();
         let address = address.strip_suffix("/32").unwrap().parse().unwrap();
-        Pod { name: name.to_owned(), address, namespace }
+        Pod {
+            name: name.to_owned(),
+            address,
+            namespace,
+        }
     }
 }
 
@@ -168,8 +183,15 @@ pub fn ask_udp(address: Ipv4Addr, port: u16) -> std::io::Result<String> {
 
 /// Runs a command in the thread's namespace and returns its output.
 pub fn run(command: &[&str]) -> String {
-    let output = Command::new(command[0]).args(&command[1..]).output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(command[0])
+        .args(&command[1..])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

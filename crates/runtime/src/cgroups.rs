@@ -18,7 +18,9 @@ pub struct Hierarchies {
 
 impl Hierarchies {
     pub fn detect() -> io::Result<Hierarchies> {
-        Ok(Hierarchies::parse(&fs::read_to_string("/proc/self/mountinfo")?))
+        Ok(Hierarchies::parse(&fs::read_to_string(
+            "/proc/self/mountinfo",
+        )?))
     }
 
     fn parse(table: &str) -> Hierarchies {

@@ -8,8 +8,15 @@ pub mod config;
 pub mod images;
 pub mod oci;
 pub mod pause;
+mod records;
+mod removal;
+mod sandbox;
+mod service;
 pub mod shim;
 mod snapshots;
+mod spec;
 mod sys;
 
 pub use config::Config;
+pub use removal::remove_all;
+pub use service::{Error, serve};

@@ -20,7 +20,11 @@ pub enum Error {
         source: std::io::Error,
     },
     #[error("mounting {path} with {layers} layers: {source}")]
-    Mount { path: PathBuf, layers: usize, source: nix::Error },
+    Mount {
+        path: PathBuf,
+        layers: usize,
+        source: nix::Error,
+    },
 }
 
 /// Where the parts of one container's file system lie.
@@ -31,7 +35,9 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub fn in_directory(directory: &Path) -> Snapshot {
-        Snapshot { directory: directory.to_owned() }
+        Snapshot {
+            directory: directory.to_owned(),
+        }
     }
 
     /// Where it is mounted.
@@ -70,8 +76,18 @@ impl Snapshot {
                 escape(&self.directory.join("work"))
             )
         };
-        mount(Some("overlay"), &self.rootfs(), Some("overlay"), MsFlags::empty(), Some(options(&lower).as_str()))
-            .map_err(|source| Error::Mount { path: self.rootfs(), layers: lower.len(), source })
+        mount(
+            Some("overlay"),
+            &self.rootfs(),
+            Some("overlay"),
+            MsFlags::empty(),
+            Some(options(&lower).as_str()),
+        )
+        .map_err(|source| Error::Mount {
+            path: self.rootfs(),
+            layers: lower.len(),
+            source,
+        })
     }
 
     pub fn is_mounted(&self) -> bool {
@@ -82,7 +98,11 @@ impl Snapshot {
     /// Unmounts and removes everything the container wrote.
     pub fn remove(&self) -> Result<(), Error> {
         let rootfs = self.rootfs();
-        sys::unmount(&rootfs).map_err(|source| Error::Mount { path: rootfs.clone(), layers: 0, source })?;
+        sys::unmount(&rootfs).map_err(|source| Error::Mount {
+            path: rootfs.clone(),
+            layers: 0,
+            source,
+        })?;
         for part in ["rootfs", "upper", "work", "empty"] {
             let path = self.directory.join(part);
             match fs::remove_dir_all(&path) {
@@ -105,5 +125,8 @@ fn copy_root_attributes(from: &Path, to: &Path) -> std::io::Result<()> {
 
 /// Overlayfs splits at colons and commas.
 fn escape(path: &Path) -> String {
-    path.to_string_lossy().replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,")
+    path.to_string_lossy()
+        .replace('\\', "\\\\")
+        .replace(':', "\\:")
+        .replace(',', "\\,")
 }

@@ -30,7 +30,13 @@ pub fn monotonic_millis() -> i64 {
 }
 
 pub fn bind_mount(source: &Path, target: &Path) -> nix::Result<()> {
-    mount(Some(source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+    mount(
+        Some(source),
+        target,
+        None::<&str>,
+        MsFlags::MS_BIND,
+        None::<&str>,
+    )
 }
 
 pub fn mount_tmpfs(target: &Path, options: &str) -> nix::Result<()> {
@@ -66,7 +72,10 @@ pub fn unescape(field: &str) -> String {
     let mut rest = field;
     while let Some(position) = rest.find('\\') {
         text.push_str(&rest[..position]);
-        match rest.get(position + 1..position + 4).and_then(|octal| u8::from_str_radix(octal, 8).ok()) {
+        match rest
+            .get(position + 1..position + 4)
+            .and_then(|octal| u8::from_str_radix(octal, 8).ok())
+        {
             Some(byte) => {
                 text.push(byte as char);
                 rest = &rest[position + 4..];

@@ -21,7 +21,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use environment::Environment;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 
 use crate::disk::Disk;
 use crate::{
@@ -30,7 +32,7 @@ use crate::{
 };
 use committer::{Committer, Request, closed};
 pub use files::Counters;
-use files::Files;
+use files::{Files, LiveCounters};
 pub use history::Window;
 use shared::Shared;
 
@@ -65,7 +67,9 @@ impl Default for Options {
 pub struct Embedded {
     queue: mpsc::Sender<Request>,
     shared: Arc<Shared>,
-    files: Files,
+    counters: Arc<LiveCounters>,
+    /// Ended by [`Embedded::close`]; the disk is let go with it.
+    committer: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Embedded {
@@ -76,13 +80,14 @@ impl Embedded {
         options: Options,
     ) -> Result<Arc<Embedded>, Error> {
         let files = Files::new(disk);
+        let counters = files.counters.clone();
         let recovered =
             recovery::recover(&files, options.history, environment.random_u64()).await?;
         let shared = Arc::new(Shared::new(recovered.state.clone(), recovered.history));
         let (queue, requests) = mpsc::channel(options.queue.max(1));
         let committer = Committer {
             shared: shared.clone(),
-            files: files.clone(),
+            files,
             environment,
             options,
             queue: requests,
@@ -92,25 +97,33 @@ impl Embedded {
             checkpoint: None,
             checkpoint_bytes: recovered.checkpoint_bytes,
         };
-        tokio::spawn(committer.run());
         Ok(Arc::new(Embedded {
             queue,
             shared,
-            files,
+            counters,
+            committer: Mutex::new(Some(tokio::spawn(committer.run()))),
         }))
     }
 
     /// What the store has cost since it was opened.
     pub fn counters(&self) -> Counters {
-        self.files.counters.read()
+        self.counters.read()
     }
 
-    /// Finishes what was asked before and ends the store. Later calls fail with [`Error::Closed`].
+    /// Finishes what was asked before, ends the store and lets go of the disk. Later calls fail
+    /// with [`Error::Closed`].
     pub async fn close(&self) -> Result<(), Error> {
-        match self.ask(Request::Close).await {
+        let result = match self.ask(Request::Close).await {
             Err(Error::Closed(_)) => Ok(()),
             result => result,
+        };
+        let committer = self.committer.lock().take();
+        if let Some(committer) = committer
+            && let Err(error) = committer.await
+        {
+            return Err(closed(&format!("the committer failed: {error}")));
         }
+        result
     }
 
     /// Waits until the store has closed, and says why. The process should then stop: after a

@@ -81,8 +81,8 @@ fn diff_objects<S: Shape>(
             }
         }
     }
-    let added = || modified.iter().any(|(name, _)| !original.contains(name));
-    if wanted.retain_keys && (!patch.is_empty() || added()) {
+    let dropped = |(name, value): (&str, &Value)| !value.is_null() && !modified.contains(name);
+    if wanted.retain_keys && (!patch.is_empty() || original.iter().any(dropped)) {
         let keys: Vec<Value> = modified
             .iter()
             .filter(|(_, value)| !value.is_null())
@@ -179,7 +179,8 @@ fn diff_lists<S: Shape>(
                 }
                 missing
             };
-            let (added, deleted) = (missing(new, old), missing(old, new));
+            let (added, mut deleted) = (missing(new, old), missing(old, new));
+            deleted.sort_by_key(Value::to_string);
             let reorder = wanted.deletions && !deleted.is_empty() || wanted.changes && old != new;
             if wanted.changes && !added.is_empty() {
                 patch.insert(name, added);
@@ -223,7 +224,16 @@ fn diff_keyed_lists<S: Shape>(
     }
     let mut items = sort_by(items, new, key)?;
     if wanted.deletions {
-        for item in old.iter().filter(|item| find(new, item).is_none()) {
+        let text = |item: &Value| match item.get(key) {
+            Some(Value::String(text)) => text.clone(),
+            other => other.map(Value::to_string).unwrap_or_default(),
+        };
+        let mut gone: Vec<&Value> = old
+            .iter()
+            .filter(|item| find(new, item).is_none())
+            .collect();
+        gone.sort_by_key(|item| text(item));
+        for item in gone {
             let mut deletion = Object::default();
             deletion.insert(DIRECTIVE, "delete");
             deletion.insert(key, item.get(key).cloned().unwrap_or_default());

@@ -205,8 +205,11 @@ fn set_orders<S: Shape>(
         let merged = match (current, change) {
             (Some(current), None) => current,
             (None, Some(change)) => {
-                let kept = without_directives(Value::Array(change), onto);
-                list(kept.unwrap_or_default())?
+                let mut change = Value::Array(change);
+                if onto == Onto::Object {
+                    discard_nulls(&mut change);
+                }
+                list(without_directives(change, onto).unwrap_or_default())?
             }
             (Some(current), Some(change)) if rule.merge => {
                 merge_lists(current, change, rule, shape, false, onto)?

@@ -445,3 +445,107 @@ fn requirement(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document;
+
+    #[test]
+    fn matching() {
+        let object = document!({"metadata": {"labels": {"app": "web", "tier": "", "n": "5"}}});
+        let check = |text: &str, expected: bool| {
+            let selector = LabelSelector::parse(text).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(selector.matches_object(&object), expected, "{text}");
+        };
+        check("", true);
+        check("app=web", true);
+        check("app==web,tier=", true);
+        check("app!=web", false);
+        check("missing!=x", true);
+        check("app in (db, web)", true);
+        check("app notin (db,web)", false);
+        check("missing notin (a)", true);
+        check("app", true);
+        check("!app", false);
+        check("!missing,app", true);
+        check("tier in ()", true);
+        check("n>4,n<6", true);
+        check("n>5", false);
+        check("app>1", false);
+        check("in in (in)", false);
+    }
+
+    #[test]
+    fn errors_are_upstreams() {
+        let check = |text: &str, expected: &str| {
+            assert_eq!(
+                LabelSelector::parse(text).unwrap_err().0,
+                expected,
+                "{text}"
+            );
+        };
+        check("a,", "found '', expected: identifier after ','");
+        check(
+            ",a",
+            "found ',', expected: !, identifier, or 'end of string'",
+        );
+        check(
+            "a b",
+            "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt",
+        );
+        check(
+            "a in b",
+            "unable to parse requirement: found 'b' expected: '('",
+        );
+        check(
+            "a in (b",
+            "unable to parse requirement: found '', expected: ',' or ')'",
+        );
+        check("a=b c", "found 'c', expected: ',' or 'end of string'");
+        check(
+            "!!a",
+            "unable to parse requirement: found '!', expected: identifier",
+        );
+        check(
+            "a>b",
+            r#"unable to parse requirement: values[0]: Invalid value: "b": for 'Gt', 'Lt' operators, the value must be an integer"#,
+        );
+        check(
+            "-a",
+            r#"unable to parse requirement: <nil>: Invalid value: "-a": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"#,
+        );
+    }
+
+    #[test]
+    fn documents() {
+        let object = document!({"metadata": {"labels": {"app": "web"}}});
+        let check = |selector: Value, expected: bool| {
+            let parsed = LabelSelector::from_document(&selector).unwrap();
+            assert_eq!(parsed.matches_object(&object), expected, "{selector}");
+        };
+        check(Value::Null, false);
+        check(document!({}), true);
+        check(document!({"matchLabels": {"app": "web"}}), true);
+        check(document!({"matchLabels": {"app": "db"}}), false);
+        check(
+            document!({"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]}),
+            true,
+        );
+        check(
+            document!({"matchExpressions": [{"key": "x", "operator": "Exists"}]}),
+            false,
+        );
+        let bad = document!({"matchExpressions": [{"key": "x", "operator": "Like"}]});
+        assert!(LabelSelector::from_document(&bad).is_err());
+    }
+
+    #[test]
+    fn text_form() {
+        let check = |text: &str, expected: &str| {
+            assert_eq!(LabelSelector::parse(text).unwrap().to_string(), expected);
+        };
+        check("b , a=1", "a=1,b");
+        check("x in (c, a,b),!z", "x in (a,b,c),!z");
+    }
+}

@@ -36,7 +36,7 @@ impl Strategy for ConfigMap {
             size += decoded_length(value.as_str().unwrap_or_default());
         }
         if size > MOST_DATA {
-            errors.push(FieldError::too_long(&Path::new(""), MOST_DATA));
+            errors.push(FieldError::too_long(&Path::new("[]"), MOST_DATA));
         }
         errors
     }
@@ -114,7 +114,7 @@ mod tests {
         );
         check(
             document!({"data": {"big": "x".repeat(MOST_DATA + 1)}}),
-            &["<nil>: Too long: may not be more than 1048576 bytes"],
+            &["[]: Too long: may not be more than 1048576 bytes"],
         );
     }
 

@@ -37,6 +37,9 @@ impl Strategy for Deployment {
     }
 
     fn prepare_update_content(&self, new: &mut Value, old: &Value, subresource: &str) {
+        if subresource == "status" {
+            generic::keep_field(new, old, &["metadata", "labels"]);
+        }
         // Annotations travel to the ReplicaSets, so they count as a change of the desired state.
         let at = ["metadata", "annotations"];
         let same_spec = !generic::desired_state_changed(new, old);

@@ -12,6 +12,9 @@ pub mod update;
 pub mod validate;
 mod volumes;
 
+#[cfg(test)]
+mod tests;
+
 use crate::document::Value;
 use crate::field::FieldError;
 use crate::strategy::{Strategy, generic};
@@ -37,6 +40,10 @@ impl Strategy for Pod {
     }
 
     fn prepare_create_content(&self, object: &mut Value) {
+        let grace = ["spec", "terminationGracePeriodSeconds"];
+        if object.i64_at(&grace).is_some_and(|seconds| seconds < 0) {
+            object.set(&grace, 1);
+        }
         object.set(&["status", "phase"], "Pending");
         object.set(&["status", "qosClass"], qos::class(object));
         if !object.list_at(&["spec", "schedulingGates"]).is_empty() {

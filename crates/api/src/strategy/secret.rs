@@ -108,16 +108,12 @@ fn required_by_type(object: &Value, path: &Path) -> Vec<FieldError> {
             require(".dockerconfigjson");
             errors.extend(not_json(object, ".dockerconfigjson", path));
         }
-        "kubernetes.io/basic-auth" => {
-            if missing("username") && missing("password") {
-                require("username");
-                require("password");
-            }
+        "kubernetes.io/basic-auth" if missing("username") && missing("password") => {
+            require("username");
+            require("password");
         }
-        "kubernetes.io/ssh-auth" => {
-            if object.str_at(&["data", "ssh-privatekey"]).is_empty() {
-                errors.push(FieldError::required(&path.key("ssh-privatekey"), ""));
-            }
+        "kubernetes.io/ssh-auth" if object.str_at(&["data", "ssh-privatekey"]).is_empty() => {
+            errors.push(FieldError::required(&path.key("ssh-privatekey"), ""));
         }
         "kubernetes.io/tls" => {
             require("tls.crt");

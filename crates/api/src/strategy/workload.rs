@@ -146,12 +146,9 @@ fn template(object: &Value, selector: &LabelSelector) -> Vec<FieldError> {
     let labels_path = path.child("metadata").child("labels");
     if !selector.is_everything() && !selector.matches_object(template) {
         let labels = template.at(&["metadata", "labels"]).cloned();
+        let labels = labels.unwrap_or_else(Value::object);
         let detail = "`selector` does not match template `labels`";
-        errors.push(FieldError::invalid(
-            &labels_path,
-            labels.unwrap_or_default(),
-            detail,
-        ));
+        errors.push(FieldError::invalid(&labels_path, labels, detail));
     }
     let labels = template.at(&["metadata", "labels"]);
     errors.extend(metadata::labels(labels, &path.child("labels")));

@@ -24,7 +24,6 @@ pub(crate) struct Admitted<'a> {
     pub subresource: &'a str,
     pub operation: Operation,
     pub object: &'a mut Value,
-    pub old: Option<&'a Value>,
 }
 
 impl Admitted<'_> {

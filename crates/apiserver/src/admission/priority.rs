@@ -15,12 +15,19 @@ pub(super) fn admit(admitted: &mut Admitted<'_>) -> Result<(), Status> {
         .str_at(&["spec", "priorityClassName"])
         .to_string();
     let class = match name.as_str() {
-        "" => default_class(cache.snapshot(classes).entries.iter().map(|(_, entry)| entry)),
+        "" => default_class(
+            cache
+                .snapshot(classes)
+                .entries
+                .iter()
+                .map(|(_, entry)| entry),
+        ),
         _ => match classes.get(&name) {
             Some(entry) => Some(entry.object()?),
             None => {
-                return Err(admitted
-                    .forbidden(format_args!("no PriorityClass with name {name} was found")));
+                return Err(
+                    admitted.forbidden(format_args!("no PriorityClass with name {name} was found"))
+                );
             }
         },
     };

@@ -18,9 +18,18 @@ pub(super) async fn admit(admitted: &mut Admitted<'_>) -> Result<(), Status> {
     if !admitted.is_new_pod() || is_mirror(admitted.object) {
         return Ok(());
     }
-    if admitted.object.str_at(&["spec", "serviceAccountName"]).is_empty() {
+    if admitted
+        .object
+        .str_at(&["spec", "serviceAccountName"])
+        .is_empty()
+    {
         let old_name = admitted.object.str_at(&["spec", "serviceAccount"]);
-        let name = if old_name.is_empty() { "default" } else { old_name }.to_string();
+        let name = if old_name.is_empty() {
+            "default"
+        } else {
+            old_name
+        }
+        .to_string();
         admitted.object.set(&["spec", "serviceAccountName"], name);
     }
     let name = admitted
@@ -28,7 +37,9 @@ pub(super) async fn admit(admitted: &mut Admitted<'_>) -> Result<(), Status> {
         .str_at(&["spec", "serviceAccountName"])
         .to_string();
     // The deprecated alias follows.
-    admitted.object.set(&["spec", "serviceAccount"], name.as_str());
+    admitted
+        .object
+        .set(&["spec", "serviceAccount"], name.as_str());
     let namespace = admitted.namespace();
     let Some(entry) = find(admitted, &namespace, &name).await? else {
         return Err(admitted.forbidden(format_args!(

@@ -25,7 +25,11 @@ pub(super) fn admit(admitted: &mut Admitted<'_>) {
         .unwrap_or_default();
     let missing: Vec<&str> = TAINTS
         .into_iter()
-        .filter(|taint| !tolerations.iter().any(|toleration| concerns(toleration, taint)))
+        .filter(|taint| {
+            !tolerations
+                .iter()
+                .any(|toleration| concerns(toleration, taint))
+        })
         .collect();
     for taint in missing {
         tolerations.push(api::document!({

@@ -60,7 +60,12 @@ impl CertificateVerifier {
 fn subject(certificate: &CertificateDer<'_>) -> Option<Identity> {
     let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(certificate).ok()?;
     let subject = certificate.subject();
-    let user = subject.iter_common_name().next()?.as_str().ok()?.to_string();
+    let user = subject
+        .iter_common_name()
+        .next()?
+        .as_str()
+        .ok()?
+        .to_string();
     let mut groups: Vec<String> = subject
         .iter_organization()
         .filter_map(|name| name.as_str().ok().map(str::to_string))

@@ -27,7 +27,8 @@ pub(crate) struct SigningKey {
 
 impl SigningKey {
     pub fn from_pem(pem: &str) -> Result<SigningKey, Error> {
-        let wrong = |problem: String| Error::Configuration(format!("service account key: {problem}"));
+        let wrong =
+            |problem: String| Error::Configuration(format!("service account key: {problem}"));
         let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes())
             .map_err(|problem| wrong(problem.to_string()))?;
         let pair = EcdsaKeyPair::from_pkcs8(

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use api::Status;
 use http::HeaderMap;
 
+use crate::Environment;
 use crate::Error;
 use crate::cache::Cache;
 use crate::identity::Identity;
-use crate::Environment;
 
 pub(crate) use certificate::CertificateVerifier;
 pub(crate) use token::{Binding, Tokens};

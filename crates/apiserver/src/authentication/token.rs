@@ -109,11 +109,17 @@ impl Tokens {
         }
         let now = self.environment.now_micros() / 1_000_000;
         let second = |name: &str| claims.get(name).and_then(Value::as_i64);
-        if second("exp").is_none_or(|end| now >= end) || second("nbf").is_some_and(|begin| now < begin) {
+        if second("exp").is_none_or(|end| now >= end)
+            || second("nbf").is_some_and(|begin| now < begin)
+        {
             return Err(Refusal::Time);
         }
         let own = [self.issuer.clone()];
-        let wanted = if audiences.is_empty() { &own[..] } else { audiences };
+        let wanted = if audiences.is_empty() {
+            &own[..]
+        } else {
+            audiences
+        };
         let has = |audience: &str| match claims.get("aud") {
             Some(Value::Array(list)) => list.iter().any(|item| item.as_str() == Some(audience)),
             Some(Value::String(only)) => only == audience,
@@ -195,7 +201,10 @@ impl Tokens {
         name: &str,
         uid: &str,
     ) -> Option<()> {
-        let entry = self.cache.named(group, plural).get(&key_of(namespace, name))?;
+        let entry = self
+            .cache
+            .named(group, plural)
+            .get(&key_of(namespace, name))?;
         let object = entry.object().ok()?;
         (object.str_at(&["metadata", "uid"]) == uid).then_some(())
     }
@@ -214,4 +223,3 @@ impl Tokens {
         Some(claims)
     }
 }
-

@@ -34,7 +34,12 @@ pub(super) fn check(
                 "Role" => "roles",
                 _ => "clusterroles",
             };
-            ("bind", plural, role, authorizer.role_rules(kind, namespace, role))
+            (
+                "bind",
+                plural,
+                role,
+                authorizer.role_rules(kind, namespace, role),
+            )
         }
     };
     let may_anyway = authorizer.allows(

@@ -110,8 +110,13 @@ impl Index {
     }
 
     fn current(&self) -> Arc<Compiled> {
-        let kinds = ["clusterroles", "roles", "clusterrolebindings", "rolebindings"]
-            .map(|plural| self.cache.named(GROUP, plural));
+        let kinds = [
+            "clusterroles",
+            "roles",
+            "clusterrolebindings",
+            "rolebindings",
+        ]
+        .map(|plural| self.cache.named(GROUP, plural));
         let version = kinds.map(ResourceCache::changed);
         let mut compiled = self.compiled.lock();
         if compiled.version != version {
@@ -134,7 +139,10 @@ fn compile(
     for kind in [cluster_roles, roles] {
         for (_, entry) in &cache.snapshot(kind).entries {
             let key = RoleKey {
-                namespace: kind.resource.namespaced.then(|| entry.namespace().to_string()),
+                namespace: kind
+                    .resource
+                    .namespaced
+                    .then(|| entry.namespace().to_string()),
                 name: entry.name().to_string(),
             };
             let kept = before

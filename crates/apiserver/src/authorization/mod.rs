@@ -6,7 +6,7 @@ mod rules;
 
 use std::sync::Arc;
 
-use api::{Reason, Status};
+use api::Status;
 
 use crate::cache::Cache;
 use crate::identity::{Identity, MASTERS};
@@ -92,7 +92,9 @@ impl Authorizer {
             return Some(String::new());
         }
         self.index
-            .find(identity, &attributes.namespace, |rule| rule.allows(attributes))
+            .find(identity, &attributes.namespace, |rule| {
+                rule.allows(attributes)
+            })
             .map(|source| format!("RBAC: allowed by {source}"))
     }
 
@@ -131,9 +133,4 @@ impl Authorizer {
     fn role_rules(&self, kind: &str, namespace: &str, name: &str) -> Option<Vec<Rule>> {
         self.index.role_rules(kind, namespace, name)
     }
-}
-
-/// 403 with the plain reason, for decisions that are not about verbs.
-pub(crate) fn forbidden_plain(message: impl Into<String>) -> Status {
-    Status::new(Reason::Forbidden, message)
 }

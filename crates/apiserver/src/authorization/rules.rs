@@ -80,7 +80,10 @@ impl Rule {
             return false;
         }
         if !attributes.is_resource {
-            return self.paths.iter().any(|path| path_matches(path, &attributes.path));
+            return self
+                .paths
+                .iter()
+                .any(|path| path_matches(path, &attributes.path));
         }
         has(&self.groups, &attributes.group)
             && self
@@ -143,7 +146,8 @@ impl Rule {
             && (has(&self.resources, resource)
                 || by_subresource.is_some_and(|pattern| self.resources.contains(&pattern)))
             && (self.names.is_empty()
-                || !atom.names.is_empty() && atom.names.iter().all(|name| self.names.contains(name)))
+                || !atom.names.is_empty()
+                    && atom.names.iter().all(|name| self.names.contains(name)))
     }
 }
 
@@ -187,7 +191,11 @@ mod tests {
             name: name.into(),
             ..Attributes::default()
         };
-        assert_eq!(rule(rule_text).allows(&attributes), expected, "{verb} {resource}");
+        assert_eq!(
+            rule(rule_text).allows(&attributes),
+            expected,
+            "{verb} {resource}"
+        );
     }
 
     #[test]
@@ -199,7 +207,8 @@ mod tests {
         let status = r#"{"verbs":["*"],"apiGroups":["*"],"resources":["*/status"]}"#;
         check(status, "patch", "pods/status", "a", true);
         check(status, "patch", "pods", "a", false);
-        let named = r#"{"verbs":["get"],"apiGroups":[""],"resources":["pods"],"resourceNames":["a"]}"#;
+        let named =
+            r#"{"verbs":["get"],"apiGroups":[""],"resources":["pods"],"resourceNames":["a"]}"#;
         check(named, "get", "pods", "a", true);
         check(named, "get", "pods", "b", false);
     }
@@ -207,7 +216,8 @@ mod tests {
     #[test]
     fn covering_is_by_atoms() {
         let wide = rule(r#"{"verbs":["*"],"apiGroups":[""],"resources":["pods","*/log"]}"#);
-        let narrow = rule(r#"{"verbs":["get","list"],"apiGroups":[""],"resources":["pods","pods/log"]}"#);
+        let narrow =
+            rule(r#"{"verbs":["get","list"],"apiGroups":[""],"resources":["pods","pods/log"]}"#);
         assert!(narrow.atoms().iter().all(|atom| wide.covers(atom)));
         assert!(!wide.atoms().iter().all(|atom| narrow.covers(atom)));
     }

@@ -36,11 +36,7 @@ impl EventType {
 }
 
 impl Change {
-    pub fn new(
-        revision: u64,
-        current: Option<Arc<Entry>>,
-        previous: Option<Arc<Entry>>,
-    ) -> Change {
+    pub fn new(revision: u64, current: Option<Arc<Entry>>, previous: Option<Arc<Entry>>) -> Change {
         Change {
             revision,
             current,

@@ -44,15 +44,18 @@ impl Entry {
         revision: u64,
         object: &Value,
     ) -> Result<Entry, Status> {
-        let layout = Layout::of(&bytes)
-            .ok_or_else(|| Status::internal(format_args!("{} {key} is not an object", resource.plural)))?;
+        let layout = Layout::of(&bytes).ok_or_else(|| {
+            Status::internal(format_args!("{} {key} is not an object", resource.plural))
+        })?;
         let labels = object
             .at(&["metadata", "labels"])
             .and_then(Value::as_object)
             .map(|labels| {
                 labels
                     .iter()
-                    .filter_map(|(name, value)| Some((name.to_string(), value.as_str()?.to_string())))
+                    .filter_map(|(name, value)| {
+                        Some((name.to_string(), value.as_str()?.to_string()))
+                    })
                     .collect()
             })
             .unwrap_or_default();
@@ -76,7 +79,9 @@ impl Entry {
     }
 
     pub fn namespace(&self) -> &str {
-        self.key.split_once('/').map_or("", |(namespace, _)| namespace)
+        self.key
+            .split_once('/')
+            .map_or("", |(namespace, _)| namespace)
     }
 
     pub fn name(&self) -> &str {

@@ -67,9 +67,13 @@ fn bind(pod: &Value, binding: &Value, node: &str, now: &str) -> Result<Value, St
     }
     let assigned = pod.str_at(&["spec", "nodeName"]);
     if !assigned.is_empty() {
-        return Err(format!("pod {name} is already assigned to node {assigned:?}"));
+        return Err(format!(
+            "pod {name} is already assigned to node {assigned:?}"
+        ));
     }
-    let gates = pod.at(&["spec", "schedulingGates"]).and_then(Value::as_array);
+    let gates = pod
+        .at(&["spec", "schedulingGates"])
+        .and_then(Value::as_array);
     if gates.is_some_and(|gates| !gates.is_empty()) {
         return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
     }

@@ -1,7 +1,7 @@
 //! pods/eviction: a deletion that disruption budgets could refuse. There are no budgets yet, so it
 //! is a deletion.
 
-use api::{Resource, Status};
+use api::{Resource, Status, Value};
 use http::Response;
 
 use crate::body::Body;
@@ -19,11 +19,13 @@ pub(super) async fn create(
     let info = &context.info;
     let given = eviction.str_at(&["metadata", "name"]);
     if given != info.name {
-        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+        return Err(Status::bad_request(
+            "name in URL does not match name in Eviction object",
+        ));
     }
     let options = match eviction.get("deleteOptions") {
-        Some(options) => DeleteOptions::parse(context, &options.to_json())?,
-        None => DeleteOptions::parse(context, &[])?,
+        Some(options) => DeleteOptions::parse(context, options)?,
+        None => DeleteOptions::parse(context, &Value::object())?,
     };
     delete_object(context, resource, &info.namespace, &info.name, &options).await?;
     let success = api::document!({

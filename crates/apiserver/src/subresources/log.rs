@@ -43,7 +43,9 @@ impl KubeletDialer {
         let mut roots = rustls::RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(client.ca_pem.as_bytes()) {
             let certificate = certificate.map_err(|problem| wrong(problem.to_string()))?;
-            roots.add(certificate).map_err(|problem| wrong(problem.to_string()))?;
+            roots
+                .add(certificate)
+                .map_err(|problem| wrong(problem.to_string()))?;
         }
         let chain = CertificateDer::pem_slice_iter(client.certificate_pem.as_bytes())
             .collect::<Result<Vec<_>, _>>()
@@ -70,7 +72,8 @@ impl KubeletDialer {
         port: u16,
         path: &str,
     ) -> Result<Response<Incoming>, Box<dyn std::error::Error + Send + Sync>> {
-        let stream = tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect((address, port))).await??;
+        let stream =
+            tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect((address, port))).await??;
         let name = ServerName::IpAddress(address.into());
         let stream = self.connector.connect(name, stream).await?;
         let (mut sender, connection) =
@@ -172,13 +175,20 @@ fn choose_container(pod: &Value, asked: &str) -> Result<String, Status> {
                     several.join(" ")
                 );
                 if !init.is_empty() {
-                    message = format!("{message} or one of the init containers: [{}]", init.join(" "));
+                    message = format!(
+                        "{message} or one of the init containers: [{}]",
+                        init.join(" ")
+                    );
                 }
                 Err(Status::bad_request(message))
             }
         };
     }
-    match containers.iter().chain(&init).any(|container| container == asked) {
+    match containers
+        .iter()
+        .chain(&init)
+        .any(|container| container == asked)
+    {
         true => Ok(asked.to_string()),
         false => Err(Status::bad_request(format!(
             "container {asked} is not valid for pod {name}"

@@ -33,7 +33,10 @@ pub(super) async fn handle(
         "update" => {
             let scale = decode::of_kind(context, "autoscaling", "v1", "Scale", body)?;
             let version = scale.str_at(&["metadata", "resourceVersion"]);
-            change(context, &target, !version.is_empty(), |old| with_scale(old, &scale)).await?
+            change(context, &target, !version.is_empty(), |old| {
+                with_scale(old, &scale)
+            })
+            .await?
         }
         _ => {
             let (patch_type, patch) = patch::parse(context, body)?;
@@ -49,14 +52,21 @@ pub(super) async fn handle(
 }
 
 fn answer(entry: &Entry) -> Result<Response<Body>, Status> {
-    Ok(response::json(200, &scale_of(&entry.object_with_version()?)))
+    Ok(response::json(
+        200,
+        &scale_of(&entry.object_with_version()?),
+    ))
 }
 
 fn with_scale(old: &Value, scale: &Value) -> Result<Value, Status> {
     let replicas = match scale.at(&["spec", "replicas"]) {
         None | Some(Value::Null) => 0,
         Some(Value::Integer(number)) => *number,
-        Some(_) => return Err(Status::bad_request("spec.replicas: Invalid value: must be a number")),
+        Some(_) => {
+            return Err(Status::bad_request(
+                "spec.replicas: Invalid value: must be a number",
+            ));
+        }
     };
     let mut new = old.clone();
     new.set(&["spec", "replicas"], replicas);
@@ -69,7 +79,13 @@ fn with_scale(old: &Value, scale: &Value) -> Result<Value, Status> {
 
 fn scale_of(object: &Value) -> Value {
     let mut scale = api::document!({"kind": "Scale", "apiVersion": "autoscaling/v1"});
-    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
         if let Some(value) = object.at(&["metadata", field]) {
             scale.set(&["metadata", field], value.clone());
         }
@@ -82,9 +98,18 @@ fn scale_of(object: &Value) -> Value {
     }
     scale.set(&["status", "replicas"], number(&["status", "replicas"]));
     if let Some(selector) = object.at(&["spec", "selector"])
-        && let Ok(selector) = LabelSelector::from_document(selector)
+        && let Some(text) = selector_text(selector)
     {
-        scale.set(&["status", "selector"], selector.to_string());
+        scale.set(&["status", "selector"], text);
     }
     scale
+}
+
+/// The selector in the notation of a query; equalities are written as such.
+fn selector_text(selector: &Value) -> Option<String> {
+    let labels = selector.get("matchLabels").and_then(Value::as_object);
+    match (labels, selector.get("matchExpressions")) {
+        (Some(labels), None) => Some(LabelSelector::from_map(labels).to_string()),
+        _ => Some(LabelSelector::from_document(selector).ok()?.to_string()),
+    }
 }

@@ -24,15 +24,21 @@ pub(super) async fn create(
 ) -> Result<Response<Body>, Status> {
     let server = &context.server;
     let info = &context.info;
-    let mut request = decode::of_kind(context, "authentication.k8s.io", "v1", "TokenRequest", body)?;
+    let mut request =
+        decode::of_kind(context, "authentication.k8s.io", "v1", "TokenRequest", body)?;
     let entry = server.get(resource, &info.namespace, &info.name).await?;
     let account = entry.object()?;
     let uid = account.str_at(&["metadata", "uid"]);
     let asked_uid = request.str_at(&["metadata", "uid"]);
     if !asked_uid.is_empty() && asked_uid != uid {
-        return Err(Status::conflict("authentication.k8s.io", "TokenRequest", &info.name, format_args!(
-            "the UID in the token request ({asked_uid}) does not match the UID of the service account ({uid})"
-        )));
+        return Err(Status::conflict(
+            "authentication.k8s.io",
+            "TokenRequest",
+            &info.name,
+            format_args!(
+                "the UID in the token request ({asked_uid}) does not match the UID of the service account ({uid})"
+            ),
+        ));
     }
     let seconds = request
         .at(&["spec", "expirationSeconds"])
@@ -115,14 +121,23 @@ async fn bound_to(context: &Context, request: &Value) -> Result<Binding, Status>
     };
     let find = |plural| catalogue::find("", "v1", plural).ok_or_else(super::not_served);
     let resource = find(plural)?;
-    let namespace = if resource.namespaced { info.namespace.as_str() } else { "" };
+    let namespace = if resource.namespaced {
+        info.namespace.as_str()
+    } else {
+        ""
+    };
     let object = server.get(resource, namespace, name).await?.object()?;
     let uid = object.str_at(&["metadata", "uid"]).to_string();
     let asked = reference.str_at(&["uid"]);
     if !asked.is_empty() && asked != uid {
-        return Err(Status::conflict("", kind, name, format_args!(
-            "the UID in the bound object reference ({asked}) does not match the UID in record. The object might have been deleted and then recreated"
-        )));
+        return Err(Status::conflict(
+            "",
+            kind,
+            name,
+            format_args!(
+                "the UID in the bound object reference ({asked}) does not match the UID in record. The object might have been deleted and then recreated"
+            ),
+        ));
     }
     let mut node = None;
     if claim == "pod" {
@@ -135,7 +150,9 @@ async fn bound_to(context: &Context, request: &Value) -> Result<Binding, Status>
         let node_name = object.str_at(&["spec", "nodeName"]);
         if !node_name.is_empty() {
             let found = server.find(find("nodes")?, "", node_name).await.ok();
-            let node_object = found.and_then(|entry| entry.object().ok()).unwrap_or_default();
+            let node_object = found
+                .and_then(|entry| entry.object().ok())
+                .unwrap_or_default();
             let node_uid = node_object.str_at(&["metadata", "uid"]).to_string();
             node = Some((node_name.to_string(), node_uid));
         }

@@ -53,7 +53,11 @@ pub(crate) async fn create_object(
     let strategy = api::strategy::of(resource);
     let generate = object.str_at(&["metadata", "name"]).is_empty();
     let prefix = object.str_at(&["metadata", "generateName"]).to_string();
-    let mut attempts = if generate && !prefix.is_empty() { NAME_ATTEMPTS } else { 1 };
+    let mut attempts = if generate && !prefix.is_empty() {
+        NAME_ATTEMPTS
+    } else {
+        1
+    };
     loop {
         let mut object = object.clone();
         if generate && !prefix.is_empty() {
@@ -71,7 +75,6 @@ pub(crate) async fn create_object(
             subresource: "",
             operation: admission::Operation::Create,
             object: &mut object,
-            old: None,
         };
         admission::admit(&mut admitted).await?;
         // Admission may have added what has defaults of its own.
@@ -129,7 +132,11 @@ async fn insert(
     let key = Server::store_key(resource, namespace, name);
     if context.dry_run {
         if server.get(resource, namespace, name).await.is_ok() {
-            return Err(Status::already_exists(resource.group, resource.plural, name));
+            return Err(Status::already_exists(
+                resource.group,
+                resource.plural,
+                name,
+            ));
         }
         return server.entry(resource, namespace, name, bytes, 0, object);
     }
@@ -154,9 +161,11 @@ async fn insert(
             hops.revision(context);
             server.entry(resource, namespace, name, bytes, revision, object)
         }
-        TransactionResult::Failed { .. } => {
-            Err(Status::already_exists(resource.group, resource.plural, name))
-        }
+        TransactionResult::Failed { .. } => Err(Status::already_exists(
+            resource.group,
+            resource.plural,
+            name,
+        )),
     }
 }
 

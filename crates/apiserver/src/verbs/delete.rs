@@ -35,22 +35,21 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    pub fn parse(context: &Context, body: &[u8]) -> Result<DeleteOptions, Status> {
+    /// `document` is a `DeleteOptions` object; what it leaves out may be in the query.
+    pub fn parse(context: &Context, document: &Value) -> Result<DeleteOptions, Status> {
         let query = &context.query;
         let mut options = DeleteOptions {
             dry_run: context.dry_run,
             ..DeleteOptions::default()
-        };
-        let document = match body.is_empty() {
-            true => Value::object(),
-            false => decode::of_kind(context, "", "v1", "DeleteOptions", body)?,
         };
         let grace = document.get("gracePeriodSeconds").and_then(Value::as_i64);
         options.grace_seconds = match (grace, query.get("gracePeriodSeconds")) {
             (Some(seconds), _) => Some(seconds),
             (None, "") => None,
             (None, text) => Some(text.parse().map_err(|_| {
-                Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
+                Status::bad_request(format!(
+                    "strconv.ParseInt: parsing {text:?}: invalid syntax"
+                ))
             })?),
         };
         let text = |path: &[&str]| match document.str_at(path) {
@@ -59,10 +58,11 @@ impl DeleteOptions {
         };
         options.uid = text(&["preconditions", "uid"]);
         options.resource_version = text(&["preconditions", "resourceVersion"]);
-        options.propagation = text(&["propagationPolicy"]).or_else(|| match query.get("propagationPolicy") {
-            "" => None,
-            text => Some(text.to_string()),
-        });
+        options.propagation =
+            text(&["propagationPolicy"]).or_else(|| match query.get("propagationPolicy") {
+                "" => None,
+                text => Some(text.to_string()),
+            });
         let orphan = document
             .get("orphanDependents")
             .and_then(Value::as_bool)
@@ -123,9 +123,13 @@ pub(crate) async fn delete(
     resource: &'static Resource,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
-    let options = DeleteOptions::parse(context, body)?;
+    let options = DeleteOptions::parse(context, &decode::delete_options(context, body)?)?;
     let info = &context.info;
-    let namespace = if resource.namespaced { &info.namespace } else { "" };
+    let namespace = if resource.namespaced {
+        &info.namespace
+    } else {
+        ""
+    };
     match delete_object(context, resource, namespace, &info.name, &options).await? {
         Deleted::Pending(entry) => respond(context, 200, resource, &entry),
         Deleted::Removed(entry) => {
@@ -152,7 +156,7 @@ pub(crate) async fn delete_collection(
     resource: &'static Resource,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
-    let options = DeleteOptions::parse(context, body)?;
+    let options = DeleteOptions::parse(context, &decode::delete_options(context, body)?)?;
     let kind = context.server.kind(resource)?;
     let selection = Selection::of(context, resource)?;
     context.server.catch_up().await?;
@@ -193,14 +197,12 @@ pub(crate) async fn delete_object(
     loop {
         let mut object = current.object_with_version()?;
         check_preconditions(resource, name, &object, options)?;
-        let old = object.clone();
         let mut admitted = Admitted {
             context,
             resource,
             subresource: "",
             operation: admission::Operation::Delete,
             object: &mut object,
-            old: Some(&old),
         };
         admission::admit(&mut admitted).await?;
         let plan = plan(server, resource, &mut object, options)?;
@@ -213,7 +215,11 @@ pub(crate) async fn delete_object(
         if options.dry_run {
             let entry =
                 server.entry(resource, namespace, name, bytes, current.revision, &object)?;
-            return Ok(if remove { Deleted::Removed(entry) } else { Deleted::Pending(entry) });
+            return Ok(if remove {
+                Deleted::Removed(entry)
+            } else {
+                Deleted::Pending(entry)
+            });
         }
         let key = Server::store_key(resource, namespace, name);
         let operation = match remove {
@@ -238,7 +244,11 @@ pub(crate) async fn delete_object(
         match result {
             TransactionResult::Committed { revision, .. } => {
                 let entry = server.entry(resource, namespace, name, bytes, revision, &object)?;
-                return Ok(if remove { Deleted::Removed(entry) } else { Deleted::Pending(entry) });
+                return Ok(if remove {
+                    Deleted::Removed(entry)
+                } else {
+                    Deleted::Pending(entry)
+                });
             }
             TransactionResult::Failed { current: found, .. } => {
                 attempts += 1;
@@ -293,7 +303,9 @@ fn plan(
     let existing = object
         .at(&["metadata", "deletionGracePeriodSeconds"])
         .and_then(Value::as_i64);
-    let asked = options.grace_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
+    let asked = options
+        .grace_seconds
+        .map(|seconds| if seconds < 0 { 1 } else { seconds });
     let mut remaining = 0;
     match (default, is_deleting(object)) {
         (None, false) => {
@@ -304,7 +316,11 @@ fn plan(
         (None, true) => {}
         (Some(default), false) => {
             // A pod that runs nowhere has nothing to end gracefully.
-            let seconds = if default == 0 { 0 } else { asked.unwrap_or(default) };
+            let seconds = if default == 0 {
+                0
+            } else {
+                asked.unwrap_or(default)
+            };
             mark(object, now, seconds);
             remaining = seconds;
         }
@@ -333,7 +349,9 @@ fn mark(object: &mut Value, now: jiff::Timestamp, seconds: i64) {
         .unwrap_or(now);
     object.set(&["metadata", "deletionTimestamp"], seconds_text(at));
     object.set(&["metadata", "deletionGracePeriodSeconds"], seconds);
-    let generation = object.at(&["metadata", "generation"]).and_then(Value::as_i64);
+    let generation = object
+        .at(&["metadata", "generation"])
+        .and_then(Value::as_i64);
     if let Some(generation) = generation.filter(|generation| *generation > 0) {
         object.set(&["metadata", "generation"], generation + 1);
     }
@@ -341,10 +359,16 @@ fn mark(object: &mut Value, now: jiff::Timestamp, seconds: i64) {
 
 /// Moves the deletion nearer, never into the past; returns the grace that is left.
 fn shorten(object: &mut Value, now: jiff::Timestamp, before: i64, seconds: i64) -> i64 {
-    let stamp: Option<jiff::Timestamp> =
-        object.str_at(&["metadata", "deletionTimestamp"]).parse().ok();
+    let stamp: Option<jiff::Timestamp> = object
+        .str_at(&["metadata", "deletionTimestamp"])
+        .parse()
+        .ok();
     let moved = stamp
-        .and_then(|stamp| stamp.checked_add(jiff::SignedDuration::from_secs(seconds - before)).ok())
+        .and_then(|stamp| {
+            stamp
+                .checked_add(jiff::SignedDuration::from_secs(seconds - before))
+                .ok()
+        })
         .unwrap_or(now);
     let (stamp, seconds) = match moved < now {
         true => (now, seconds.min(1)),
@@ -394,17 +418,27 @@ fn check_preconditions(
     if let Some(given) = &options.uid
         && given != uid
     {
-        return Err(Status::conflict(resource.group, resource.kind, name, format_args!(
-            "the UID in the precondition ({given}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
-        )));
+        return Err(Status::conflict(
+            resource.group,
+            resource.kind,
+            name,
+            format_args!(
+                "the UID in the precondition ({given}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+            ),
+        ));
     }
     let version = object.str_at(&["metadata", "resourceVersion"]);
     if let Some(given) = &options.resource_version
         && given != version
     {
-        return Err(Status::conflict(resource.group, resource.kind, name, format_args!(
-            "the ResourceVersion in the precondition ({given}) does not match the ResourceVersion in record ({version}). The object might have been modified"
-        )));
+        return Err(Status::conflict(
+            resource.group,
+            resource.kind,
+            name,
+            format_args!(
+                "the ResourceVersion in the precondition ({given}) does not match the ResourceVersion in record ({version}). The object might have been modified"
+            ),
+        ));
     }
     Ok(())
 }

@@ -12,7 +12,11 @@ pub(crate) async fn get(
     resource: &'static Resource,
 ) -> Result<Response<Body>, Status> {
     let info = &context.info;
-    let namespace = if resource.namespaced { &info.namespace } else { "" };
+    let namespace = if resource.namespaced {
+        &info.namespace
+    } else {
+        ""
+    };
     // resourceVersion=0 means that any cached state will do.
     let entry = match context.query.get("resourceVersion") {
         "0" => context.server.find(resource, namespace, &info.name).await?,

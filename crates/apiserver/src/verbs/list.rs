@@ -36,7 +36,15 @@ pub(crate) async fn list(
             from_cache(context, kind, &selection, request.limit)
         }
         Position::At { revision, start } => {
-            from_history(context, resource, &selection, *revision, start, request.limit).await?
+            from_history(
+                context,
+                resource,
+                &selection,
+                *revision,
+                start,
+                request.limit,
+            )
+            .await?
         }
     };
     render(context, resource, &page)
@@ -62,7 +70,11 @@ impl ListRequest {
             "" => 0,
             text => text
                 .parse::<i64>()
-                .map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))?
+                .map_err(|_| {
+                    Status::bad_request(format!(
+                        "strconv.ParseInt: parsing {text:?}: invalid syntax"
+                    ))
+                })?
                 .max(0) as usize,
         };
         let version = query.get("resourceVersion");
@@ -90,7 +102,9 @@ impl ListRequest {
             "NotOlderThan" => Some(false),
             other => {
                 return Err(match_error(
-                    &format!("Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""),
+                    &format!(
+                        "Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
+                    ),
                     "FieldValueNotSupported",
                 ));
             }
@@ -192,7 +206,12 @@ struct Page {
     remaining: Option<usize>,
 }
 
-fn from_cache(context: &Context, kind: &ResourceCache, selection: &Selection, limit: usize) -> Page {
+fn from_cache(
+    context: &Context,
+    kind: &ResourceCache,
+    selection: &Selection,
+    limit: usize,
+) -> Page {
     let snapshot = context.server.cache.snapshot(kind);
     let mut entries = Vec::new();
     let mut rest = snapshot.range(&selection.prefix, "");
@@ -251,7 +270,11 @@ async fn from_history(
             .range(RangeRequest {
                 range: range.clone(),
                 revision: Some(revision),
-                limit: if limit == 0 { 0 } else { HISTORY_PAGE.max(limit + 1) },
+                limit: if limit == 0 {
+                    0
+                } else {
+                    HISTORY_PAGE.max(limit + 1)
+                },
             })
             .await
             .map_err(|problem| history_failure(problem, !start.is_empty()))?;
@@ -289,7 +312,9 @@ fn history_failure(problem: store::Error, continued: bool) -> Status {
         ),
         store::Error::Compacted { requested, oldest } => Status::new(
             Reason::Expired,
-            format!("The resourceVersion for the provided list is too old. ({requested} < {oldest})"),
+            format!(
+                "The resourceVersion for the provided list is too old. ({requested} < {oldest})"
+            ),
         ),
         store::Error::Future { requested, newest } => Status::new(
             Reason::Timeout,
@@ -299,11 +324,7 @@ fn history_failure(problem: store::Error, continued: bool) -> Status {
     }
 }
 
-fn render(
-    context: &Context,
-    resource: &Resource,
-    page: &Page,
-) -> Result<Response<Body>, Status> {
+fn render(context: &Context, resource: &Resource, page: &Page) -> Result<Response<Body>, Status> {
     let mut metadata = api::document!({"resourceVersion": page.revision.to_string()});
     if let Some(next) = &page.next {
         metadata.set(&["continue"], next.as_str());
@@ -313,7 +334,11 @@ fn render(
     }
     let output = context.output;
     if output.form == Form::Object && output.encoding == Encoding::Json {
-        let size: usize = page.entries.iter().map(|entry| entry.bytes.len() + 32).sum();
+        let size: usize = page
+            .entries
+            .iter()
+            .map(|entry| entry.bytes.len() + 32)
+            .sum();
         let mut body = Vec::with_capacity(size + 256);
         body.extend_from_slice(
             format!(
@@ -394,7 +419,10 @@ impl Token {
             .decode(text.trim_end_matches('='))
             .map_err(|_| invalid())?;
         let token = Value::from_json(&bytes).map_err(|_| invalid())?;
-        let revision = token.get("rv").and_then(Value::as_i64).ok_or_else(invalid)?;
+        let revision = token
+            .get("rv")
+            .and_then(Value::as_i64)
+            .ok_or_else(invalid)?;
         let start = token.str_at(&["start"]).to_string();
         if start.is_empty() || revision <= 0 {
             return Err(invalid());

@@ -56,8 +56,8 @@ pub(crate) fn table(
     metadata: &Value,
     with_columns: bool,
 ) -> Result<Value, Status> {
-    let include = api::table::IncludeObject::parse(context.query.get("includeObject"))
-        .ok_or_else(|| {
+    let include =
+        api::table::IncludeObject::parse(context.query.get("includeObject")).ok_or_else(|| {
             Status::bad_request(format!(
                 "unrecognized includeObject value: {:?}",
                 context.query.get("includeObject")

@@ -97,18 +97,19 @@ fn check_patched(
         }
     }
     let target = schema::Target::of(resource);
-    let (checked, problems) = schema::conform(target.definition, std::mem::take(new)).map_err(|problem| {
-        Status::invalid(
-            "",
-            "",
-            "",
-            vec![api::Cause {
-                reason: "FieldValueInvalid",
-                message: format!("Invalid value: {problem}"),
-                field: "patch".to_string(),
-            }],
-        )
-    })?;
+    let (checked, problems) =
+        schema::conform(target.definition, std::mem::take(new)).map_err(|problem| {
+            Status::invalid(
+                "",
+                "",
+                "",
+                vec![api::Cause {
+                    reason: "FieldValueInvalid",
+                    message: format!("Invalid value: {problem}"),
+                    field: "patch".to_string(),
+                }],
+            )
+        })?;
     *new = checked;
     decode::complain(context, &target, &problems)?;
     for field in ["name", "namespace"] {

@@ -20,7 +20,9 @@ impl Selection {
         let labels = LabelSelector::parse(query.get("labelSelector")).map_err(|problem| {
             Status::bad_request(format!(
                 "unable to parse requirement: {}",
-                problem.0.trim_start_matches("unable to parse requirement: ")
+                problem
+                    .0
+                    .trim_start_matches("unable to parse requirement: ")
             ))
         })?;
         let mut field_text = query.get("fieldSelector").to_string();

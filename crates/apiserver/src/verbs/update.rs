@@ -78,7 +78,11 @@ impl<'a> Target<'a> {
         let info = &context.info;
         Target {
             resource,
-            namespace: if resource.namespaced { &info.namespace } else { "" },
+            namespace: if resource.namespaced {
+                &info.namespace
+            } else {
+                ""
+            },
             name: &info.name,
             subresource: &info.subresource,
             raw: false,
@@ -111,7 +115,9 @@ pub(crate) async fn change(
         if target.raw {
             match write(context, target, &current, &old, new).await? {
                 Written::Done(entry) => return Ok(entry),
-                Written::Lost(found) => current = again(resource, name, found, conditional, &mut attempts)?,
+                Written::Lost(found) => {
+                    current = again(resource, name, found, conditional, &mut attempts)?
+                }
             }
             continue;
         }
@@ -125,7 +131,6 @@ pub(crate) async fn change(
             subresource,
             operation: admission::Operation::Update,
             object: &mut new,
-            old: Some(&old),
         };
         admission::admit(&mut admitted).await?;
         let reservation = match subresource {
@@ -149,7 +154,9 @@ pub(crate) async fn change(
                 }
                 return Ok(entry);
             }
-            Written::Lost(found) => current = again(resource, name, found, conditional, &mut attempts)?,
+            Written::Lost(found) => {
+                current = again(resource, name, found, conditional, &mut attempts)?
+            }
         }
     }
 }

@@ -33,7 +33,9 @@ pub(crate) async fn watch(
     let revision = parse_revision(query.get("resourceVersion"))?;
     let bookmarks = query.flag("allowWatchBookmarks");
     let initial = query.flag("sendInitialEvents");
-    if !query.get("sendInitialEvents").is_empty() && query.get("resourceVersionMatch") != "NotOlderThan" {
+    if !query.get("sendInitialEvents").is_empty()
+        && query.get("resourceVersionMatch") != "NotOlderThan"
+    {
         return Err(Status::invalid(
             "meta.k8s.io",
             "ListOptions",
@@ -184,6 +186,7 @@ impl WatchStream {
                     self.next_bookmark = Instant::now() + BOOKMARKS;
                     out = self.due_bookmark();
                 }
+                () = self.context.closing.cancelled() => return None,
                 () = &mut self.deadline => {
                     self.finished = true;
                     if self.bookmarks {
@@ -244,8 +247,14 @@ impl WatchStream {
                 let shaped = match form {
                     Form::Table => {
                         let columns = !std::mem::replace(&mut self.columns_sent, true);
-                        table(&self.context, self.resource, &[object], &Value::object(), columns)
-                            .unwrap_or_else(|status| status.to_document())
+                        table(
+                            &self.context,
+                            self.resource,
+                            &[object],
+                            &Value::object(),
+                            columns,
+                        )
+                        .unwrap_or_else(|status| status.to_document())
                     }
                     _ => partial(&object),
                 };
@@ -255,7 +264,8 @@ impl WatchStream {
     }
 
     fn bookmark(&mut self, revision: u64, end_of_initial: bool) -> Bytes {
-        let mut metadata = api::document!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        let mut metadata =
+            api::document!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
         if end_of_initial {
             metadata.set(&["annotations", "k8s.io/initial-events-end"], "true");
         }
@@ -270,7 +280,10 @@ impl WatchStream {
             Form::PartialObjectMetadata => partial(&api::document!({"metadata": metadata})),
             Form::Table => {
                 let mut row = api::document!({"cells": []});
-                row.set(&["object"], partial(&api::document!({"metadata": metadata})));
+                row.set(
+                    &["object"],
+                    partial(&api::document!({"metadata": metadata})),
+                );
                 api::document!({
                     "kind": "Table", "apiVersion": "meta.k8s.io/v1",
                     "metadata": {"resourceVersion": revision.to_string()},

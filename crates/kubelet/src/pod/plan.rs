@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::{
     backoff::Backoff,
+    images::Image,
     resources::is_sidecar,
     runtime::{ContainerRecord, ContainerState, Observed, Sandbox},
 };
@@ -24,7 +25,9 @@ pub enum Step<T> {
     Busy,
     Done(T),
     /// It failed; not again before this time (microseconds).
-    Failed { until: i64 },
+    Failed {
+        until: i64,
+    },
 }
 
 /// What is wanted of the pod.
@@ -32,7 +35,9 @@ pub enum Step<T> {
 pub enum Goal {
     Run,
     /// End everything. `remove`: and leave nothing behind.
-    Stop { remove: bool },
+    Stop {
+        remove: bool,
+    },
 }
 
 /// Tasks under way, which must not be planned a second time.
@@ -57,7 +62,7 @@ pub struct Situation<'a> {
     pub observed: &'a Observed,
     pub volumes: &'a Step<()>,
     /// By container name.
-    pub images: &'a BTreeMap<String, Step<String>>,
+    pub images: &'a BTreeMap<String, Step<Image>>,
     pub busy: &'a Busy,
     /// Restart backoff by container name.
     pub restarts: &'a BTreeMap<String, Backoff>,
@@ -94,7 +99,7 @@ pub enum Action {
     },
     StartContainer {
         container: String,
-        image_ref: String,
+        image: Image,
         restart_count: i32,
     },
     KillContainer {
@@ -134,9 +139,9 @@ pub fn finished(pod: &Pod, observed: &Observed) -> bool {
     }
     let Some(spec) = &pod.spec else { return false };
     let over = |container: &Container| {
-        observed.latest(&container.name).is_some_and(|record| {
-            record.ended() && !may_restart(pod, container, record.exit_code)
-        })
+        observed
+            .latest(&container.name)
+            .is_some_and(|record| record.ended() && !may_restart(pod, container, record.exit_code))
     };
     let init_failed = spec
         .init_containers
@@ -331,7 +336,11 @@ fn start(
             return true;
         }
     }
-    if let Some(until) = situation.start_failures.get(name).filter(|until| now < **until) {
+    if let Some(until) = situation
+        .start_failures
+        .get(name)
+        .filter(|until| now < **until)
+    {
         actions.push(Action::WakeAt(*until));
         return true;
     }
@@ -347,11 +356,11 @@ fn start(
             actions.push(Action::WakeAt(*until));
             return true;
         }
-        Step::Done(image_ref) => {
+        Step::Done(image) => {
             if sandbox.is_some() && *situation.volumes == Step::Done(()) {
                 actions.push(Action::StartContainer {
                     container: name.clone(),
-                    image_ref: image_ref.clone(),
+                    image: image.clone(),
                     restart_count: next_restart_count(situation, name),
                 });
             }
@@ -362,16 +371,12 @@ fn start(
 
 /// The containers that should be started now, in order. With no sandbox yet, those that will be
 /// first once there is one, so that their images are fetched meanwhile.
-fn next_containers<'a>(
-    situation: &Situation<'a>,
-    sandbox: Option<&Sandbox>,
-) -> Vec<&'a Container> {
+fn next_containers<'a>(situation: &Situation<'a>, sandbox: Option<&Sandbox>) -> Vec<&'a Container> {
     let Some(spec) = &situation.pod.spec else {
         return Vec::new();
     };
-    let in_sandbox = |name: &str| {
-        sandbox.and_then(|sandbox| situation.observed.latest_in(name, sandbox))
-    };
+    let in_sandbox =
+        |name: &str| sandbox.and_then(|sandbox| situation.observed.latest_in(name, sandbox));
     let initialised = spec
         .containers
         .iter()
@@ -395,7 +400,8 @@ fn next_containers<'a>(
             }
         } else if !initialised {
             match record {
-                Some(record) if record.state == ContainerState::Exited && record.exit_code == 0 => {}
+                Some(record) if record.state == ContainerState::Exited && record.exit_code == 0 => {
+                }
                 Some(record) if record.running() => return next,
                 _ => {
                     next.push(container);
@@ -488,7 +494,10 @@ pub fn definition_hash(container: &Container) -> String {
     use sha2::{Digest, Sha256};
     let image = container.image.as_deref().unwrap_or_default();
     let digest = Sha256::digest(format!("{}\0{image}", container.name));
-    digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    digest[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn has_post_start(container: &Container) -> bool {

@@ -10,7 +10,9 @@ use tokio_util::sync::CancellationToken;
 /// A hint that something changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hint {
-    Pod { uid: String },
+    Pod {
+        uid: String,
+    },
     /// Anything may have changed: the stream was connected anew, or the period has passed.
     All,
 }

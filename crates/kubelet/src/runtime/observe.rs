@@ -111,7 +111,9 @@ pub async fn owners(cri: &cri::Client) -> Result<Vec<Owner>, tonic::Status> {
     Ok(owners.into_values().collect())
 }
 
-fn present<T>(response: Result<tonic::Response<T>, tonic::Status>) -> Result<Option<T>, tonic::Status> {
+fn present<T>(
+    response: Result<tonic::Response<T>, tonic::Status>,
+) -> Result<Option<T>, tonic::Status> {
     match response {
         Ok(response) => Ok(Some(response.into_inner())),
         Err(status) if status.code() == tonic::Code::NotFound => Ok(None),

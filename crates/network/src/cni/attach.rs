@@ -43,14 +43,24 @@ pub fn attach(
         mtu,
     };
     let mut host = Connection::route()?;
-    let host_end = VethEnd { name: &attached.host_name, hardware_address: attached.host_hardware_address };
-    let pod_end = VethEnd { name: interface, hardware_address: attached.pod_hardware_address };
+    let host_end = VethEnd {
+        name: &attached.host_name,
+        hardware_address: attached.host_hardware_address,
+    };
+    let pod_end = VethEnd {
+        name: interface,
+        hardware_address: attached.pod_hardware_address,
+    };
     let create = || route::create_veth(&host_end, &pod_end, namespace.as_raw_fd(), mtu);
     let up = || route::set_up_quietly(&attached.host_name);
     match host.pipeline(vec![create(), up()]) {
         // Left by an ADD that was interrupted and is now repeated.
         Err(error) if error.errno() == Some(libc::EEXIST) => {
-            host.pipeline(vec![route::delete_link(&attached.host_name), create(), up()])?;
+            host.pipeline(vec![
+                route::delete_link(&attached.host_name),
+                create(),
+                up(),
+            ])?;
         }
         outcome => outcome?,
     }
@@ -67,17 +77,24 @@ pub fn attach(
         route::add_neighbour(inside.index, gateway, attached.host_hardware_address),
         route::add_route(&Route {
             destination: Subnet::new(gateway, 32),
-            kind: RouteKind::Link { link: inside.index, source: None },
+            kind: RouteKind::Link {
+                link: inside.index,
+                source: None,
+            },
             metric: 0,
         }),
         route::add_route(&Route {
             destination: Subnet::new(Ipv4Addr::UNSPECIFIED, 0),
-            kind: RouteKind::Gateway { link: inside.index, gateway },
+            kind: RouteKind::Gateway {
+                link: inside.index,
+                gateway,
+            },
             metric: 0,
         }),
     ])?;
 
-    let outside = route::find_link(&mut host, &attached.host_name)?.ok_or_else(|| missing(&attached.host_name))?;
+    let outside = route::find_link(&mut host, &attached.host_name)?
+        .ok_or_else(|| missing(&attached.host_name))?;
     host.pipeline(vec![
         route::add_neighbour(outside.index, address, attached.pod_hardware_address),
         route::add_route(&host_route(address, outside.index)),
@@ -99,31 +116,52 @@ pub fn check(
     address: Ipv4Addr,
 ) -> Result<(), Error> {
     let failed = |what: String| Err(Error::Check(what));
-    let name = names::pod_link(&configuration.cluster_id, &attachment.container, &attachment.interface);
+    let name = names::pod_link(
+        &configuration.cluster_id,
+        &attachment.container,
+        &attachment.interface,
+    );
     let mut host = Connection::route()?;
     let Some(outside) = route::find_link(&mut host, &name)?.filter(|link| link.up) else {
         return failed(format!("link {name} is missing or down"));
     };
     let wanted = host_route(address, outside.index);
-    if !route::routes(&mut host)?.iter().any(|listed| listed.route == wanted) {
+    if !route::routes(&mut host)?
+        .iter()
+        .any(|listed| listed.route == wanted)
+    {
         return failed(format!("the route to {address} is missing"));
     }
     let mut pod = connect_inside(namespace)?;
-    let Some(inside) = route::find_link(&mut pod, &attachment.interface)?.filter(|link| link.up) else {
-        return failed(format!("interface {} is missing or down", attachment.interface));
+    let Some(inside) = route::find_link(&mut pod, &attachment.interface)?.filter(|link| link.up)
+    else {
+        return failed(format!(
+            "interface {} is missing or down",
+            attachment.interface
+        ));
     };
     if !route::addresses(&mut pod)?.contains(&(inside.index, address, 32)) {
         return failed(format!("address {address} is missing"));
     }
-    let default = RouteKind::Gateway { link: inside.index, gateway: configuration.gateway };
-    if !route::routes(&mut pod)?.iter().any(|listed| listed.route.kind == default) {
+    let default = RouteKind::Gateway {
+        link: inside.index,
+        gateway: configuration.gateway,
+    };
+    if !route::routes(&mut pod)?
+        .iter()
+        .any(|listed| listed.route.kind == default)
+    {
         return failed("the default route is missing".to_owned());
     }
     Ok(())
 }
 
 fn host_route(address: Ipv4Addr, link: u32) -> Route {
-    Route { destination: Subnet::new(address, 32), kind: RouteKind::Link { link, source: None }, metric: 0 }
+    Route {
+        destination: Subnet::new(address, 32),
+        kind: RouteKind::Link { link, source: None },
+        metric: 0,
+    }
 }
 
 /// A connection that acts inside the namespace. Only the calling thread enters it, for the moment
@@ -131,10 +169,16 @@ fn host_route(address: Ipv4Addr, link: u32) -> Route {
 fn connect_inside(namespace: &File) -> Result<Connection, Error> {
     let failed = |path: &str| {
         let path = path.to_owned();
-        move |errno: nix::Error| Error::Namespace { path, source: errno.into() }
+        move |errno: nix::Error| Error::Namespace {
+            path,
+            source: errno.into(),
+        }
     };
     const OWN: &str = "/proc/thread-self/ns/net";
-    let own = File::open(OWN).map_err(|source| Error::Namespace { path: OWN.to_owned(), source })?;
+    let own = File::open(OWN).map_err(|source| Error::Namespace {
+        path: OWN.to_owned(),
+        source,
+    })?;
     setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET).map_err(failed("of the pod"))?;
     let connection = Connection::route();
     setns(own.as_fd(), CloneFlags::CLONE_NEWNET).map_err(failed(OWN))?;

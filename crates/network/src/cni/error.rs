@@ -80,6 +80,11 @@ impl Error {
             details.push_str(&error.to_string());
             cause = error.source();
         }
-        Failure { version: version.to_owned(), code: self.code(), msg: self.to_string(), details }
+        Failure {
+            version: version.to_owned(),
+            code: self.code(),
+            msg: self.to_string(),
+            details,
+        }
     }
 }

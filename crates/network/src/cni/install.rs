@@ -25,13 +25,16 @@ pub fn write_configuration(
 ) -> Result<(), Error> {
     let failed = |what: String| move |source| Error::File { what, source };
     for directory in [conf_dir, bin_dir] {
-        std::fs::create_dir_all(directory).map_err(failed(format!("cannot create {}", directory.display())))?;
+        std::fs::create_dir_all(directory)
+            .map_err(failed(format!("cannot create {}", directory.display())))?;
     }
     let link = bin_dir.join(PLUGIN);
     let temporary = bin_dir.join(format!(".{PLUGIN}.new"));
     match std::fs::remove_file(&temporary) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(failed(format!("cannot replace {}", temporary.display()))(error));
+            return Err(failed(format!("cannot replace {}", temporary.display()))(
+                error,
+            ));
         }
         _ => {}
     }
@@ -39,7 +42,8 @@ pub fn write_configuration(
         .and_then(|()| std::fs::rename(&temporary, &link))
         .map_err(failed(format!("cannot link {}", link.display())))?;
 
-    let bytes = serde_json::to_vec_pretty(&configuration(network, state_dir)?).map_err(Error::Decode)?;
+    let bytes =
+        serde_json::to_vec_pretty(&configuration(network, state_dir)?).map_err(Error::Decode)?;
     let path = conf_dir.join("10-coracle.conflist");
     let temporary = conf_dir.join(".10-coracle.conflist.new");
     std::fs::write(&temporary, bytes)

@@ -45,7 +45,10 @@ impl Ipam {
             .map_err(file("open", &path))?;
         let lock = Flock::lock(file_handle, FlockArg::LockExclusive)
             .map_err(|(_, errno)| file("lock", &path)(errno.into()))?;
-        Ok(Ipam { directory: directory.to_owned(), _lock: lock })
+        Ok(Ipam {
+            directory: directory.to_owned(),
+            _lock: lock,
+        })
     }
 
     /// Takes the lowest free address after the last one taken (so that an address rests before it is
@@ -68,13 +71,21 @@ impl Ipam {
         let (first, last) = (u32::from(range.first()), u32::from(range.last()));
         let size = last - first + 1;
         let after = self.last_taken().map_or(first, u32::from);
-        let start = if (first..=last).contains(&after) { after - first + 1 } else { 0 };
+        let start = if (first..=last).contains(&after) {
+            after - first + 1
+        } else {
+            0
+        };
         for offset in 0..size {
             let address = Ipv4Addr::from(first + (start + offset) % size);
             if address == gateway || !self.take(address, attachment)? {
                 continue;
             }
-            let record = Record { attachment: attachment.clone(), address, ports: ports.to_vec() };
+            let record = Record {
+                attachment: attachment.clone(),
+                address,
+                ports: ports.to_vec(),
+            };
             self.write_record(&record)?;
             replace(&self.directory.join("last"), address.to_string().as_bytes())?;
             return Ok(record);
@@ -91,7 +102,10 @@ impl Ipam {
         let mut records = Vec::new();
         for entry in fs::read_dir(&directory).map_err(file("list", &directory))? {
             let path = entry.map_err(file("list", &directory))?.path();
-            if path.extension().is_some_and(|extension| extension == "json") {
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "json")
+            {
                 records.extend(read_record(&path)?);
             }
         }
@@ -120,11 +134,18 @@ impl Ipam {
 
     /// Addresses taken without a record, which only an interrupted ADD leaves.
     pub fn release_orphans(&self) -> Result<(), Error> {
-        let held: Vec<String> = self.records()?.iter().map(|record| record.address.to_string()).collect();
+        let held: Vec<String> = self
+            .records()?
+            .iter()
+            .map(|record| record.address.to_string())
+            .collect();
         let directory = self.directory.join("addresses");
         for entry in fs::read_dir(&directory).map_err(file("list", &directory))? {
             let path = entry.map_err(file("list", &directory))?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
             if !held.iter().any(|address| address == name) {
                 remove(&path)?;
             }
@@ -136,7 +157,9 @@ impl Ipam {
         let path = self.directory.join("addresses").join(address.to_string());
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(mut taken) => {
-                taken.write_all(owner_line(attachment).as_bytes()).map_err(file("write", &path))?;
+                taken
+                    .write_all(owner_line(attachment).as_bytes())
+                    .map_err(file("write", &path))?;
                 Ok(true)
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
@@ -145,7 +168,11 @@ impl Ipam {
     }
 
     fn last_taken(&self) -> Option<Ipv4Addr> {
-        fs::read_to_string(self.directory.join("last")).ok()?.trim().parse().ok()
+        fs::read_to_string(self.directory.join("last"))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
     }
 
     fn record_path(&self, attachment: &Attachment) -> PathBuf {
@@ -188,7 +215,10 @@ fn remove(path: &Path) -> Result<(), Error> {
 
 fn file(verb: &str, path: &Path) -> impl Fn(std::io::Error) -> Error {
     let what = format!("cannot {verb} {}", path.display());
-    move |source| Error::File { what: what.clone(), source }
+    move |source| Error::File {
+        what: what.clone(),
+        source,
+    }
 }
 
 #[cfg(test)]
@@ -196,27 +226,50 @@ mod tests {
     use super::*;
 
     fn attachment(container: &str) -> Attachment {
-        Attachment { container: container.to_owned(), interface: "eth0".to_owned() }
+        Attachment {
+            container: container.to_owned(),
+            interface: "eth0".to_owned(),
+        }
     }
 
     fn allocate(ipam: &Ipam, container: &str, range: &str) -> Result<Ipv4Addr, Error> {
         let range: Subnet = range.parse().unwrap();
-        Ok(ipam.allocate(&attachment(container), range, range.first(), &[])?.address)
+        Ok(ipam
+            .allocate(&attachment(container), range, range.first(), &[])?
+            .address)
     }
 
     #[test]
     fn addresses_rest_before_they_are_used_again() {
         let directory = tempfile::tempdir().unwrap();
         let ipam = Ipam::lock(directory.path()).unwrap();
-        let taken: Vec<String> =
-            ["a", "b", "c"].iter().map(|name| allocate(&ipam, name, "10.1.0.0/29").unwrap().to_string()).collect();
+        let taken: Vec<String> = ["a", "b", "c"]
+            .iter()
+            .map(|name| allocate(&ipam, name, "10.1.0.0/29").unwrap().to_string())
+            .collect();
         assert_eq!(taken, ["10.1.0.2", "10.1.0.3", "10.1.0.4"]);
         ipam.release(&attachment("a")).unwrap();
-        assert_eq!(allocate(&ipam, "d", "10.1.0.0/29").unwrap().to_string(), "10.1.0.5");
-        assert_eq!(allocate(&ipam, "e", "10.1.0.0/29").unwrap().to_string(), "10.1.0.6");
-        assert_eq!(allocate(&ipam, "f", "10.1.0.0/29").unwrap().to_string(), "10.1.0.2");
-        assert!(matches!(allocate(&ipam, "g", "10.1.0.0/29"), Err(Error::Exhausted(_))));
-        assert_eq!(allocate(&ipam, "b", "10.1.0.0/29").unwrap().to_string(), "10.1.0.3", "kept when asked again");
+        assert_eq!(
+            allocate(&ipam, "d", "10.1.0.0/29").unwrap().to_string(),
+            "10.1.0.5"
+        );
+        assert_eq!(
+            allocate(&ipam, "e", "10.1.0.0/29").unwrap().to_string(),
+            "10.1.0.6"
+        );
+        assert_eq!(
+            allocate(&ipam, "f", "10.1.0.0/29").unwrap().to_string(),
+            "10.1.0.2"
+        );
+        assert!(matches!(
+            allocate(&ipam, "g", "10.1.0.0/29"),
+            Err(Error::Exhausted(_))
+        ));
+        assert_eq!(
+            allocate(&ipam, "b", "10.1.0.0/29").unwrap().to_string(),
+            "10.1.0.3",
+            "kept when asked again"
+        );
         assert_eq!(ipam.records().unwrap().len(), 5);
     }
 
@@ -228,10 +281,22 @@ mod tests {
         fs::remove_file(ipam.record_path(&attachment("a"))).unwrap();
         ipam.release(&attachment("a")).unwrap();
         ipam.release(&attachment("a")).unwrap();
-        assert!(!directory.path().join("addresses").join(address.to_string()).exists());
+        assert!(
+            !directory
+                .path()
+                .join("addresses")
+                .join(address.to_string())
+                .exists()
+        );
         let address = allocate(&ipam, "b", "10.1.0.0/24").unwrap();
         fs::write(ipam.record_path(&attachment("b")), b"{half").unwrap();
         ipam.release_orphans().unwrap();
-        assert!(!directory.path().join("addresses").join(address.to_string()).exists());
+        assert!(
+            !directory
+                .path()
+                .join("addresses")
+                .join(address.to_string())
+                .exists()
+        );
     }
 }

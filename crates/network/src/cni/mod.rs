@@ -36,7 +36,9 @@ const LARGEST_CONFIGURATION: u64 = 1 << 20;
 /// the answer.
 pub fn main() -> ExitCode {
     let mut input = Vec::new();
-    let read = std::io::stdin().take(LARGEST_CONFIGURATION).read_to_end(&mut input);
+    let read = std::io::stdin()
+        .take(LARGEST_CONFIGURATION)
+        .read_to_end(&mut input);
     let outcome = match read {
         Ok(_) => answer(&Variables::from_process(), &input),
         Err(error) => Err(Error::Read(error)),
@@ -71,7 +73,9 @@ pub fn answer(variables: &Variables, input: &[u8]) -> Result<String, Error> {
         }
         Command::Check if version == "0.3.1" => Err(Error::Version(version.to_owned())),
         Command::Check => check(variables, &configuration),
-        Command::Gc | Command::Status if version != NEWEST => Err(Error::Version(version.to_owned())),
+        Command::Gc | Command::Status if version != NEWEST => {
+            Err(Error::Version(version.to_owned()))
+        }
         Command::Gc => collect(&configuration),
         Command::Status => status(&configuration),
         Command::Version => Ok(String::new()),
@@ -86,16 +90,26 @@ pub fn answer(variables: &Variables, input: &[u8]) -> Result<String, Error> {
 fn add(variables: &Variables, configuration: &Configuration) -> Result<String, Error> {
     let attachment = variables.attachment()?;
     let path = variables.namespace()?;
-    let namespace = File::open(path).map_err(|source| Error::Namespace { path: path.to_owned(), source })?;
+    let namespace = File::open(path).map_err(|source| Error::Namespace {
+        path: path.to_owned(),
+        source,
+    })?;
     let ports = &configuration.runtime_config.port_mappings;
     let record = {
         let ipam = Ipam::lock(&configuration.state_dir)?;
-        ipam.allocate(&attachment, configuration.pod_cidr, configuration.gateway, ports)?
+        ipam.allocate(
+            &attachment,
+            configuration.pod_cidr,
+            configuration.gateway,
+            ports,
+        )?
     };
-    let outcome = attach::attach(configuration, &attachment, &namespace, record.address).and_then(|attached| {
-        ports::open(configuration, &attachment, &record)?;
-        Ok(attached)
-    });
+    let outcome = attach::attach(configuration, &attachment, &namespace, record.address).and_then(
+        |attached| {
+            ports::open(configuration, &attachment, &record)?;
+            Ok(attached)
+        },
+    );
     match outcome {
         Ok(attached) => json(&result::success(
             &configuration.cni_version,
@@ -127,7 +141,10 @@ fn remove(configuration: &Configuration, attachment: &Attachment) -> Result<(), 
 fn check(variables: &Variables, configuration: &Configuration) -> Result<String, Error> {
     let attachment = variables.attachment()?;
     let path = variables.namespace()?;
-    let namespace = File::open(path).map_err(|source| Error::Namespace { path: path.to_owned(), source })?;
+    let namespace = File::open(path).map_err(|source| Error::Namespace {
+        path: path.to_owned(),
+        source,
+    })?;
     let record = Ipam::lock(&configuration.state_dir)?
         .record(&attachment)?
         .ok_or_else(|| Error::Check("no address is recorded for the container".to_owned()))?;
@@ -142,7 +159,10 @@ fn collect(configuration: &Configuration) -> Result<String, Error> {
         .as_ref()
         .ok_or_else(|| Error::Configuration("cni.dev/valid-attachments is missing".to_owned()))?;
     let records = Ipam::lock(&configuration.state_dir)?.records()?;
-    for record in records.iter().filter(|record| !valid.contains(&record.attachment)) {
+    for record in records
+        .iter()
+        .filter(|record| !valid.contains(&record.attachment))
+    {
         remove(configuration, &record.attachment)?;
     }
     Ipam::lock(&configuration.state_dir)?.release_orphans()?;
@@ -152,7 +172,9 @@ fn collect(configuration: &Configuration) -> Result<String, Error> {
 fn status(configuration: &Configuration) -> Result<String, Error> {
     let name = names::gateway_link(&configuration.cluster_id);
     if route::find_link(&mut Connection::route()?, &name)?.is_none() {
-        return Err(Error::NotReady(format!("link {name} does not exist; is the node set up?")));
+        return Err(Error::NotReady(format!(
+            "link {name} does not exist; is the node set up?"
+        )));
     }
     Ipam::lock(&configuration.state_dir).map_err(|error| Error::NotReady(error.to_string()))?;
     Ok(String::new())
@@ -165,7 +187,8 @@ fn version_of(input: &[u8]) -> String {
     struct Versioned {
         cni_version: String,
     }
-    serde_json::from_slice::<Versioned>(input).map_or_else(|_| NEWEST.to_owned(), |versioned| versioned.cni_version)
+    serde_json::from_slice::<Versioned>(input)
+        .map_or_else(|_| NEWEST.to_owned(), |versioned| versioned.cni_version)
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String, Error> {

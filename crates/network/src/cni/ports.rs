@@ -12,7 +12,11 @@ use crate::node::table;
 
 /// Makes the mappings live; all or none of them. The table is brought to its form first, should
 /// someone have removed it.
-pub fn open(configuration: &Configuration, attachment: &Attachment, record: &Record) -> Result<(), Error> {
+pub fn open(
+    configuration: &Configuration,
+    attachment: &Attachment,
+    record: &Record,
+) -> Result<(), Error> {
     let mappings = targets(record)?;
     let Some((_, first)) = mappings.first() else {
         return Ok(());
@@ -23,18 +27,30 @@ pub fn open(configuration: &Configuration, attachment: &Attachment, record: &Rec
         batch.add_new_elements(set, std::slice::from_ref(element));
     }
     batch.add_elements(table::HAIRPIN, &[table::hairpin(record.address)]);
-    batch.commit(&mut connection).map_err(|error| match error.errno() {
-        Some(libc::EEXIST) => {
-            let taken = taken(&mut connection, configuration, &mappings).unwrap_or(first);
-            Error::HostPort { port: taken.host_port, protocol: taken.protocol.clone() }
-        }
-        _ => Error::Nft(error),
-    })?;
+    batch
+        .commit(&mut connection)
+        .map_err(|error| match error.errno() {
+            Some(libc::EEXIST) => {
+                let taken = taken(&mut connection, configuration, &mappings).unwrap_or(first);
+                Error::HostPort {
+                    port: taken.host_port,
+                    protocol: taken.protocol.clone(),
+                }
+            }
+            _ => Error::Nft(error),
+        })?;
     // Lets local processes reach the port on 127.0.0.1 as well. The node's table has a rule that
     // keeps the pod from using the same way in the other direction.
-    let link = names::pod_link(&configuration.cluster_id, &attachment.container, &attachment.interface);
+    let link = names::pod_link(
+        &configuration.cluster_id,
+        &attachment.container,
+        &attachment.interface,
+    );
     let setting = format!("/proc/sys/net/ipv4/conf/{link}/route_localnet");
-    std::fs::write(&setting, "1").map_err(|source| Error::File { what: format!("cannot set {setting}"), source })
+    std::fs::write(&setting, "1").map_err(|source| Error::File {
+        what: format!("cannot set {setting}"),
+        source,
+    })
 }
 
 /// Removes the mappings that are still this pod's.
@@ -44,7 +60,10 @@ pub fn close(cluster_id: &str, record: &Record) -> Result<(), Error> {
     }
     let mut connection = Connection::netfilter()?;
     let name = names::node_table(cluster_id);
-    let mut wanted: Vec<(&'static str, Element)> = targets(record)?.into_iter().map(|(target, _)| target).collect();
+    let mut wanted: Vec<(&'static str, Element)> = targets(record)?
+        .into_iter()
+        .map(|(target, _)| target)
+        .collect();
     wanted.push((table::HAIRPIN, table::hairpin(record.address)));
     let mut batch = Batch::new(Family::Ipv4, &name);
     for set in [table::HOST_PORTS, table::HOST_ADDRESS_PORTS, table::HAIRPIN] {
@@ -66,7 +85,16 @@ fn targets(record: &Record) -> Result<Vec<((&'static str, Element), &PortMapping
         if let Some(host) = mapping.host_address()? {
             let protocol = mapping.protocol_number()?;
             let pod: Ipv4Addr = record.address;
-            targets.push((table::host_port(host, protocol, mapping.host_port, pod, mapping.container_port), mapping));
+            targets.push((
+                table::host_port(
+                    host,
+                    protocol,
+                    mapping.host_port,
+                    pod,
+                    mapping.container_port,
+                ),
+                mapping,
+            ));
         }
     }
     Ok(targets)
@@ -80,6 +108,9 @@ fn taken<'a>(
     let name = names::node_table(&configuration.cluster_id);
     mappings.iter().find_map(|((set, element), mapping)| {
         let present = nft::elements(connection, Family::Ipv4, &name, set).ok()?;
-        present.iter().any(|found| found.key == element.key).then_some(*mapping)
+        present
+            .iter()
+            .any(|found| found.key == element.key)
+            .then_some(*mapping)
     })
 }

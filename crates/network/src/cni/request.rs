@@ -83,7 +83,9 @@ impl PortMapping {
             "tcp" => Ok(6),
             "udp" => Ok(17),
             "sctp" => Ok(132),
-            other => Err(Error::Configuration(format!("unknown protocol {other:?} of a port mapping"))),
+            other => Err(Error::Configuration(format!(
+                "unknown protocol {other:?} of a port mapping"
+            ))),
         }
     }
 
@@ -95,7 +97,9 @@ impl PortMapping {
                 Ok(std::net::IpAddr::V4(address)) if address.is_unspecified() => Ok(Some(None)),
                 Ok(std::net::IpAddr::V4(address)) => Ok(Some(Some(address))),
                 Ok(std::net::IpAddr::V6(_)) => Ok(None),
-                Err(_) => Err(Error::Configuration(format!("hostIP {text:?} is not an address"))),
+                Err(_) => Err(Error::Configuration(format!(
+                    "hostIP {text:?} is not an address"
+                ))),
             },
         }
     }
@@ -130,23 +134,35 @@ impl Variables {
             Some("STATUS") => Ok(Command::Status),
             Some("VERSION") => Ok(Command::Version),
             Some(other) => Err(Error::Environment(format!("unknown CNI_COMMAND: {other}"))),
-            None => Err(Error::Environment("required env variables [CNI_COMMAND] missing".to_owned())),
+            None => Err(Error::Environment(
+                "required env variables [CNI_COMMAND] missing".to_owned(),
+            )),
         }
     }
 
     pub fn attachment(&self) -> Result<Attachment, Error> {
-        let missing = |name: &str| Error::Environment(format!("required env variables [{name}] missing"));
-        let container = self.container.clone().ok_or_else(|| missing("CNI_CONTAINERID"))?;
-        let interface = self.interface.clone().ok_or_else(|| missing("CNI_IFNAME"))?;
-        let attachment = Attachment { container, interface };
+        let missing =
+            |name: &str| Error::Environment(format!("required env variables [{name}] missing"));
+        let container = self
+            .container
+            .clone()
+            .ok_or_else(|| missing("CNI_CONTAINERID"))?;
+        let interface = self
+            .interface
+            .clone()
+            .ok_or_else(|| missing("CNI_IFNAME"))?;
+        let attachment = Attachment {
+            container,
+            interface,
+        };
         attachment.check()?;
         Ok(attachment)
     }
 
     pub fn namespace(&self) -> Result<&str, Error> {
-        self.namespace
-            .as_deref()
-            .ok_or_else(|| Error::Environment("required env variables [CNI_NETNS] missing".to_owned()))
+        self.namespace.as_deref().ok_or_else(|| {
+            Error::Environment("required env variables [CNI_NETNS] missing".to_owned())
+        })
     }
 }
 
@@ -156,15 +172,27 @@ impl Attachment {
         let plain = |byte: u8| byte.is_ascii_alphanumeric();
         let valid_container = self.container.len() <= 200
             && self.container.bytes().next().is_some_and(plain)
-            && self.container.bytes().all(|byte| plain(byte) || b"_.-".contains(&byte));
+            && self
+                .container
+                .bytes()
+                .all(|byte| plain(byte) || b"_.-".contains(&byte));
         if !valid_container {
-            return Err(Error::Environment(format!("invalid container id {:?}", self.container)));
+            return Err(Error::Environment(format!(
+                "invalid container id {:?}",
+                self.container
+            )));
         }
         let valid_interface = !matches!(self.interface.as_str(), "" | "." | "..")
             && self.interface.len() <= 15
-            && self.interface.bytes().all(|byte| byte.is_ascii_graphic() && !b"/:".contains(&byte));
+            && self
+                .interface
+                .bytes()
+                .all(|byte| byte.is_ascii_graphic() && !b"/:".contains(&byte));
         if !valid_interface {
-            return Err(Error::Environment(format!("invalid interface name {:?}", self.interface)));
+            return Err(Error::Environment(format!(
+                "invalid interface name {:?}",
+                self.interface
+            )));
         }
         Ok(())
     }
@@ -177,10 +205,15 @@ impl Configuration {
             return Err(Error::Version(configuration.cni_version));
         }
         if !crate::names::is_cluster_id(&configuration.cluster_id) {
-            return Err(Error::Configuration(format!("invalid clusterId {:?}", configuration.cluster_id)));
+            return Err(Error::Configuration(format!(
+                "invalid clusterId {:?}",
+                configuration.cluster_id
+            )));
         }
         if !configuration.pod_cidr.contains(configuration.gateway) {
-            return Err(Error::Configuration("the gateway is outside podCidr".to_owned()));
+            return Err(Error::Configuration(
+                "the gateway is outside podCidr".to_owned(),
+            ));
         }
         if configuration.runtime_config.port_mappings.len() > 4096 {
             return Err(Error::Configuration("too many port mappings".to_owned()));

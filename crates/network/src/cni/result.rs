@@ -77,7 +77,10 @@ pub fn success(
             gateway: gateway.to_string(),
             interface: 1,
         }],
-        routes: vec![Route { dst: "0.0.0.0/0", gw: gateway.to_string() }],
+        routes: vec![Route {
+            dst: "0.0.0.0/0",
+            gw: gateway.to_string(),
+        }],
         dns: Dns {},
     }
 }

@@ -33,7 +33,12 @@ pub struct Forwarder {
 
 impl Forwarder {
     pub fn new(resolv_conf: PathBuf, own: SocketAddr, environment: Environment) -> Forwarder {
-        Forwarder { resolv_conf, own, environment, servers: Mutex::new(None) }
+        Forwarder {
+            resolv_conf,
+            own,
+            environment,
+            servers: Mutex::new(None),
+        }
     }
 
     /// The first server's answer to `question` (a whole message), under the question's id; `None`
@@ -65,7 +70,11 @@ impl Forwarder {
     }
 
     async fn servers(&self) -> Vec<SocketAddr> {
-        let lock = || self.servers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let lock = || {
+            self.servers
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+        };
         if let Some((read, servers)) = &*lock()
             && read.elapsed() < REREAD_AFTER
         {
@@ -121,7 +130,11 @@ async fn ask_tcp(server: SocketAddr, question: &[u8]) -> std::io::Result<Vec<u8>
     let length = stream.read_u16().await?;
     let mut buffer = vec![0; usize::from(length)];
     stream.read_exact(&mut buffer).await?;
-    if answers(question, &buffer) { Ok(buffer) } else { Err(std::io::ErrorKind::InvalidData.into()) }
+    if answers(question, &buffer) {
+        Ok(buffer)
+    } else {
+        Err(std::io::ErrorKind::InvalidData.into())
+    }
 }
 
 /// Same id, same question: anything else was sent by someone guessing.

@@ -56,15 +56,20 @@ pub async fn run(config: DnsConfig, shutdown: CancellationToken) -> Result<(), E
     let zone = Zone::new(&config.domain)?;
     let server = server::Server::bind(config.listen).await?;
     let index = Arc::new(RwLock::new(NamesIndex::default()));
-    let forwarder =
-        forward::Forwarder::new(config.upstream_resolv_conf.clone(), config.listen, config.environment.clone());
+    let forwarder = forward::Forwarder::new(
+        config.upstream_resolv_conf.clone(),
+        config.listen,
+        config.environment.clone(),
+    );
     let follow = follow(&config, &index, &shutdown);
     let serve = async {
         let services = config.informers.of::<Service>();
         let slices = config.informers.of::<EndpointSlice>();
         services.synced().await;
         slices.synced().await;
-        server.serve(zone, index.clone(), forwarder, shutdown.clone()).await
+        server
+            .serve(zone, index.clone(), forwarder, shutdown.clone())
+            .await
     };
     tokio::select! {
         biased;
@@ -79,7 +84,11 @@ async fn follow(config: &DnsConfig, index: &RwLock<NamesIndex>, shutdown: &Cance
     let services = config.informers.of::<Service>();
     let slices = config.informers.of::<EndpointSlice>();
     let (mut service_changes, mut slice_changes) = (services.subscribe(), slices.subscribe());
-    let write = || index.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let write = || {
+        index
+            .write()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    };
     loop {
         let fresh = tokio::select! {
             biased;

@@ -29,9 +29,16 @@ pub struct NamedPort {
 /// What a Service's name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    ClusterIp { address: Ipv4Addr, ports: Vec<NamedPort> },
-    Headless { endpoints: BTreeMap<NamedEndpoint, BTreeSet<NamedPort>> },
-    External { name: String },
+    ClusterIp {
+        address: Ipv4Addr,
+        ports: Vec<NamedPort>,
+    },
+    Headless {
+        endpoints: BTreeMap<NamedEndpoint, BTreeSet<NamedPort>>,
+    },
+    External {
+        name: String,
+    },
 }
 
 #[derive(Default)]
@@ -59,7 +66,9 @@ impl NamesIndex {
             .filter_map(|key| match self.targets.get(key)? {
                 Target::ClusterIp { .. } => Some((None, key.clone())),
                 Target::Headless { endpoints } => {
-                    let endpoint = endpoints.keys().find(|endpoint| endpoint.address == address)?;
+                    let endpoint = endpoints
+                        .keys()
+                        .find(|endpoint| endpoint.address == address)?;
                     Some((Some(endpoint.name.clone()), key.clone()))
                 }
                 Target::External { .. } => None,
@@ -88,22 +97,31 @@ impl NamesIndex {
                 }
             }
         }
-        let target = self.index.service(key).and_then(|service| target_of(service, self.index.slices(key)));
+        let target = self
+            .index
+            .service(key)
+            .and_then(|service| target_of(service, self.index.slices(key)));
         let Some(target) = target else {
             self.pods.remove(key);
             return Vec::new();
         };
         for address in addresses_of(&target) {
-            self.addresses.entry(address).or_default().insert(key.clone());
+            self.addresses
+                .entry(address)
+                .or_default()
+                .insert(key.clone());
         }
         self.targets.insert(key.clone(), target);
         let pods: BTreeSet<String> = self
             .index
             .slices(key)
-            .flat_map(|slice| ready(slice))
+            .flat_map(ready)
             .filter_map(|endpoint| endpoint.target_ref.as_ref()?.uid.clone())
             .collect();
-        let known = self.pods.insert(key.clone(), pods.clone()).unwrap_or_default();
+        let known = self
+            .pods
+            .insert(key.clone(), pods.clone())
+            .unwrap_or_default();
         pods.difference(&known).cloned().collect()
     }
 }
@@ -111,21 +129,35 @@ impl NamesIndex {
 fn addresses_of(target: &Target) -> Vec<Ipv4Addr> {
     match target {
         Target::ClusterIp { address, .. } => vec![*address],
-        Target::Headless { endpoints } => endpoints.keys().map(|endpoint| endpoint.address).collect(),
+        Target::Headless { endpoints } => {
+            endpoints.keys().map(|endpoint| endpoint.address).collect()
+        }
         Target::External { .. } => Vec::new(),
     }
 }
 
-fn target_of<'a>(service: &Service, slices: impl Iterator<Item = &'a EndpointSlice>) -> Option<Target> {
+fn target_of<'a>(
+    service: &Service,
+    slices: impl Iterator<Item = &'a EndpointSlice>,
+) -> Option<Target> {
     let spec = service.spec.as_ref()?;
     if spec.type_.as_deref() == Some("ExternalName") {
-        return Some(Target::External { name: spec.external_name.clone()? });
+        return Some(Target::External {
+            name: spec.external_name.clone()?,
+        });
     }
     match spec.cluster_ip.as_deref()? {
-        "None" => Some(Target::Headless { endpoints: endpoints_of(slices) }),
+        "None" => Some(Target::Headless {
+            endpoints: endpoints_of(slices),
+        }),
         address => Some(Target::ClusterIp {
             address: address.parse().ok()?,
-            ports: spec.ports.iter().flatten().filter_map(service_port).collect(),
+            ports: spec
+                .ports
+                .iter()
+                .flatten()
+                .filter_map(service_port)
+                .collect(),
         }),
     }
 }
@@ -140,25 +172,41 @@ fn endpoints_of<'a>(
             .iter()
             .flatten()
             .filter_map(|port| {
-                named_port(port.name.as_deref(), port.protocol.as_deref(), port.port.unwrap_or(0))
+                named_port(
+                    port.name.as_deref(),
+                    port.protocol.as_deref(),
+                    port.port.unwrap_or(0),
+                )
             })
             .collect();
         for endpoint in ready(slice) {
-            for address in endpoint.addresses.iter().filter_map(|address| address.parse::<Ipv4Addr>().ok()) {
+            for address in endpoint
+                .addresses
+                .iter()
+                .filter_map(|address| address.parse::<Ipv4Addr>().ok())
+            {
                 let name = match endpoint.hostname.as_deref() {
                     Some(hostname) if !hostname.is_empty() => hostname.to_lowercase(),
                     _ => address.to_string().replace('.', "-"),
                 };
-                endpoints.entry(NamedEndpoint { name, address }).or_default().extend(ports.iter().cloned());
+                endpoints
+                    .entry(NamedEndpoint { name, address })
+                    .or_default()
+                    .extend(ports.iter().cloned());
             }
         }
     }
     endpoints
 }
 
-fn ready(slice: &EndpointSlice) -> impl Iterator<Item = &k8s_openapi::api::discovery::v1::Endpoint> {
+fn ready(
+    slice: &EndpointSlice,
+) -> impl Iterator<Item = &k8s_openapi::api::discovery::v1::Endpoint> {
     slice.endpoints.iter().flatten().filter(|endpoint| {
-        endpoint.conditions.as_ref().is_none_or(|conditions| conditions.ready.unwrap_or(true))
+        endpoint
+            .conditions
+            .as_ref()
+            .is_none_or(|conditions| conditions.ready.unwrap_or(true))
     })
 }
 

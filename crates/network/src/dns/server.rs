@@ -44,12 +44,17 @@ impl Server {
         // With port 0 both get the port the kernel chose for the first.
         let address = tcp.local_addr().map_err(failed)?;
         let udp = UdpSocket::bind(address).await.map_err(failed)?;
-        Ok(Server { udp: Arc::new(udp), tcp })
+        Ok(Server {
+            udp: Arc::new(udp),
+            tcp,
+        })
     }
 
     #[cfg(test)]
     pub fn address(&self) -> SocketAddr {
-        self.tcp.local_addr().expect("a bound socket has an address")
+        self.tcp
+            .local_addr()
+            .expect("a bound socket has an address")
     }
 
     pub async fn serve(
@@ -60,7 +65,12 @@ impl Server {
         shutdown: CancellationToken,
     ) -> Result<(), Error> {
         let forwards = Semaphore::new(MOST_FORWARDED);
-        let resolver = Arc::new(Resolver { zone, index, forwarder, forwards });
+        let resolver = Arc::new(Resolver {
+            zone,
+            index,
+            forwarder,
+            forwards,
+        });
         tokio::select! {
             biased;
             () = shutdown.cancelled() => Ok(()),
@@ -71,7 +81,11 @@ impl Server {
 }
 
 /// Answers from the cache are sent at once; questions for others wait in tasks of their own.
-async fn serve_udp(socket: &Arc<UdpSocket>, resolver: &Arc<Resolver>, shutdown: &CancellationToken) {
+async fn serve_udp(
+    socket: &Arc<UdpSocket>,
+    resolver: &Arc<Resolver>,
+    shutdown: &CancellationToken,
+) {
     let mut buffer = vec![0; 4096];
     loop {
         let (length, client) = match socket.recv_from(&mut buffer).await {
@@ -88,7 +102,8 @@ async fn serve_udp(socket: &Arc<UdpSocket>, resolver: &Arc<Resolver>, shutdown: 
                 let _ = socket.send_to(&bytes, client).await;
             }
             Local::Ask(question) => {
-                let (socket, resolver, shutdown) = (socket.clone(), resolver.clone(), shutdown.clone());
+                let (socket, resolver, shutdown) =
+                    (socket.clone(), resolver.clone(), shutdown.clone());
                 tokio::spawn(async move {
                     tokio::select! {
                         biased;
@@ -106,7 +121,9 @@ async fn serve_udp(socket: &Arc<UdpSocket>, resolver: &Arc<Resolver>, shutdown: 
 async fn serve_tcp(listener: &TcpListener, resolver: &Arc<Resolver>, shutdown: &CancellationToken) {
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok(place) = places.clone().acquire_owned().await else {
+            return;
+        };
         match listener.accept().await {
             Ok((stream, _)) => {
                 let (resolver, shutdown) = (resolver.clone(), shutdown.clone());
@@ -176,7 +193,11 @@ impl Resolver {
         if message.metadata.op_code != OpCode::Query {
             return Local::Reply(failure(&message, ResponseCode::NotImp));
         }
-        if message.edns.as_ref().is_some_and(|edns| edns.version() != 0) {
+        if message
+            .edns
+            .as_ref()
+            .is_some_and(|edns| edns.version() != 0)
+        {
             return Local::Reply(failure(&message, ResponseCode::BADVERS));
         }
         let [query] = message.queries.as_slice() else {
@@ -186,7 +207,10 @@ impl Resolver {
             return Local::Reply(failure(&message, ResponseCode::Refused));
         }
         let outcome = {
-            let index = self.index.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let index = self
+                .index
+                .read()
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
             self.zone.answer(&index, query.name(), query.query_type())
         };
         let partial = match outcome {
@@ -194,11 +218,19 @@ impl Resolver {
             Outcome::Answered(answer) => return Local::Reply(reply(&message, answer, transport)),
             Outcome::Elsewhere => None,
         };
-        Local::Ask(Box::new(Question { bytes: bytes.to_vec(), message, partial }))
+        Local::Ask(Box::new(Question {
+            bytes: bytes.to_vec(),
+            message,
+            partial,
+        }))
     }
 
     async fn ask(&self, question: Box<Question>, transport: Transport) -> Vec<u8> {
-        let Question { message, bytes, partial } = *question;
+        let Question {
+            message,
+            bytes,
+            partial,
+        } = *question;
         let Ok(_permit) = self.forwards.try_acquire() else {
             return failure(&message, ResponseCode::ServFail);
         };
@@ -246,7 +278,11 @@ fn failure(question: &Message, code: ResponseCode) -> Vec<u8> {
 }
 
 fn skeleton(question: &Message, code: ResponseCode) -> Message {
-    let mut message = Message::new(question.metadata.id, MessageType::Response, question.metadata.op_code);
+    let mut message = Message::new(
+        question.metadata.id,
+        MessageType::Response,
+        question.metadata.op_code,
+    );
     message.metadata.recursion_desired = question.metadata.recursion_desired;
     message.metadata.recursion_available = true;
     message.metadata.checking_disabled = question.metadata.checking_disabled;

@@ -47,8 +47,13 @@ enum Found<'a> {
     Apex,
     Text(&'static str),
     Addresses(Vec<Ipv4Addr>),
-    Service { target: &'a Target, name: Name },
-    Ports { records: Vec<(u16, Name, Ipv4Addr)> },
+    Service {
+        target: &'a Target,
+        name: Name,
+    },
+    Ports {
+        records: Vec<(u16, Name, Ipv4Addr)>,
+    },
 }
 
 impl Zone {
@@ -74,8 +79,19 @@ impl Zone {
         }
     }
 
-    fn answer_inside(&self, index: &NamesIndex, name: &Name, kind: RecordType, answer: &mut Answer, depth: usize) {
-        let mut put = |data: RData| answer.answers.push(Record::from_rdata(name.clone(), TTL, data));
+    fn answer_inside(
+        &self,
+        index: &NamesIndex,
+        name: &Name,
+        kind: RecordType,
+        answer: &mut Answer,
+        depth: usize,
+    ) {
+        let mut put = |data: RData| {
+            answer
+                .answers
+                .push(Record::from_rdata(name.clone(), TTL, data))
+        };
         match self.find(index, name) {
             None => answer.code = ResponseCode::NXDomain,
             Some(Found::Empty) => {}
@@ -84,17 +100,25 @@ impl Zone {
                 RecordType::NS => put(RData::NS(NS(self.name_server()))),
                 _ => {}
             },
-            Some(Found::Text(text)) if kind == RecordType::TXT => put(RData::TXT(TXT::new(vec![text.to_owned()]))),
+            Some(Found::Text(text)) if kind == RecordType::TXT => {
+                put(RData::TXT(TXT::new(vec![text.to_owned()])))
+            }
             Some(Found::Text(_)) => {}
             Some(Found::Addresses(addresses)) if kind == RecordType::A => {
-                addresses.into_iter().for_each(|address| put(RData::A(A(address))));
+                addresses
+                    .into_iter()
+                    .for_each(|address| put(RData::A(A(address))));
             }
             Some(Found::Addresses(_)) => {}
-            Some(Found::Ports { records }) if kind == RecordType::SRV => put_srv(name, records, answer),
+            Some(Found::Ports { records }) if kind == RecordType::SRV => {
+                put_srv(name, records, answer)
+            }
             Some(Found::Ports { .. }) => {}
             Some(Found::Service { target, name: own }) => match target {
                 Target::External { name: alias } => {
-                    let Ok(mut alias) = Name::from_ascii(alias) else { return };
+                    let Ok(mut alias) = Name::from_ascii(alias) else {
+                        return;
+                    };
                     alias.set_fqdn(true);
                     put(RData::CNAME(CNAME(alias.clone())));
                     if !matches!(kind, RecordType::A | RecordType::AAAA) {
@@ -106,9 +130,13 @@ impl Zone {
                         answer.code = ResponseCode::NoError;
                     }
                 }
-                Target::ClusterIp { address, .. } if kind == RecordType::A => put(RData::A(A(*address))),
+                Target::ClusterIp { address, .. } if kind == RecordType::A => {
+                    put(RData::A(A(*address)))
+                }
                 Target::Headless { endpoints } if kind == RecordType::A => {
-                    endpoints.keys().for_each(|endpoint| put(RData::A(A(endpoint.address))));
+                    endpoints
+                        .keys()
+                        .for_each(|endpoint| put(RData::A(A(endpoint.address))));
                 }
                 target if kind == RecordType::SRV => {
                     put_srv(name, self.ports(target, &own, |_| true), answer);
@@ -121,9 +149,15 @@ impl Zone {
     /// Names as the specification lays them out, read from the right.
     fn find<'a>(&self, index: &'a NamesIndex, name: &Name) -> Option<Found<'a>> {
         let own = usize::from(self.domain.num_labels());
-        let labels: Vec<String> =
-            name.iter().map(|label| String::from_utf8_lossy(label).to_lowercase()).collect();
-        let labels: Vec<&str> = labels.iter().take(labels.len().checked_sub(own)?).map(String::as_str).collect();
+        let labels: Vec<String> = name
+            .iter()
+            .map(|label| String::from_utf8_lossy(label).to_lowercase())
+            .collect();
+        let labels: Vec<&str> = labels
+            .iter()
+            .take(labels.len().checked_sub(own)?)
+            .map(String::as_str)
+            .collect();
         match labels.as_slice() {
             [] => Some(Found::Apex),
             ["svc" | "pod"] => Some(Found::Empty),
@@ -132,7 +166,10 @@ impl Zone {
             [pod, _namespace, "pod"] => Some(Found::Addresses(vec![dashed_address(pod)?])),
             [service, namespace, "svc"] => {
                 let target = index.target(namespace, service)?;
-                Some(Found::Service { target, name: self.service_name(service, namespace)? })
+                Some(Found::Service {
+                    target,
+                    name: self.service_name(service, namespace)?,
+                })
             }
             [endpoint, service, namespace, "svc"] if !endpoint.starts_with('_') => {
                 let Target::Headless { endpoints } = index.target(namespace, service)? else {
@@ -149,7 +186,9 @@ impl Zone {
                 let (port, protocol) = (port.strip_prefix('_')?, protocol.strip_prefix('_')?);
                 let target = index.target(namespace, service)?;
                 let name = self.service_name(service, namespace)?;
-                let matches = |candidate: &NamedPort| candidate.name == port && candidate.protocol == protocol;
+                let matches = |candidate: &NamedPort| {
+                    candidate.name == port && candidate.protocol == protocol
+                };
                 let records = self.ports(target, &name, matches);
                 (!records.is_empty()).then_some(Found::Ports { records })
             }
@@ -158,7 +197,12 @@ impl Zone {
     }
 
     /// (port, host name, its address) for each matching port of each host.
-    fn ports(&self, target: &Target, service: &Name, matches: impl Fn(&NamedPort) -> bool) -> Vec<(u16, Name, Ipv4Addr)> {
+    fn ports(
+        &self,
+        target: &Target,
+        service: &Name,
+        matches: impl Fn(&NamedPort) -> bool,
+    ) -> Vec<(u16, Name, Ipv4Addr)> {
         match target {
             Target::ClusterIp { address, ports } => ports
                 .iter()
@@ -170,14 +214,24 @@ impl Zone {
                 .flat_map(|(endpoint, ports)| ports.iter().map(move |port| (endpoint, port)))
                 .filter(|(_, port)| matches(port))
                 .filter_map(|(NamedEndpoint { name, address }, port)| {
-                    Some((port.number, service.prepend_label(name.as_bytes()).ok()?, *address))
+                    Some((
+                        port.number,
+                        service.prepend_label(name.as_bytes()).ok()?,
+                        *address,
+                    ))
                 })
                 .collect(),
             Target::External { .. } => Vec::new(),
         }
     }
 
-    fn answer_reverse(&self, index: &NamesIndex, name: &Name, kind: RecordType, address: Ipv4Addr) -> Outcome {
+    fn answer_reverse(
+        &self,
+        index: &NamesIndex,
+        name: &Name,
+        kind: RecordType,
+        address: Ipv4Addr,
+    ) -> Outcome {
         let names = index.names_of(address);
         if names.is_empty() {
             return Outcome::Elsewhere;
@@ -190,7 +244,8 @@ impl Zone {
                     Some(host) => service.prepend_label(host.as_bytes()).ok(),
                     None => Some(service),
                 });
-                let records = full.map(|full| Record::from_rdata(name.clone(), TTL, RData::PTR(PTR(full))));
+                let records =
+                    full.map(|full| Record::from_rdata(name.clone(), TTL, RData::PTR(PTR(full))));
                 answer.answers.extend(records);
             }
         } else {
@@ -201,7 +256,10 @@ impl Zone {
 
     fn service_name(&self, service: &str, namespace: &str) -> Option<Name> {
         let labels = [service.as_bytes(), namespace.as_bytes(), b"svc"];
-        let name = Name::from_labels(labels).ok()?.append_domain(&self.domain).ok()?;
+        let name = Name::from_labels(labels)
+            .ok()?
+            .append_domain(&self.domain)
+            .ok()?;
         Some(name)
     }
 
@@ -210,13 +268,23 @@ impl Zone {
     }
 
     fn soa(&self) -> Record {
-        let data = SOA::new(self.name_server(), self.below_domain(&["hostmaster"]), 1, 7200, 1800, 86400, TTL);
+        let data = SOA::new(
+            self.name_server(),
+            self.below_domain(&["hostmaster"]),
+            1,
+            7200,
+            1800,
+            86400,
+            TTL,
+        );
         Record::from_rdata(self.domain.clone(), TTL, RData::SOA(data))
     }
 
     fn below_domain(&self, labels: &[&str]) -> Name {
         let below = Name::from_labels(labels.iter().map(|label| label.as_bytes()));
-        below.and_then(|name| name.append_domain(&self.domain)).unwrap_or_else(|_| self.domain.clone())
+        below
+            .and_then(|name| name.append_domain(&self.domain))
+            .unwrap_or_else(|_| self.domain.clone())
     }
 }
 
@@ -224,7 +292,9 @@ fn put_srv(name: &Name, records: Vec<(u16, Name, Ipv4Addr)>, answer: &mut Answer
     let weight = (100 / records.len().max(1)).max(1) as u16;
     for (port, host, address) in records {
         let data = RData::SRV(SRV::new(0, weight, port, host.clone()));
-        answer.answers.push(Record::from_rdata(name.clone(), TTL, data));
+        answer
+            .answers
+            .push(Record::from_rdata(name.clone(), TTL, data));
         let extra = Record::from_rdata(host, TTL, RData::A(A(address)));
         if !answer.additionals.contains(&extra) {
             answer.additionals.push(extra);

@@ -38,7 +38,12 @@ pub struct Request {
 }
 
 impl Request {
-    pub fn new(what: impl Into<String>, kind: u16, flags: u16, body: impl FnOnce(&mut Writer)) -> Request {
+    pub fn new(
+        what: impl Into<String>,
+        kind: u16,
+        flags: u16,
+        body: impl FnOnce(&mut Writer),
+    ) -> Request {
         let mut writer = Writer::new();
         body(&mut writer);
         Request {
@@ -97,7 +102,11 @@ impl Connection {
             &timeout,
         )
         .map_err(|errno| Error::Open(errno.into()))?;
-        Ok(Connection { socket, sequence: 0, send_buffer: SMALL_BATCH })
+        Ok(Connection {
+            socket,
+            sequence: 0,
+            send_buffer: SMALL_BATCH,
+        })
     }
 
     pub fn next_sequence(&mut self) -> u32 {
@@ -121,7 +130,9 @@ impl Connection {
         for request in &requests {
             let sequence = self.next_sequence();
             let flags = request.flags | NLM_F_REQUEST | NLM_F_ACK;
-            writer.message(request.kind, flags, sequence, |body| body.raw(&request.body));
+            writer.message(request.kind, flags, sequence, |body| {
+                body.raw(&request.body)
+            });
         }
         self.send(writer.bytes())?;
         let mut refused: Option<Error> = None;
@@ -132,13 +143,17 @@ impl Connection {
                 if message.kind != NLMSG_ERROR {
                     continue;
                 }
-                let Some(request) = requests.get(message.sequence.wrapping_sub(first) as usize) else {
+                let Some(request) = requests.get(message.sequence.wrapping_sub(first) as usize)
+                else {
                     continue;
                 };
                 answered += 1;
                 let errno = -(u32_at(message.payload, 0).unwrap_or(0) as i32);
                 if errno != 0 && !request.tolerated.contains(&errno) && refused.is_none() {
-                    refused = Some(Error::Refused { what: request.what.clone(), errno });
+                    refused = Some(Error::Refused {
+                        what: request.what.clone(),
+                        errno,
+                    });
                 }
             }
         }
@@ -147,20 +162,49 @@ impl Connection {
 
     /// Asks for a listing and returns the payload of each entry. A listing the kernel marks as
     /// interrupted by a change is asked for again.
-    pub fn dump(&mut self, what: &str, kind: u16, body: impl Fn(&mut Writer)) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn dump(
+        &mut self,
+        what: &str,
+        kind: u16,
+        body: impl Fn(&mut Writer),
+    ) -> Result<Vec<Vec<u8>>, Error> {
         for _ in 0..DUMP_ATTEMPTS {
             if let Some(entries) = self.dump_once(what, kind, NLM_F_DUMP, &body)? {
                 return Ok(entries);
             }
         }
-        Err(Error::Refused { what: what.to_owned(), errno: libc::EINTR })
+        Err(Error::Refused {
+            what: what.to_owned(),
+            errno: libc::EINTR,
+        })
+    }
+
+    /// Asks for a listing and hands each entry's payload to `visit` without keeping it. Changes
+    /// meanwhile may make entries appear twice or not at all.
+    pub fn visit(
+        &mut self,
+        what: &str,
+        kind: u16,
+        body: impl Fn(&mut Writer),
+        visit: impl FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        self.visit_once(what, kind, NLM_F_DUMP, &body, visit)?;
+        Ok(())
     }
 
     /// Asks for one object; `None` when it does not exist.
-    pub fn get(&mut self, what: &str, kind: u16, body: impl Fn(&mut Writer)) -> Result<Option<Vec<u8>>, Error> {
+    pub fn get(
+        &mut self,
+        what: &str,
+        kind: u16,
+        body: impl Fn(&mut Writer),
+    ) -> Result<Option<Vec<u8>>, Error> {
         match self.dump_once(what, kind, NLM_F_ACK, &body) {
             Ok(entries) => Ok(entries.unwrap_or_default().into_iter().next()),
-            Err(Error::Refused { errno: libc::ENODEV | libc::ENOENT, .. }) => Ok(None),
+            Err(Error::Refused {
+                errno: libc::ENODEV | libc::ENOENT,
+                ..
+            }) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -172,11 +216,26 @@ impl Connection {
         flags: u16,
         body: &impl Fn(&mut Writer),
     ) -> Result<Option<Vec<Vec<u8>>>, Error> {
+        let mut entries = Vec::new();
+        let complete = self.visit_once(what, kind, flags, body, |entry| {
+            entries.push(entry.to_vec())
+        })?;
+        Ok(complete.then_some(entries))
+    }
+
+    /// False when the listing was interrupted by a change.
+    fn visit_once(
+        &mut self,
+        what: &str,
+        kind: u16,
+        flags: u16,
+        body: &impl Fn(&mut Writer),
+        mut visit: impl FnMut(&[u8]),
+    ) -> Result<bool, Error> {
         let sequence = self.next_sequence();
         let mut writer = Writer::new();
         writer.message(kind, NLM_F_REQUEST | flags, sequence, |writer| body(writer));
         self.send(writer.bytes())?;
-        let mut entries = Vec::new();
         let mut interrupted = false;
         loop {
             let datagram = self.receive()?;
@@ -187,12 +246,15 @@ impl Connection {
                     NLMSG_NOOP => {}
                     NLMSG_DONE | NLMSG_ERROR => {
                         return match code() {
-                            0 => Ok((!interrupted).then_some(entries)),
-                            libc::EINTR | libc::EAGAIN => Ok(None),
-                            errno => Err(Error::Refused { what: what.to_owned(), errno }),
+                            0 => Ok(!interrupted),
+                            libc::EINTR | libc::EAGAIN => Ok(false),
+                            errno => Err(Error::Refused {
+                                what: what.to_owned(),
+                                errno,
+                            }),
                         };
                     }
-                    _ => entries.push(message.payload.to_vec()),
+                    _ => visit(message.payload),
                 }
             }
         }
@@ -222,7 +284,11 @@ impl Connection {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(replies),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 // Too many refusals to queue: the first ones were read and tell enough.
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) && !replies.is_empty() => continue,
+                Err(error)
+                    if error.raw_os_error() == Some(libc::ENOBUFS) && !replies.is_empty() =>
+                {
+                    continue;
+                }
                 Err(error) => return Err(Error::Transfer(error)),
             }
             for message in messages(&buffer).filter(|message| message.kind == NLMSG_ERROR) {

@@ -27,7 +27,13 @@ impl Writer {
     }
 
     /// One whole message: header, then whatever `body` writes.
-    pub fn message(&mut self, kind: u16, flags: u16, sequence: u32, body: impl FnOnce(&mut Writer)) {
+    pub fn message(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        sequence: u32,
+        body: impl FnOnce(&mut Writer),
+    ) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);
         self.bytes.extend_from_slice(&kind.to_ne_bytes());
@@ -138,16 +144,23 @@ pub fn find(bytes: &[u8], kind: u16) -> Option<&[u8]> {
 
 /// A zero-terminated string attribute.
 pub fn text(value: &[u8]) -> String {
-    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    let end = value
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()
 }
 
 pub fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
+    Some(u32::from_ne_bytes(
+        bytes.get(offset..offset + 4)?.try_into().ok()?,
+    ))
 }
 
 pub fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
+    Some(u16::from_ne_bytes(
+        bytes.get(offset..offset + 2)?.try_into().ok()?,
+    ))
 }
 
 fn align(length: usize) -> usize {
@@ -168,7 +181,10 @@ mod tests {
         });
         writer.message(8, 0, 43, |_| {});
         let found: Vec<Message<'_>> = messages(writer.bytes()).collect();
-        assert_eq!((found[0].kind, found[0].flags, found[0].sequence), (7, 5, 42));
+        assert_eq!(
+            (found[0].kind, found[0].flags, found[0].sequence),
+            (7, 5, 42)
+        );
         assert_eq!(found[1].sequence, 43);
         let attributes = &found[0].payload[4..];
         assert_eq!(text(find(attributes, 1).unwrap()), "abc");

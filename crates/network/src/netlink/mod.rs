@@ -1,7 +1,8 @@
-//! Netlink: messages as bytes (`message`), a blocking connection (`connection`), and the requests
-//! for links, addresses, routes and neighbours (`route`). The nf_tables codec is in `crate::nft`.
+//! Netlink: messages as bytes (`message`), a blocking connection (`connection`), the requests for
+//! links, addresses, routes and neighbours (`route`) and tracked connections (`conntrack`). The nf_tables codec is in `crate::nft`.
 
 mod connection;
+pub mod conntrack;
 pub mod message;
 pub mod route;
 

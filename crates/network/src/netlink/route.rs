@@ -78,9 +78,15 @@ pub struct Route {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteKind {
     /// Directly reachable through a link.
-    Link { link: u32, source: Option<Ipv4Addr> },
+    Link {
+        link: u32,
+        source: Option<Ipv4Addr>,
+    },
     /// Through a gateway that is taken to be reachable on that link.
-    Gateway { link: u32, gateway: Ipv4Addr },
+    Gateway {
+        link: u32,
+        gateway: Ipv4Addr,
+    },
     Unreachable,
 }
 
@@ -92,7 +98,12 @@ pub struct ListedRoute {
 }
 
 /// Creates a veth pair whose other end is born inside the namespace `peer_namespace`.
-pub fn create_veth(host: &VethEnd<'_>, peer: &VethEnd<'_>, peer_namespace: RawFd, mtu: u32) -> Request {
+pub fn create_veth(
+    host: &VethEnd<'_>,
+    peer: &VethEnd<'_>,
+    peer_namespace: RawFd,
+    mtu: u32,
+) -> Request {
     let what = format!("create veth {} with peer {}", host.name, peer.name);
     Request::new(what, RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |writer| {
         link_header(writer, 0, 0, 0);
@@ -116,11 +127,16 @@ pub fn create_veth(host: &VethEnd<'_>, peer: &VethEnd<'_>, peer_namespace: RawFd
 
 /// Creates a link that needs no settings (`dummy`, `bridge`).
 pub fn create_link(name: &str, kind: &str) -> Request {
-    Request::new(format!("create {kind} link {name}"), RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |writer| {
-        link_header(writer, 0, 0, 0);
-        writer.text(IFLA_IFNAME, name);
-        writer.nested(IFLA_LINKINFO, |info| info.text(IFLA_INFO_KIND, kind));
-    })
+    Request::new(
+        format!("create {kind} link {name}"),
+        RTM_NEWLINK,
+        NLM_F_CREATE | NLM_F_EXCL,
+        |writer| {
+            link_header(writer, 0, 0, 0);
+            writer.text(IFLA_IFNAME, name);
+            writer.nested(IFLA_LINKINFO, |info| info.text(IFLA_INFO_KIND, kind));
+        },
+    )
 }
 
 /// Brings a link of the node up, without a link-local IPv6 address: nobody talks to it, and its
@@ -162,8 +178,13 @@ pub fn find_link(connection: &mut Connection, name: &str) -> Result<Option<Link>
 }
 
 pub fn links(connection: &mut Connection) -> Result<Vec<Link>, Error> {
-    let entries = connection.dump("list links", RTM_GETLINK, |writer| link_header(writer, 0, 0, 0))?;
-    Ok(entries.iter().filter_map(|payload| parse_link(payload)).collect())
+    let entries = connection.dump("list links", RTM_GETLINK, |writer| {
+        link_header(writer, 0, 0, 0)
+    })?;
+    Ok(entries
+        .iter()
+        .filter_map(|payload| parse_link(payload))
+        .collect())
 }
 
 pub fn add_address(link: u32, address: Ipv4Addr, prefix: u8) -> Request {
@@ -177,7 +198,9 @@ pub fn add_address(link: u32, address: Ipv4Addr, prefix: u8) -> Request {
 
 /// The IPv4 addresses of the namespace as (link, address, prefix length).
 pub fn addresses(connection: &mut Connection) -> Result<Vec<(u32, Ipv4Addr, u8)>, Error> {
-    let entries = connection.dump("list addresses", RTM_GETADDR, |writer| address_header(writer, 0, 0))?;
+    let entries = connection.dump("list addresses", RTM_GETADDR, |writer| {
+        address_header(writer, 0, 0)
+    })?;
     Ok(entries
         .iter()
         .filter_map(|payload| {
@@ -191,20 +214,28 @@ pub fn addresses(connection: &mut Connection) -> Result<Vec<(u32, Ipv4Addr, u8)>
 /// Adds the route, replacing one with the same destination and metric.
 pub fn add_route(route: &Route) -> Request {
     let what = format!("add route to {}", route.destination);
-    Request::new(what, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, |writer| write_route(writer, route))
+    Request::new(what, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, |writer| {
+        write_route(writer, route)
+    })
 }
 
 pub fn delete_route(route: &Route) -> Request {
     let what = format!("delete route to {}", route.destination);
-    Request::new(what, RTM_DELROUTE, 0, |writer| write_route(writer, route))
-        .tolerate(&[libc::ESRCH, libc::ENODEV, libc::ENOENT])
+    Request::new(what, RTM_DELROUTE, 0, |writer| write_route(writer, route)).tolerate(&[
+        libc::ESRCH,
+        libc::ENODEV,
+        libc::ENOENT,
+    ])
 }
 
 pub fn routes(connection: &mut Connection) -> Result<Vec<ListedRoute>, Error> {
     let entries = connection.dump("list routes", RTM_GETROUTE, |writer| {
         writer.raw(&[libc::AF_INET as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     })?;
-    Ok(entries.iter().filter_map(|payload| parse_route(payload)).collect())
+    Ok(entries
+        .iter()
+        .filter_map(|payload| parse_route(payload))
+        .collect())
 }
 
 /// A neighbour that is never asked for and never expires.
@@ -244,7 +275,20 @@ fn write_route(writer: &mut Writer, route: &Route) {
         RouteKind::Unreachable => (RT_SCOPE_UNIVERSE, RTN_UNREACHABLE, 0),
     };
     let prefix = route.destination.prefix();
-    let mut header = [libc::AF_INET as u8, prefix, 0, 0, RT_TABLE_MAIN, PROTOCOL, scope, kind, 0, 0, 0, 0];
+    let mut header = [
+        libc::AF_INET as u8,
+        prefix,
+        0,
+        0,
+        RT_TABLE_MAIN,
+        PROTOCOL,
+        scope,
+        kind,
+        0,
+        0,
+        0,
+        0,
+    ];
     header[8..12].copy_from_slice(&flags.to_ne_bytes());
     writer.raw(&header);
     if prefix > 0 {
@@ -274,7 +318,9 @@ fn parse_link(payload: &[u8]) -> Option<Link> {
         index: u32_at(payload, 4)?,
         name: text(find(rest, IFLA_IFNAME)?),
         up: u32_at(payload, 8)? & libc::IFF_UP as u32 != 0,
-        mtu: find(rest, IFLA_MTU).and_then(|mtu| u32_at(mtu, 0)).unwrap_or(0),
+        mtu: find(rest, IFLA_MTU)
+            .and_then(|mtu| u32_at(mtu, 0))
+            .unwrap_or(0),
     })
 }
 
@@ -301,8 +347,15 @@ fn parse_route(payload: &[u8]) -> Option<ListedRoute> {
         (RTN_UNICAST, None) => RouteKind::Link { link, source },
         _ => return None,
     };
-    let route = Route { destination: Subnet::new(destination, header[1]), kind, metric };
-    Some(ListedRoute { route, ours: header[5] == PROTOCOL })
+    let route = Route {
+        destination: Subnet::new(destination, header[1]),
+        kind,
+        metric,
+    };
+    Some(ListedRoute {
+        route,
+        ours: header[5] == PROTOCOL,
+    })
 }
 
 fn ipv4(bytes: &[u8]) -> Option<Ipv4Addr> {

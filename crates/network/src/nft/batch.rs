@@ -53,7 +53,11 @@ pub struct Transaction {
 
 impl Batch {
     pub fn new(family: Family, table: impl Into<String>) -> Batch {
-        Batch { family, table: table.into(), operations: Vec::new() }
+        Batch {
+            family,
+            table: table.into(),
+            operations: Vec::new(),
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -67,37 +71,57 @@ impl Batch {
 
     /// About how many bytes it will take.
     pub fn bytes(&self) -> usize {
-        self.operations.iter().map(|operation| operation.body.len() + 20).sum()
+        self.operations
+            .iter()
+            .map(|operation| operation.body.len() + 20)
+            .sum()
     }
 
     fn push(&mut self, kind: u16, flags: u16, what: String, body: impl FnOnce(&mut Writer)) {
         let mut writer = Writer::new();
         body(&mut writer);
         let body = writer.bytes().to_vec();
-        self.operations.push(Operation { kind, flags, what, body });
+        self.operations.push(Operation {
+            kind,
+            flags,
+            what,
+            body,
+        });
     }
 
     /// Adds the table; one that exists is left as it is.
     pub fn add_table(&mut self) {
         let table = self.table.clone();
-        self.push(NEWTABLE, NLM_F_CREATE, format!("add table {table}"), |writer| {
-            writer.text(1, &table);
-            writer.network_number(2, 0);
-        });
+        self.push(
+            NEWTABLE,
+            NLM_F_CREATE,
+            format!("add table {table}"),
+            |writer| {
+                writer.text(1, &table);
+                writer.network_number(2, 0);
+            },
+        );
     }
 
     /// Deletes the table with all it holds; refused when it does not exist.
     pub fn delete_table(&mut self) {
         let table = self.table.clone();
-        self.push(DELTABLE, 0, format!("delete table {table}"), |writer| writer.text(1, &table));
+        self.push(DELTABLE, 0, format!("delete table {table}"), |writer| {
+            writer.text(1, &table)
+        });
     }
 
     /// Adds a chain; one that exists is left as it is.
     pub fn add_chain(&mut self, chain: &Chain) {
         let table = self.table.clone();
-        self.push(NEWCHAIN, NLM_F_CREATE, format!("add chain {}", chain.name), |writer| {
-            chain.write(writer, &table);
-        });
+        self.push(
+            NEWCHAIN,
+            NLM_F_CREATE,
+            format!("add chain {}", chain.name),
+            |writer| {
+                chain.write(writer, &table);
+            },
+        );
     }
 
     /// Deletes an empty chain that nothing refers to.
@@ -122,9 +146,14 @@ impl Batch {
     pub fn add_set(&mut self, set: &Set) {
         let table = self.table.clone();
         let id = self.operations.len() as u32 + 1;
-        self.push(NEWSET, NLM_F_CREATE, format!("add set {}", set.name), |writer| {
-            set.write(writer, &table, id);
-        });
+        self.push(
+            NEWSET,
+            NLM_F_CREATE,
+            format!("add set {}", set.name),
+            |writer| {
+                set.write(writer, &table, id);
+            },
+        );
     }
 
     pub fn delete_set(&mut self, name: &str) {
@@ -147,18 +176,28 @@ impl Batch {
 
     fn rule(&mut self, rule: &Rule, flags: u16) {
         let table = self.table.clone();
-        self.push(NEWRULE, flags, format!("add a rule to chain {}", rule.chain), |writer| {
-            rule.write(writer, &table);
-        });
+        self.push(
+            NEWRULE,
+            flags,
+            format!("add a rule to chain {}", rule.chain),
+            |writer| {
+                rule.write(writer, &table);
+            },
+        );
     }
 
     pub fn delete_rule(&mut self, chain: &str, handle: u64) {
         let table = self.table.clone();
-        self.push(DELRULE, 0, format!("delete rule {handle} of chain {chain}"), |writer| {
-            writer.text(1, &table);
-            writer.text(2, chain);
-            writer.attribute(3, &handle.to_be_bytes());
-        });
+        self.push(
+            DELRULE,
+            0,
+            format!("delete rule {handle} of chain {chain}"),
+            |writer| {
+                writer.text(1, &table);
+                writer.text(2, chain);
+                writer.attribute(3, &handle.to_be_bytes());
+            },
+        );
     }
 
     /// Adds elements. An element that exists with the same value is left; with another it is refused.
@@ -168,7 +207,13 @@ impl Batch {
 
     /// Adds elements, refused when one of the keys is taken.
     pub fn add_new_elements(&mut self, set: &str, elements: &[Element]) {
-        self.elements(NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, "add elements to", set, elements);
+        self.elements(
+            NEWSETELEM,
+            NLM_F_CREATE | NLM_F_EXCL,
+            "add elements to",
+            set,
+            elements,
+        );
     }
 
     /// Deletes elements; refused when one of them does not exist.
@@ -214,7 +259,10 @@ impl Batch {
 
     /// Carries the batch out.
     pub fn commit(self, connection: &mut Connection) -> Result<(), Error> {
-        Transaction { batches: vec![self] }.commit(connection)
+        Transaction {
+            batches: vec![self],
+        }
+        .commit(connection)
     }
 }
 
@@ -233,8 +281,10 @@ impl Transaction {
         loop {
             attempt += 1;
             match self.attempt(connection) {
-                Err(Error::Refused { errno: libc::ERESTART | libc::EINTR | libc::EAGAIN, .. })
-                    if attempt < COMMIT_ATTEMPTS => {}
+                Err(Error::Refused {
+                    errno: libc::ERESTART | libc::EINTR | libc::EAGAIN,
+                    ..
+                }) if attempt < COMMIT_ATTEMPTS => {}
                 outcome => return outcome,
             }
         }
@@ -249,11 +299,20 @@ impl Transaction {
         let operations: Vec<(&Batch, &Operation)> = self
             .batches
             .iter()
-            .flat_map(|batch| batch.operations.iter().map(move |operation| (batch, operation)))
+            .flat_map(|batch| {
+                batch
+                    .operations
+                    .iter()
+                    .map(move |operation| (batch, operation))
+            })
             .collect();
         for (index, (batch, operation)) in operations.iter().enumerate() {
             // One acknowledgement, of the last operation, tells that all of it was committed.
-            let acknowledge = if index + 1 == operations.len() { NLM_F_ACK } else { 0 };
+            let acknowledge = if index + 1 == operations.len() {
+                NLM_F_ACK
+            } else {
+                0
+            };
             let flags = NLM_F_REQUEST | operation.flags | acknowledge;
             let kind = NFNL_SUBSYS_NFTABLES << 8 | operation.kind;
             let sequence = connection.next_sequence();
@@ -269,12 +328,20 @@ impl Transaction {
         let replies = connection.batch(writer.bytes())?;
         if let Some(refusal) = replies.iter().find(|reply| reply.errno != 0) {
             let index = refusal.sequence.wrapping_sub(first).wrapping_sub(1) as usize;
-            let what = operations
-                .get(index)
-                .map_or_else(|| "commit".to_owned(), |(_, operation)| operation.what.clone());
-            return Err(Error::Refused { what, errno: refusal.errno });
+            let what = operations.get(index).map_or_else(
+                || "commit".to_owned(),
+                |(_, operation)| operation.what.clone(),
+            );
+            return Err(Error::Refused {
+                what,
+                errno: refusal.errno,
+            });
         }
-        if replies.is_empty() { Err(Error::NoAnswer) } else { Ok(()) }
+        if replies.is_empty() {
+            Err(Error::NoAnswer)
+        } else {
+            Ok(())
+        }
     }
 }
 

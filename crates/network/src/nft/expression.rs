@@ -72,30 +72,82 @@ pub enum FibAddress {
 /// The expressions we use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expression {
-    Meta { key: MetaKey, to: Register },
-    Payload { header: Header, offset: u32, length: u32, to: Register },
-    Ct { key: CtKey, direction: Option<CtDirection>, to: Register },
+    Meta {
+        key: MetaKey,
+        to: Register,
+    },
+    Payload {
+        header: Header,
+        offset: u32,
+        length: u32,
+        to: Register,
+    },
+    Ct {
+        key: CtKey,
+        direction: Option<CtDirection>,
+        to: Register,
+    },
     /// The kind of an address as routing sees it (`RTN_LOCAL` is 2), as a host-order number.
-    FibType { of: FibAddress, to: Register },
+    FibType {
+        of: FibAddress,
+        to: Register,
+    },
     /// A random number below `modulus`, in host order.
-    Random { modulus: u32, to: Register },
-    Bitwise { from: Register, to: Register, mask: Vec<u8>, xor: Vec<u8> },
-    Compare { from: Register, comparison: Comparison, value: Vec<u8> },
+    Random {
+        modulus: u32,
+        to: Register,
+    },
+    Bitwise {
+        from: Register,
+        to: Register,
+        mask: Vec<u8>,
+        xor: Vec<u8>,
+    },
+    Compare {
+        from: Register,
+        comparison: Comparison,
+        value: Vec<u8>,
+    },
     /// Ends the rule unless the key at `from` is (or with `inverted` is not) in the set.
-    InSet { set: String, from: Register, inverted: bool },
+    InSet {
+        set: String,
+        from: Register,
+        inverted: bool,
+    },
     /// Replaces the key at `from` by the map's value at `to`; ends the rule when there is none.
-    Map { map: String, from: Register, to: Register },
+    Map {
+        map: String,
+        from: Register,
+        to: Register,
+    },
     /// Follows the verdict found in the map; ends the rule when there is none.
-    VerdictMap { map: String, from: Register },
+    VerdictMap {
+        map: String,
+        from: Register,
+    },
     /// Adds or refreshes an element from inside the packet path.
-    Remember { map: String, key: Register, value: Option<Register>, timeout_seconds: u64 },
-    Value { value: Vec<u8>, to: Register },
+    Remember {
+        set: String,
+        key: Register,
+        timeout_seconds: u64,
+    },
+    Value {
+        value: Vec<u8>,
+        to: Register,
+    },
     Decide(Verdict),
-    DestinationNat { address: Register, port: Option<Register> },
-    SourceNat { address: Register },
+    DestinationNat {
+        address: Register,
+        port: Option<Register>,
+    },
+    SourceNat {
+        address: Register,
+    },
     Masquerade,
     /// Delivers to this machine, at the port in the register when given.
-    Redirect { port: Option<Register> },
+    Redirect {
+        port: Option<Register>,
+    },
     /// Answers with ICMP "port unreachable".
     RejectPort,
     /// Answers a TCP segment with a reset.
@@ -106,31 +158,60 @@ pub enum Expression {
 /// Short ways to write frequent expressions.
 impl Expression {
     pub fn transport_protocol(to: Register) -> Expression {
-        Expression::Meta { key: MetaKey::TransportProtocol, to }
+        Expression::Meta {
+            key: MetaKey::TransportProtocol,
+            to,
+        }
     }
 
     pub fn source_address(to: Register) -> Expression {
-        Expression::Payload { header: Header::Network, offset: 12, length: 4, to }
+        Expression::Payload {
+            header: Header::Network,
+            offset: 12,
+            length: 4,
+            to,
+        }
     }
 
     pub fn destination_address(to: Register) -> Expression {
-        Expression::Payload { header: Header::Network, offset: 16, length: 4, to }
+        Expression::Payload {
+            header: Header::Network,
+            offset: 16,
+            length: 4,
+            to,
+        }
     }
 
     pub fn destination_port(to: Register) -> Expression {
-        Expression::Payload { header: Header::Transport, offset: 2, length: 2, to }
+        Expression::Payload {
+            header: Header::Transport,
+            offset: 2,
+            length: 2,
+            to,
+        }
     }
 
     pub fn equal(from: Register, value: impl Into<Vec<u8>>) -> Expression {
-        Expression::Compare { from, comparison: Comparison::Equal, value: value.into() }
+        Expression::Compare {
+            from,
+            comparison: Comparison::Equal,
+            value: value.into(),
+        }
     }
 
     pub fn not_equal(from: Register, value: impl Into<Vec<u8>>) -> Expression {
-        Expression::Compare { from, comparison: Comparison::NotEqual, value: value.into() }
+        Expression::Compare {
+            from,
+            comparison: Comparison::NotEqual,
+            value: value.into(),
+        }
     }
 
     pub fn address(address: Ipv4Addr, to: Register) -> Expression {
-        Expression::Value { value: address.octets().to_vec(), to }
+        Expression::Value {
+            value: address.octets().to_vec(),
+            to,
+        }
     }
 
     /// Compares the address in the register with a subnet (the register is overwritten).
@@ -142,13 +223,20 @@ impl Expression {
                 mask: subnet.mask().octets().to_vec(),
                 xor: vec![0; 4],
             },
-            Expression::Compare { from, comparison, value: subnet.address().octets().to_vec() },
+            Expression::Compare {
+                from,
+                comparison,
+                value: subnet.address().octets().to_vec(),
+            },
         ]
     }
 
     /// Compares an interface name with a prefix.
     pub fn name_begins(key: MetaKey, prefix: &str, scratch: Register) -> [Expression; 2] {
-        [Expression::Meta { key, to: scratch }, Expression::equal(scratch, prefix.as_bytes())]
+        [
+            Expression::Meta { key, to: scratch },
+            Expression::equal(scratch, prefix.as_bytes()),
+        ]
     }
 }
 
@@ -201,7 +289,9 @@ impl Expression {
             Expression::Random { .. } => "numgen",
             Expression::Bitwise { .. } => "bitwise",
             Expression::Compare { .. } => "cmp",
-            Expression::InSet { .. } | Expression::Map { .. } | Expression::VerdictMap { .. } => "lookup",
+            Expression::InSet { .. } | Expression::Map { .. } | Expression::VerdictMap { .. } => {
+                "lookup"
+            }
             Expression::Remember { .. } => "dynset",
             Expression::Value { .. } | Expression::Decide(_) => "immediate",
             Expression::DestinationNat { .. } | Expression::SourceNat { .. } => "nat",
@@ -226,12 +316,20 @@ impl Expression {
                 data.network_number(1, to.number());
                 data.network_number(2, *key as u32);
             }
-            Expression::Payload { header, offset, length, to } => {
+            Expression::Payload {
+                header,
+                offset,
+                length,
+                to,
+            } => {
                 data.network_number(1, to.number());
-                data.network_number(2, match header {
-                    Header::Network => 1,
-                    Header::Transport => 2,
-                });
+                data.network_number(
+                    2,
+                    match header {
+                        Header::Network => 1,
+                        Header::Transport => 2,
+                    },
+                );
                 data.network_number(3, *offset);
                 data.network_number(4, *length);
             }
@@ -255,19 +353,32 @@ impl Expression {
                 data.network_number(3, NFT_NG_RANDOM);
                 data.network_number(4, 0);
             }
-            Expression::Bitwise { from, to, mask, xor } => {
+            Expression::Bitwise {
+                from,
+                to,
+                mask,
+                xor,
+            } => {
                 data.network_number(1, from.number());
                 data.network_number(2, to.number());
                 data.network_number(3, mask.len() as u32);
                 write_value(data, 4, mask);
                 write_value(data, 5, xor);
             }
-            Expression::Compare { from, comparison, value } => {
+            Expression::Compare {
+                from,
+                comparison,
+                value,
+            } => {
                 data.network_number(1, from.number());
                 data.network_number(2, *comparison as u32);
                 write_value(data, 3, value);
             }
-            Expression::InSet { set, from, inverted } => {
+            Expression::InSet {
+                set,
+                from,
+                inverted,
+            } => {
                 data.text(1, set);
                 data.network_number(2, from.number());
                 if *inverted {
@@ -284,14 +395,15 @@ impl Expression {
                 data.network_number(2, from.number());
                 data.network_number(3, VERDICT_REGISTER);
             }
-            Expression::Remember { map, key, value, timeout_seconds } => {
+            Expression::Remember {
+                set,
+                key,
+                timeout_seconds,
+            } => {
                 const NFT_DYNSET_OP_UPDATE: u32 = 1;
-                data.text(1, map);
+                data.text(1, set);
                 data.network_number(3, NFT_DYNSET_OP_UPDATE);
                 data.network_number(4, key.number());
-                if let Some(value) = value {
-                    data.network_number(5, value.number());
-                }
                 data.attribute(6, &(timeout_seconds * 1000).to_be_bytes());
             }
             Expression::Value { value, to } => {

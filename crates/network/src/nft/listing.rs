@@ -58,7 +58,10 @@ pub fn tables(connection: &mut Connection) -> Result<Vec<ListedTable>, Error> {
         .iter()
         .filter_map(|payload| {
             let name = text(find(payload.get(4..)?, 1)?);
-            Some(ListedTable { family: Family::from_number(payload[0]), name })
+            Some(ListedTable {
+                family: Family::from_number(payload[0]),
+                name,
+            })
         })
         .collect())
 }
@@ -105,12 +108,21 @@ pub fn rules(connection: &mut Connection) -> Result<Vec<ListedRule>, Error> {
 }
 
 /// The elements of a set or value map; an empty list when there is no such set.
-pub fn elements(connection: &mut Connection, family: Family, table: &str, set: &str) -> Result<Vec<Element>, Error> {
-    let outcome = connection.dump(&format!("list elements of {set}"), SUBSYSTEM | GETSETELEM, |writer| {
-        writer.raw(&header(family.number(), 0));
-        writer.text(1, table);
-        writer.text(2, set);
-    });
+pub fn elements(
+    connection: &mut Connection,
+    family: Family,
+    table: &str,
+    set: &str,
+) -> Result<Vec<Element>, Error> {
+    let outcome = connection.dump(
+        &format!("list elements of {set}"),
+        SUBSYSTEM | GETSETELEM,
+        |writer| {
+            writer.raw(&header(family.number(), 0));
+            writer.text(1, table);
+            writer.text(2, set);
+        },
+    );
     let entries = match outcome {
         Err(error) if error.errno() == Some(libc::ENOENT) => return Ok(Vec::new()),
         outcome => outcome?,
@@ -124,8 +136,14 @@ pub fn elements(connection: &mut Connection, family: Family, table: &str, set: &
             let Some(key) = find(element, 1).and_then(|key| find(key, 1)) else {
                 continue;
             };
-            let value = find(element, 2).and_then(|data| find(data, 1)).map(<[u8]>::to_vec);
-            found.push(Element { key: key.to_vec(), value, verdict: None });
+            let value = find(element, 2)
+                .and_then(|data| find(data, 1))
+                .map(<[u8]>::to_vec);
+            found.push(Element {
+                key: key.to_vec(),
+                value,
+                verdict: None,
+            });
         }
     }
     Ok(found)
@@ -134,9 +152,15 @@ pub fn elements(connection: &mut Connection, family: Family, table: &str, set: &
 /// The generation id: it grows with each committed batch of anyone.
 pub fn generation(connection: &mut Connection) -> Result<u32, Error> {
     connection
-        .get("read the nf_tables generation", SUBSYSTEM | GETGEN, |writer| writer.raw(&header(0, 0)))?
+        .get(
+            "read the nf_tables generation",
+            SUBSYSTEM | GETGEN,
+            |writer| writer.raw(&header(0, 0)),
+        )?
         .and_then(|payload| network_number(find(payload.get(4..)?, 1)?))
-        .ok_or_else(|| Error::Malformed { what: "read the nf_tables generation".to_owned() })
+        .ok_or_else(|| Error::Malformed {
+            what: "read the nf_tables generation".to_owned(),
+        })
 }
 
 fn policy(attribute: Option<&[u8]>) -> Policy {

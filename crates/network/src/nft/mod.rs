@@ -11,9 +11,12 @@ mod object;
 
 pub use batch::{Batch, Transaction};
 pub use expression::{
-    Comparison, CtDirection, CtKey, Expression, FibAddress, Header, MetaKey, Register, Verdict, nat, reject,
+    Comparison, CtDirection, CtKey, Expression, FibAddress, Header, MetaKey, Register, Verdict,
+    nat, reject,
 };
-pub use listing::{ListedChain, ListedRule, ListedTable, chains, elements, generation, rules, tables};
+pub use listing::{
+    ListedChain, ListedRule, ListedTable, chains, elements, generation, rules, tables,
+};
 pub use object::{Chain, Data, Datatype, Element, Family, Hook, HookPoint, Policy, Rule, Set};
 
 /// What can go wrong with a batch.

@@ -108,15 +108,27 @@ pub struct Element {
 
 impl Element {
     pub fn key(key: Vec<u8>) -> Element {
-        Element { key, value: None, verdict: None }
+        Element {
+            key,
+            value: None,
+            verdict: None,
+        }
     }
 
     pub fn value(key: Vec<u8>, value: Vec<u8>) -> Element {
-        Element { key, value: Some(value), verdict: None }
+        Element {
+            key,
+            value: Some(value),
+            verdict: None,
+        }
     }
 
     pub fn verdict(key: Vec<u8>, verdict: Verdict) -> Element {
-        Element { key, value: None, verdict: Some(verdict) }
+        Element {
+            key,
+            value: None,
+            verdict: Some(verdict),
+        }
     }
 
     /// `address . protocol . port`, each padded to a register.
@@ -176,7 +188,11 @@ pub struct Rule {
 
 impl Rule {
     pub fn new(chain: impl Into<String>, expressions: Vec<Expression>) -> Rule {
-        Rule { chain: chain.into(), expressions, comment: None }
+        Rule {
+            chain: chain.into(),
+            expressions,
+            comment: None,
+        }
     }
 
     pub fn comment(mut self, comment: impl Into<String>) -> Rule {
@@ -209,12 +225,28 @@ pub(super) fn comment_bytes(comment: &str) -> Vec<u8> {
 
 impl Chain {
     pub fn regular(name: impl Into<String>) -> Chain {
-        Chain { name: name.into(), hook: None }
+        Chain {
+            name: name.into(),
+            hook: None,
+        }
     }
 
-    pub fn base(name: impl Into<String>, kind: &'static str, point: HookPoint, priority: i32) -> Chain {
-        let hook = Hook { kind, point, priority, policy: Policy::Accept };
-        Chain { name: name.into(), hook: Some(hook) }
+    pub fn base(
+        name: impl Into<String>,
+        kind: &'static str,
+        point: HookPoint,
+        priority: i32,
+    ) -> Chain {
+        let hook = Hook {
+            kind,
+            point,
+            priority,
+            policy: Policy::Accept,
+        };
+        Chain {
+            name: name.into(),
+            hook: Some(hook),
+        }
     }
 
     pub(super) fn write(&self, writer: &mut Writer, table: &str) {
@@ -225,10 +257,13 @@ impl Chain {
                 attributes.network_number(1, hook.point as u32);
                 attributes.network_number(2, hook.priority as u32);
             });
-            writer.network_number(5, match hook.policy {
-                Policy::Drop => 0,
-                Policy::Accept => 1,
-            });
+            writer.network_number(
+                5,
+                match hook.policy {
+                    Policy::Drop => 0,
+                    Policy::Accept => 1,
+                },
+            );
             writer.text(7, hook.kind);
         }
     }

@@ -4,13 +4,18 @@
 use crate::names;
 use crate::netlink::Connection;
 use crate::nft::{
-    self, Batch, Comparison, Error, Expression, Family, ListedChain, MetaKey, Register, Rule, Transaction, Verdict,
+    self, Batch, Comparison, Error, Expression, Family, ListedChain, MetaKey, Register, Rule,
+    Transaction, Verdict,
 };
 use crate::subnet::Subnet;
 
 /// Puts accepts for the pods' range at the head of every foreign IPv4 forward chain that drops by
 /// default and does not have them yet.
-pub fn accept_pods(connection: &mut Connection, cluster_id: &str, pods: Subnet) -> Result<(), Error> {
+pub fn accept_pods(
+    connection: &mut Connection,
+    cluster_id: &str,
+    pods: Subnet,
+) -> Result<(), Error> {
     let comment = names::foreign_rule_comment(cluster_id);
     let rules = nft::rules(connection)?;
     let mut transaction = Transaction::default();
@@ -57,7 +62,10 @@ fn accept(chain: &ListedChain, outgoing: bool, pods: Subnet) -> Rule {
     let register = Register(0);
     let mut expressions = Vec::new();
     if chain.family == Family::Inet {
-        expressions.push(Expression::Meta { key: MetaKey::NetworkProtocol, to: register });
+        expressions.push(Expression::Meta {
+            key: MetaKey::NetworkProtocol,
+            to: register,
+        });
         expressions.push(Expression::equal(register, [libc::NFPROTO_IPV4 as u8]));
     }
     expressions.push(if outgoing {

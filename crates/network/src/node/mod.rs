@@ -4,16 +4,19 @@
 //!
 //! Not here: global sysctls (`ip_forward` is claimed by the caller) and service rules (`proxy`).
 
-mod foreign;
+pub(crate) mod foreign;
 pub mod table;
+
+#[cfg(test)]
+mod kernel_tests;
 
 use std::net::Ipv4Addr;
 
+use crate::names;
 use crate::netlink::route::{self, Link, Route, RouteKind};
 use crate::netlink::{self, Connection};
 use crate::nft::{self, Batch, Transaction};
 use crate::subnet::Subnet;
-use crate::names;
 
 /// The addresses of one node of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +37,12 @@ pub struct NodeNetwork {
 
 impl NodeNetwork {
     /// A one-node cluster: the gateway is the first address of the pods' range.
-    pub fn new(cluster_id: impl Into<String>, pod_cidr: Subnet, service_cidr: Subnet, dns_ip: Ipv4Addr) -> NodeNetwork {
+    pub fn new(
+        cluster_id: impl Into<String>,
+        pod_cidr: Subnet,
+        service_cidr: Subnet,
+        dns_ip: Ipv4Addr,
+    ) -> NodeNetwork {
         NodeNetwork {
             cluster_id: cluster_id.into(),
             pod_cidr,
@@ -76,7 +84,10 @@ pub fn setup(network: &NodeNetwork) -> Result<(), Error> {
         route::set_up_quietly(&link.name),
         route::add_route(&Route {
             destination: network.service_cidr,
-            kind: RouteKind::Link { link: link.index, source: Some(network.gateway) },
+            kind: RouteKind::Link {
+                link: link.index,
+                source: Some(network.gateway),
+            },
             metric: SERVICE_METRIC,
         }),
         route::add_route(&Route {
@@ -112,7 +123,10 @@ pub fn remove_all(cluster_id: &str) -> Result<(), Error> {
     connection.pipeline(requests)?;
 
     let mut netfilter = Connection::netfilter()?;
-    let ours = [names::proxy_table(cluster_id), names::node_table(cluster_id)];
+    let ours = [
+        names::proxy_table(cluster_id),
+        names::node_table(cluster_id),
+    ];
     let mut transaction = Transaction::default();
     for table in nft::tables(&mut netfilter)? {
         if ours.contains(&table.name) {
@@ -134,12 +148,16 @@ pub fn default_mtu() -> Result<u32, Error> {
         .into_iter()
         .filter(|listed| listed.route.destination.prefix() == 0)
         .min_by_key(|listed| listed.route.metric);
-    let Some(RouteKind::Gateway { link, .. } | RouteKind::Link { link, .. }) = default.map(|listed| listed.route.kind)
+    let Some(RouteKind::Gateway { link, .. } | RouteKind::Link { link, .. }) =
+        default.map(|listed| listed.route.kind)
     else {
         return Ok(FALLBACK);
     };
     let links = route::links(&mut connection)?;
-    Ok(links.iter().find(|found| found.index == link).map_or(FALLBACK, |found| found.mtu))
+    Ok(links
+        .iter()
+        .find(|found| found.index == link)
+        .map_or(FALLBACK, |found| found.mtu))
 }
 
 /// A dummy link, or where the kernel has none a bridge without ports, which serves as well: only
@@ -156,7 +174,10 @@ fn ensure_gateway_link(connection: &mut Connection, name: &str) -> Result<Link, 
         outcome => outcome?,
     }
     route::find_link(connection, name)?.ok_or_else(|| {
-        Error::Netlink(netlink::Error::Refused { what: format!("look up link {name}"), errno: libc::ENODEV })
+        Error::Netlink(netlink::Error::Refused {
+            what: format!("look up link {name}"),
+            errno: libc::ENODEV,
+        })
     })
 }
 

@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 use super::NodeNetwork;
 use crate::names;
 use crate::nft::{
-    Batch, Chain, Comparison, Data, Datatype, Element, Expression, Family, FibAddress, HookPoint, MetaKey, Register,
-    Rule, Set, Verdict,
+    Batch, Chain, Comparison, Data, Datatype, Element, Expression, Family, FibAddress, HookPoint,
+    MetaKey, Register, Rule, Set, Verdict,
 };
 use crate::subnet::Subnet;
 
@@ -47,7 +47,10 @@ pub fn host_port(
 ) -> (&'static str, Element) {
     let value = Element::address_port(pod, pod_port);
     match host {
-        None => (HOST_PORTS, Element::value(Element::protocol_port(protocol, port), value)),
+        None => (
+            HOST_PORTS,
+            Element::value(Element::protocol_port(protocol, port), value),
+        ),
         Some(address) => {
             let key = Element::address_protocol_port(address, protocol, port);
             (HOST_ADDRESS_PORTS, Element::value(key, value))
@@ -97,14 +100,25 @@ fn chains() -> [Chain; 5] {
 fn rules(network: &NodeNetwork) -> Vec<Rule> {
     let [r0, r1, r2] = [Register(0), Register(1), Register(2)];
     let local = [
-        Expression::FibType { of: FibAddress::Destination, to: r0 },
+        Expression::FibType {
+            of: FibAddress::Destination,
+            to: r0,
+        },
         Expression::equal(r0, RTN_LOCAL.to_ne_bytes()),
     ];
     let to_host_ports = Expression::Decide(Verdict::Jump("host-ports".to_owned()));
-    let jump = |chain: &str| Rule::new(chain, [local.as_slice(), std::slice::from_ref(&to_host_ports)].concat());
+    let jump = |chain: &str| {
+        Rule::new(
+            chain,
+            [local.as_slice(), std::slice::from_ref(&to_host_ports)].concat(),
+        )
+    };
     let loopback = Subnet::new(Ipv4Addr::new(127, 0, 0, 0), 8);
     let pod_links = names::link_prefix(&network.cluster_id);
-    let target = Expression::DestinationNat { address: Register(4), port: Some(Register(5)) };
+    let target = Expression::DestinationNat {
+        address: Register(4),
+        port: Some(Register(5)),
+    };
 
     let mut rules = vec![
         jump("prerouting"),
@@ -115,7 +129,11 @@ fn rules(network: &NodeNetwork) -> Vec<Rule> {
                 Expression::destination_address(r0),
                 Expression::transport_protocol(r1),
                 Expression::destination_port(r2),
-                Expression::Map { map: HOST_ADDRESS_PORTS.to_owned(), from: r0, to: Register(4) },
+                Expression::Map {
+                    map: HOST_ADDRESS_PORTS.to_owned(),
+                    from: r0,
+                    to: Register(4),
+                },
                 target.clone(),
             ],
         ),
@@ -124,7 +142,11 @@ fn rules(network: &NodeNetwork) -> Vec<Rule> {
             vec![
                 Expression::transport_protocol(r0),
                 Expression::destination_port(r1),
-                Expression::Map { map: HOST_PORTS.to_owned(), from: r0, to: Register(4) },
+                Expression::Map {
+                    map: HOST_PORTS.to_owned(),
+                    from: r0,
+                    to: Register(4),
+                },
                 target,
             ],
         ),
@@ -134,7 +156,11 @@ fn rules(network: &NodeNetwork) -> Vec<Rule> {
             vec![
                 Expression::source_address(r0),
                 Expression::destination_address(r1),
-                Expression::InSet { set: HAIRPIN.to_owned(), from: r0, inverted: false },
+                Expression::InSet {
+                    set: HAIRPIN.to_owned(),
+                    from: r0,
+                    inverted: false,
+                },
                 Expression::address(network.gateway, r0),
                 Expression::SourceNat { address: r0 },
             ],
@@ -143,15 +169,29 @@ fn rules(network: &NodeNetwork) -> Vec<Rule> {
     // A local process that used 127.0.0.1 to reach a host port.
     let mut from_loopback = vec![Expression::source_address(r0)];
     from_loopback.extend(Expression::within(r0, loopback, Comparison::Equal));
-    from_loopback.extend(Expression::name_begins(MetaKey::OutgoingName, &pod_links, r0));
-    from_loopback.extend([Expression::address(network.gateway, r0), Expression::SourceNat { address: r0 }]);
+    from_loopback.extend(Expression::name_begins(
+        MetaKey::OutgoingName,
+        &pod_links,
+        r0,
+    ));
+    from_loopback.extend([
+        Expression::address(network.gateway, r0),
+        Expression::SourceNat { address: r0 },
+    ]);
     rules.push(Rule::new("postrouting", from_loopback));
     // Pods' traffic to the world leaves with the node's address.
     let mut egress = vec![Expression::source_address(r0)];
     egress.extend(Expression::within(r0, network.pod_cidr, Comparison::Equal));
     egress.push(Expression::destination_address(r0));
-    egress.extend(Expression::within(r0, network.cluster_cidr, Comparison::NotEqual));
-    egress.push(Expression::Meta { key: MetaKey::OutgoingName, to: r0 });
+    egress.extend(Expression::within(
+        r0,
+        network.cluster_cidr,
+        Comparison::NotEqual,
+    ));
+    egress.push(Expression::Meta {
+        key: MetaKey::OutgoingName,
+        to: r0,
+    });
     egress.push(Expression::not_equal(r0, b"lo\0".as_slice()));
     egress.push(Expression::Masquerade);
     rules.push(Rule::new("postrouting", egress));

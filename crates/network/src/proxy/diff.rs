@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use super::plan::{Backends, Frontend};
+use super::plan::{Backends, Endpoint, Frontend, UDP};
 use super::ruleset::{self, Pick, Ranges};
+use super::sticky::{Sticky, frontend_key};
 use crate::names;
 use crate::nft::{Batch, Element, Family, Verdict};
 
@@ -15,6 +16,7 @@ pub struct Installed {
     frontends: BTreeMap<Frontend, Backends>,
     picks: BTreeMap<Pick, usize>,
     hairpins: BTreeMap<Ipv4Addr, usize>,
+    stale: BTreeMap<Frontend, Vec<Endpoint>>,
 }
 
 impl Installed {
@@ -22,39 +24,63 @@ impl Installed {
         &self.frontends
     }
 
+    /// UDP frontends that lost an endpoint since this was last asked, with those they have now.
+    /// Unlike a TCP client, one of UDP would go on sending to the lost endpoint for ever, because the
+    /// kernel translates each packet of a flow like its first.
+    pub fn take_stale(&mut self) -> BTreeMap<Frontend, Vec<Endpoint>> {
+        std::mem::take(&mut self.stale)
+    }
+
     /// The elements of one frontend as the kernel should hold them.
-    fn elements(frontend: &Frontend, backends: &Backends, ranges: &Ranges) -> BTreeMap<&'static str, BTreeSet<Element>> {
+    fn elements(
+        frontend: &Frontend,
+        backends: &Backends,
+        ranges: &Ranges,
+    ) -> BTreeMap<&'static str, BTreeSet<Element>> {
         let mut sets: BTreeMap<&'static str, BTreeSet<Element>> = BTreeMap::new();
         let mut put = |set: &'static str, element: Element| {
             sets.entry(set).or_default().insert(element);
         };
-        let (address, protocol, port) = match *frontend {
-            Frontend::Address { address, protocol, port } => (address, protocol, port),
-            Frontend::NodePort { protocol, port } => (Ipv4Addr::UNSPECIFIED, protocol, port),
-        };
-        let key = Element::address_protocol_port(address, protocol, port);
-        let Some(pick) = pick(frontend, backends) else {
-            // Inside the service range a fixed rule refuses whatever has no endpoints.
-            if matches!(frontend, Frontend::Address { .. }) && !ranges.services.contains(address) {
-                put(ruleset::CLOSED, Element::key(key));
+        let key = frontend_key(frontend);
+        let sticky = Sticky::of(frontend, backends);
+        let chain = match (&sticky, pick(frontend, backends)) {
+            (Some(sticky), _) => sticky.chain(),
+            (None, Some(pick)) => pick.chain(),
+            (None, None) => {
+                // Inside the service range a fixed rule refuses whatever has no endpoints.
+                if let Frontend::Address { address, .. } = frontend
+                    && !ranges.services.contains(*address)
+                {
+                    put(ruleset::CLOSED, Element::key(key));
+                }
+                return sets;
             }
-            return sets;
         };
-        let verdict = Verdict::Goto(pick.chain());
-        if pick.node_port {
-            let key = Element::protocol_port(protocol, port);
-            put(ruleset::NODE_PORT_KEYS, Element::key(key.clone()));
-            put(ruleset::NODE_PORTS, Element::verdict(key, verdict));
-        } else {
-            put(ruleset::SERVICES, Element::verdict(key.clone(), verdict));
+        match *frontend {
+            Frontend::Address { .. } => put(
+                ruleset::SERVICES,
+                Element::verdict(key.clone(), Verdict::Goto(chain)),
+            ),
+            Frontend::NodePort { protocol, port } => {
+                let key = Element::protocol_port(protocol, port);
+                put(ruleset::NODE_PORT_KEYS, Element::key(key.clone()));
+                put(
+                    ruleset::NODE_PORTS,
+                    Element::verdict(key, Verdict::Goto(chain)),
+                );
+            }
         }
-        for (index, endpoint) in backends.endpoints.iter().enumerate() {
-            let target = Element::address_port(endpoint.address, endpoint.port);
-            if backends.affinity_seconds.is_some() {
-                put(ruleset::MEMBERS, Element::key([key.as_slice(), &target].concat()));
+        match sticky {
+            Some(sticky) => sticky
+                .elements()
+                .for_each(|element| put(ruleset::STICKY, element)),
+            None => {
+                for (index, endpoint) in backends.endpoints.iter().enumerate() {
+                    let slot = [key.as_slice(), &(index as u32).to_ne_bytes()].concat();
+                    let target = Element::address_port(endpoint.address, endpoint.port);
+                    put(ruleset::ENDPOINTS, Element::value(slot, target));
+                }
             }
-            let slot = [key.as_slice(), &(index as u32).to_ne_bytes()].concat();
-            put(ruleset::ENDPOINTS, Element::value(slot, target));
         }
         sets
     }
@@ -64,7 +90,7 @@ impl Installed {
     ///
     /// 1. Chains that are newly needed are added, because elements will refer to them.
     /// 2. Old elements are deleted, then new ones added; a changed element is both.
-    /// 3. Chains nobody refers to any more are deleted.
+    /// 3. Chains (and sets) nobody refers to any more are deleted.
     pub fn follow(
         &mut self,
         changes: impl IntoIterator<Item = (Frontend, Option<Backends>)>,
@@ -76,17 +102,44 @@ impl Installed {
         let mut added: BTreeMap<&'static str, BTreeSet<Element>> = BTreeMap::new();
         for (frontend, new) in changes {
             let old = self.frontends.remove(&frontend);
-            let before = old.as_ref().map(|old| Installed::elements(&frontend, old, ranges)).unwrap_or_default();
-            let after = new.as_ref().map(|new| Installed::elements(&frontend, new, ranges)).unwrap_or_default();
+            let before = old
+                .as_ref()
+                .map(|old| Installed::elements(&frontend, old, ranges))
+                .unwrap_or_default();
+            let after = new
+                .as_ref()
+                .map(|new| Installed::elements(&frontend, new, ranges))
+                .unwrap_or_default();
             let none = BTreeSet::new();
             for (set, elements) in &before {
-                let gone = elements.difference(after.get(set).unwrap_or(&none)).cloned();
+                let gone = elements
+                    .difference(after.get(set).unwrap_or(&none))
+                    .cloned();
                 deleted.entry(set).or_default().extend(gone);
             }
             for (set, elements) in &after {
-                let fresh = elements.difference(before.get(set).unwrap_or(&none)).cloned();
+                let fresh = elements
+                    .difference(before.get(set).unwrap_or(&none))
+                    .cloned();
                 added.entry(set).or_default().extend(fresh);
             }
+            if frontend.protocol() == UDP && lost_endpoint(old.as_ref(), new.as_ref()) {
+                let now = new
+                    .as_ref()
+                    .map(|new| new.endpoints.clone())
+                    .unwrap_or_default();
+                self.stale.insert(frontend, now);
+            }
+            let sticky = |backends: &Option<Backends>| Sticky::of(&frontend, backends.as_ref()?);
+            let (sticky_before, sticky_after) = (sticky(&old), sticky(&new));
+            if let Some(after) = &sticky_after
+                && sticky_before.as_ref() != Some(after)
+            {
+                after.add(sticky_before.as_ref(), batch);
+            }
+            shared
+                .stickies
+                .extend(sticky_before.map(|before| (before, sticky_after)));
             if let Some(old) = &old {
                 self.count(&frontend, old, false, &mut shared);
             }
@@ -101,7 +154,9 @@ impl Installed {
                 (false, true) => &mut added,
                 _ => continue,
             };
-            set.entry(ruleset::HAIRPIN).or_default().insert(hairpin(*address));
+            set.entry(ruleset::HAIRPIN)
+                .or_default()
+                .insert(hairpin(*address));
         }
         for (pick, was) in &shared.picks {
             if !was && self.picks.contains_key(pick) {
@@ -119,6 +174,9 @@ impl Installed {
                 pick.remove(batch);
             }
         }
+        for (before, after) in &shared.stickies {
+            before.remove(after.as_ref(), batch);
+        }
     }
 
     fn count(&mut self, frontend: &Frontend, backends: &Backends, up: bool, shared: &mut Shared) {
@@ -126,15 +184,28 @@ impl Installed {
             change_count(&mut self.picks, pick, up, &mut shared.picks);
         }
         for endpoint in &backends.endpoints {
-            change_count(&mut self.hairpins, endpoint.address, up, &mut shared.hairpins);
+            change_count(
+                &mut self.hairpins,
+                endpoint.address,
+                up,
+                &mut shared.hairpins,
+            );
         }
     }
 }
 
 /// The difference of two whole states.
-pub fn diff(desired: &BTreeMap<Frontend, Backends>, installed: &mut Installed, ranges: &Ranges) -> Batch {
+pub fn diff(
+    desired: &BTreeMap<Frontend, Backends>,
+    installed: &mut Installed,
+    ranges: &Ranges,
+) -> Batch {
     let mut changes: Vec<(Frontend, Option<Backends>)> = Vec::new();
-    for frontend in installed.frontends.keys().filter(|frontend| !desired.contains_key(frontend)) {
+    for frontend in installed
+        .frontends
+        .keys()
+        .filter(|frontend| !desired.contains_key(frontend))
+    {
         changes.push((*frontend, None));
     }
     for (frontend, backends) in desired {
@@ -151,32 +222,47 @@ pub fn diff(desired: &BTreeMap<Frontend, Backends>, installed: &mut Installed, r
 pub fn full(desired: &BTreeMap<Frontend, Backends>, ranges: &Ranges) -> (Batch, Installed) {
     let mut batch = ruleset::replace(ranges);
     let mut installed = Installed::default();
-    let changes = desired.iter().map(|(frontend, backends)| (*frontend, Some(backends.clone())));
+    let changes = desired
+        .iter()
+        .map(|(frontend, backends)| (*frontend, Some(backends.clone())));
     installed.follow(changes, ranges, &mut batch);
     (batch, installed)
 }
 
 fn pick(frontend: &Frontend, backends: &Backends) -> Option<Pick> {
-    (!backends.endpoints.is_empty()).then(|| Pick {
+    (!backends.endpoints.is_empty() && backends.affinity_seconds.is_none()).then_some(Pick {
         node_port: matches!(frontend, Frontend::NodePort { .. }),
         count: backends.endpoints.len() as u32,
-        affinity_seconds: backends.affinity_seconds,
     })
+}
+
+fn lost_endpoint(old: Option<&Backends>, new: Option<&Backends>) -> bool {
+    let kept = |endpoint: &Endpoint| new.is_some_and(|new| new.endpoints.contains(endpoint));
+    old.is_some_and(|old| !old.endpoints.iter().all(kept))
 }
 
 fn hairpin(address: Ipv4Addr) -> Element {
     Element::key([address.octets(), address.octets()].concat())
 }
 
-/// The shared things a change touched, and whether they were there before it.
+/// The shared things a change touched, and whether they were there before it; and the chains of
+/// services with affinity, before and after.
 #[derive(Default)]
 struct Shared {
+    stickies: Vec<(Sticky, Option<Sticky>)>,
     picks: BTreeMap<Pick, bool>,
     hairpins: BTreeMap<Ipv4Addr, bool>,
 }
 
-fn change_count<K: Ord + Copy>(counts: &mut BTreeMap<K, usize>, key: K, up: bool, before: &mut BTreeMap<K, bool>) {
-    before.entry(key).or_insert_with(|| counts.contains_key(&key));
+fn change_count<K: Ord + Copy>(
+    counts: &mut BTreeMap<K, usize>,
+    key: K,
+    up: bool,
+    before: &mut BTreeMap<K, bool>,
+) {
+    before
+        .entry(key)
+        .or_insert_with(|| counts.contains_key(&key));
     if up {
         *counts.entry(key).or_default() += 1;
     } else if let Some(count) = counts.get_mut(&key) {

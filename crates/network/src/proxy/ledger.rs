@@ -36,7 +36,10 @@ impl Ledger {
         for frontend in new.frontends.keys() {
             if !old.frontends.contains_key(frontend) {
                 touched.insert(*frontend);
-                self.claims.entry(*frontend).or_default().insert(service.clone());
+                self.claims
+                    .entry(*frontend)
+                    .or_default()
+                    .insert(service.clone());
             }
         }
         if !new.frontends.is_empty() {

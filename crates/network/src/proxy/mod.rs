@@ -8,6 +8,7 @@ mod diff;
 mod ledger;
 mod plan;
 mod ruleset;
+mod sticky;
 
 #[cfg(test)]
 mod kernel_tests;
@@ -30,8 +31,9 @@ pub use plan::{Backends, Endpoint, Frontend, ServicePlan, plan};
 pub use ruleset::Ranges;
 
 use crate::names;
-use crate::netlink::{self, Connection};
+use crate::netlink::{self, Connection, conntrack};
 use crate::nft::{self, Batch, Family};
+use crate::node::foreign;
 use crate::service_index::ServiceIndex;
 use crate::subnet::Subnet;
 use ledger::Ledger;
@@ -89,7 +91,8 @@ pub async fn run(config: ProxyConfig, shutdown: CancellationToken) -> Result<(),
         () = async { services.synced().await; slices.synced().await } => {}
     }
     let mut retry = FIRST_RETRY;
-    let mut check = tokio::time::interval_at(tokio::time::Instant::now() + CHECK_PERIOD, CHECK_PERIOD);
+    let mut check =
+        tokio::time::interval_at(tokio::time::Instant::now() + CHECK_PERIOD, CHECK_PERIOD);
     loop {
         while let Some(change) = service_changes.try_next() {
             proxy.note_service(change);
@@ -116,7 +119,11 @@ pub async fn run(config: ProxyConfig, shutdown: CancellationToken) -> Result<(),
             () = shutdown.cancelled() => return Ok(()),
             change = service_changes.next() => proxy.note_service(change),
             change = slice_changes.next() => proxy.note_slice(change),
-            _ = check.tick() => proxy.check_table().await?,
+            _ = check.tick() => {
+                if let Err(error) = proxy.check_table().await {
+                    tracing::warn!(%error, "could not look for the table of service rules");
+                }
+            }
         }
     }
 }
@@ -141,21 +148,39 @@ struct Proxy {
 
 impl Proxy {
     fn new(config: &ProxyConfig) -> Result<Proxy, Error> {
+        let ranges = Ranges {
+            cluster_id: config.cluster_id.clone(),
+            services: config.service_cidr,
+            pods: config.pod_cidr,
+            gateway: config.pod_cidr.first(),
+        };
+        let (environment, recorder) = (config.environment.clone(), config.recorder.clone());
+        Proxy::with_ranges(
+            ranges,
+            config.node_name.clone(),
+            config.dns.as_ref(),
+            environment,
+            recorder,
+        )
+    }
+
+    fn with_ranges(
+        ranges: Ranges,
+        node_name: String,
+        dns: Option<&DnsRedirect>,
+        environment: Environment,
+        recorder: Recorder,
+    ) -> Result<Proxy, Error> {
         let mut ledger = Ledger::default();
-        if let Some(dns) = &config.dns {
+        if let Some(dns) = dns {
             // The empty namespace sorts before every Service's, so this claim wins.
             ledger.update(&ObjectKey::new("", "dns"), Some(dns_plan(dns)?));
         }
         Ok(Proxy {
-            ranges: Ranges {
-                cluster_id: config.cluster_id.clone(),
-                services: config.service_cidr,
-                pods: config.pod_cidr,
-                gateway: config.pod_cidr.first(),
-            },
-            node_name: config.node_name.clone(),
-            environment: config.environment.clone(),
-            recorder: config.recorder.clone(),
+            ranges,
+            node_name,
+            environment,
+            recorder,
             index: ServiceIndex::default(),
             ledger,
             dirty: BTreeMap::new(),
@@ -163,7 +188,7 @@ impl Proxy {
             fresh_pods: BTreeMap::new(),
             installed: None,
             started: false,
-            connection: None,
+            connection: Some(Connection::netfilter()?),
         })
     }
 
@@ -188,35 +213,51 @@ impl Proxy {
     async fn reconcile(&mut self) -> Result<(), Error> {
         for (service, noted) in std::mem::take(&mut self.dirty) {
             let object = self.index.service(&service);
-            let planned = object.and_then(|object| plan(object, self.index.slices(&service), &self.node_name));
+            let planned = object
+                .and_then(|object| plan(object, self.index.slices(&service), &self.node_name));
             if let Some(planned) = &planned {
                 let known = self.ledger.plan(&service);
-                for pod in planned.pods.iter().filter(|pod| known.is_none_or(|known| !known.pods.contains(*pod))) {
+                for pod in planned
+                    .pods
+                    .iter()
+                    .filter(|pod| known.is_none_or(|known| !known.pods.contains(*pod)))
+                {
                     self.fresh_pods.entry(pod.clone()).or_insert(noted);
                 }
             }
             self.touched.extend(self.ledger.update(&service, planned));
         }
         let start = self.environment.now_micros();
-        let (batch, installed) = match self.installed.take() {
+        let (batch, mut installed) = match self.installed.take() {
             None => full(&self.ledger.desired(), &self.ranges),
             Some(mut installed) => {
                 let changes: Vec<_> = self
                     .touched
                     .iter()
                     .map(|frontend| (*frontend, self.ledger.backends(frontend).cloned()))
-                    .filter(|(frontend, backends)| installed.frontends().get(frontend) != backends.as_ref())
+                    .filter(|(frontend, backends)| {
+                        installed.frontends().get(frontend) != backends.as_ref()
+                    })
                     .collect();
-                let mut batch = Batch::new(Family::Ipv4, names::proxy_table(&self.ranges.cluster_id));
+                let mut batch =
+                    Batch::new(Family::Ipv4, names::proxy_table(&self.ranges.cluster_id));
                 installed.follow(changes, &self.ranges, &mut batch);
                 (batch, installed)
             }
         };
         let bytes = batch.bytes() as u64;
         self.commit(batch).await?;
+        let stale = installed.take_stale();
         self.installed = Some(installed);
         self.touched.clear();
         self.record_live_pods(start, bytes);
+        if !stale.is_empty()
+            && let Err(error) = self
+                .with_kernel(move |kernel| Ok(forget_flows(kernel, &stale)?))
+                .await
+        {
+            tracing::warn!(%error, "UDP clients may go on sending to endpoints that are gone");
+        }
         Ok(())
     }
 
@@ -245,26 +286,77 @@ impl Proxy {
         if batch.is_empty() {
             return Ok(());
         }
-        let connection = self.connection.take();
-        let work = move || -> Result<Connection, Error> {
-            let mut connection = connection.map_or_else(Connection::netfilter, Ok)?;
-            batch.commit(&mut connection)?;
-            Ok(connection)
-        };
-        self.connection = Some(tokio::task::spawn_blocking(work).await.map_err(|_| Error::Writer)??);
-        Ok(())
+        self.with_kernel(move |connection| Ok(batch.commit(connection)?))
+            .await
     }
 
+    /// What others may have done meanwhile: removed our table, or begun to drop forwarded packets
+    /// (Docker, started after us).
     async fn check_table(&mut self) -> Result<(), Error> {
         let name = names::proxy_table(&self.ranges.cluster_id);
-        let work = || -> Result<Vec<nft::ListedTable>, Error> { Ok(nft::tables(&mut Connection::netfilter()?)?) };
-        let tables = tokio::task::spawn_blocking(work).await.map_err(|_| Error::Writer)??;
-        if !tables.iter().any(|table| table.family == Family::Ipv4 && table.name == name) {
-            tracing::warn!(table = name, "the table of service rules was removed by someone, writing it again");
+        let (cluster_id, pods) = (self.ranges.cluster_id.clone(), self.ranges.pods);
+        let tables = self
+            .with_kernel(move |connection| {
+                foreign::accept_pods(connection, &cluster_id, pods)?;
+                Ok(nft::tables(connection)?)
+            })
+            .await?;
+        if !tables
+            .iter()
+            .any(|table| table.family == Family::Ipv4 && table.name == name)
+        {
+            tracing::warn!(
+                table = name,
+                "the table of service rules was removed by someone, writing it again"
+            );
             self.installed = None;
         }
         Ok(())
     }
+
+    /// Runs `work` off the async threads. After a failure the connection is opened anew.
+    async fn with_kernel<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Connection) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let connection = self.connection.take();
+        let task = tokio::task::spawn_blocking(move || {
+            let mut connection = connection.map_or_else(Connection::netfilter, Ok)?;
+            let outcome = work(&mut connection)?;
+            Ok::<_, Error>((connection, outcome))
+        });
+        let (connection, outcome) = task.await.map_err(|_| Error::Writer)??;
+        self.connection = Some(connection);
+        Ok(outcome)
+    }
+}
+
+/// Forgets UDP flows to these frontends that are answered by someone who is no endpoint any more.
+fn forget_flows(
+    connection: &mut Connection,
+    stale: &BTreeMap<Frontend, Vec<Endpoint>>,
+) -> Result<usize, netlink::Error> {
+    conntrack::forget(connection, |flow| {
+        let (protocol, port) = (flow.protocol, flow.asked.port());
+        let by_address = Frontend::Address {
+            address: *flow.asked.ip(),
+            protocol,
+            port,
+        };
+        let answering = Endpoint {
+            address: *flow.answering.ip(),
+            port: flow.answering.port(),
+        };
+        let gone = |frontend| {
+            stale
+                .get(&frontend)
+                .is_some_and(|endpoints| !endpoints.contains(&answering))
+        };
+        let translated = flow.answering != flow.asked;
+        protocol == plan::UDP
+            && translated
+            && (gone(by_address) || gone(Frontend::NodePort { protocol, port }))
+    })
 }
 
 fn dns_plan(dns: &DnsRedirect) -> Result<ServicePlan, Error> {
@@ -272,10 +364,24 @@ fn dns_plan(dns: &DnsRedirect) -> Result<ServicePlan, Error> {
         return Err(Error::DnsTarget(dns.to));
     };
     let backends = Backends {
-        endpoints: vec![Endpoint { address: *to.ip(), port: to.port() }],
+        endpoints: vec![Endpoint {
+            address: *to.ip(),
+            port: to.port(),
+        }],
         affinity_seconds: None,
     };
-    let frontends = [plan::UDP, plan::TCP]
-        .map(|protocol| (Frontend::Address { address: dns.service_ip, protocol, port: 53 }, backends.clone()));
-    Ok(ServicePlan { frontends: frontends.into(), pods: BTreeSet::new() })
+    let frontends = [plan::UDP, plan::TCP].map(|protocol| {
+        (
+            Frontend::Address {
+                address: dns.service_ip,
+                protocol,
+                port: 53,
+            },
+            backends.clone(),
+        )
+    });
+    Ok(ServicePlan {
+        frontends: frontends.into(),
+        pods: BTreeSet::new(),
+    })
 }

@@ -14,9 +14,21 @@ pub const SCTP: u8 = 132;
 /// Where clients knock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Frontend {
-    Address { address: Ipv4Addr, protocol: u8, port: u16 },
+    Address {
+        address: Ipv4Addr,
+        protocol: u8,
+        port: u16,
+    },
     /// On every address of the node.
     NodePort { protocol: u8, port: u16 },
+}
+
+impl Frontend {
+    pub fn protocol(&self) -> u8 {
+        match self {
+            Frontend::Address { protocol, .. } | Frontend::NodePort { protocol, .. } => *protocol,
+        }
+    }
 }
 
 /// Who answers.
@@ -63,42 +75,75 @@ pub fn plan<'a>(
             .session_affinity_config
             .as_ref()
             .and_then(|config| config.client_ip.as_ref()?.timeout_seconds);
-        configured.unwrap_or(DEFAULT_AFFINITY_SECONDS).clamp(1, 86_400) as u32
+        configured
+            .unwrap_or(DEFAULT_AFFINITY_SECONDS)
+            .clamp(1, 86_400) as u32
     });
     let internal_only_local = spec.internal_traffic_policy.as_deref() == Some("Local");
     let external_only_local = spec.external_traffic_policy.as_deref() == Some("Local");
 
-    let mut external_addresses: BTreeSet<Ipv4Addr> =
-        spec.external_ips.iter().flatten().filter_map(|ip| ip.parse().ok()).collect();
-    let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
+    let mut external_addresses: BTreeSet<Ipv4Addr> = spec
+        .external_ips
+        .iter()
+        .flatten()
+        .filter_map(|ip| ip.parse().ok())
+        .collect();
+    let ingress = service
+        .status
+        .as_ref()
+        .and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
     for ingress in ingress.into_iter().flatten() {
         if ingress.ip_mode.as_deref() != Some("Proxy") {
-            external_addresses.extend(ingress.ip.as_deref().and_then(|ip| ip.parse::<Ipv4Addr>().ok()));
+            external_addresses.extend(
+                ingress
+                    .ip
+                    .as_deref()
+                    .and_then(|ip| ip.parse::<Ipv4Addr>().ok()),
+            );
         }
     }
     external_addresses.remove(&cluster_ip);
 
     let mut plan = ServicePlan::default();
     for port in spec.ports.iter().flatten() {
-        let (Some(protocol), Some(number)) = (protocol_number(port.protocol.as_deref()), port_number(port.port)) else {
+        let (Some(protocol), Some(number)) = (
+            protocol_number(port.protocol.as_deref()),
+            port_number(port.port),
+        ) else {
             continue;
         };
         let mut backends = |only_local: bool| {
             let (endpoints, pods) = endpoints_of(port, slices.clone(), only_local.then_some(node));
             plan.pods.extend(pods);
-            Backends { endpoints, affinity_seconds }
+            Backends {
+                endpoints,
+                affinity_seconds,
+            }
         };
         let internal = backends(internal_only_local);
         let node_port = port.node_port.and_then(port_number);
-        let external = (node_port.is_some() || !external_addresses.is_empty()).then(|| backends(external_only_local));
-        plan.frontends.insert(Frontend::Address { address: cluster_ip, protocol, port: number }, internal);
+        let external = (node_port.is_some() || !external_addresses.is_empty())
+            .then(|| backends(external_only_local));
+        plan.frontends.insert(
+            Frontend::Address {
+                address: cluster_ip,
+                protocol,
+                port: number,
+            },
+            internal,
+        );
         let Some(external) = external else { continue };
         for address in &external_addresses {
-            let frontend = Frontend::Address { address: *address, protocol, port: number };
+            let frontend = Frontend::Address {
+                address: *address,
+                protocol,
+                port: number,
+            };
             plan.frontends.insert(frontend, external.clone());
         }
         if let Some(port) = node_port {
-            plan.frontends.insert(Frontend::NodePort { protocol, port }, external);
+            plan.frontends
+                .insert(Frontend::NodePort { protocol, port }, external);
         }
     }
     Some(plan)
@@ -114,7 +159,10 @@ fn endpoints_of<'a>(
     let wanted_name = port.name.as_deref().unwrap_or("");
     let wanted_protocol = port.protocol.as_deref().unwrap_or("TCP");
     let (mut ready, mut draining) = (BTreeMap::new(), BTreeMap::new());
-    for slice in slices.into_iter().filter(|slice| slice.address_type == "IPv4") {
+    for slice in slices
+        .into_iter()
+        .filter(|slice| slice.address_type == "IPv4")
+    {
         let number = slice.ports.iter().flatten().find_map(|candidate| {
             let matches = candidate.name.as_deref().unwrap_or("") == wanted_name
                 && candidate.protocol.as_deref().unwrap_or("TCP") == wanted_protocol;
@@ -122,16 +170,31 @@ fn endpoints_of<'a>(
         });
         let Some(number) = number else { continue };
         let endpoints = slice.endpoints.iter().flatten();
-        for endpoint in endpoints.filter(|endpoint| only_on.is_none() || endpoint.node_name.as_deref() == only_on) {
+        for endpoint in endpoints
+            .filter(|endpoint| only_on.is_none() || endpoint.node_name.as_deref() == only_on)
+        {
             let group = match state(endpoint) {
                 State::Ready => &mut ready,
                 State::Draining => &mut draining,
                 State::Unusable => continue,
             };
             // Upstream, too, uses the first address only: all of an endpoint's are equivalent.
-            if let Some(address) = endpoint.addresses.first().and_then(|address| address.parse().ok()) {
-                let pod = endpoint.target_ref.as_ref().filter(|target| target.kind.as_deref() == Some("Pod"));
-                group.insert(Endpoint { address, port: number }, pod.and_then(|pod| pod.uid.clone()));
+            if let Some(address) = endpoint
+                .addresses
+                .first()
+                .and_then(|address| address.parse().ok())
+            {
+                let pod = endpoint
+                    .target_ref
+                    .as_ref()
+                    .filter(|target| target.kind.as_deref() == Some("Pod"));
+                group.insert(
+                    Endpoint {
+                        address,
+                        port: number,
+                    },
+                    pod.and_then(|pod| pod.uid.clone()),
+                );
             }
         }
     }
@@ -160,7 +223,11 @@ fn state(endpoint: &SliceEndpoint) -> State {
         return State::Ready;
     };
     let ready = conditions.ready.unwrap_or(true);
-    match (ready, conditions.serving.unwrap_or(ready), conditions.terminating.unwrap_or(false)) {
+    match (
+        ready,
+        conditions.serving.unwrap_or(ready),
+        conditions.terminating.unwrap_or(false),
+    ) {
         (true, _, _) => State::Ready,
         (false, true, true) => State::Draining,
         _ => State::Unusable,

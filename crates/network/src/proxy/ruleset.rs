@@ -6,14 +6,15 @@
 //!                                 protocol . port           ─vmap node-ports► node-pick-2
 //! pick-3: dnat to (address . protocol . port . random mod 3) ─map endpoints─► address . port
 //! ```
-//! So a change of endpoints is a change of map elements only, and rules stay as they are.
+//! So a change of endpoints is a change of map elements only, and rules stay as they are. Services
+//! with client affinity need sets that packets fill, and have chains of their own (`sticky`).
 
 use std::net::Ipv4Addr;
 
 use crate::names;
 use crate::nft::{
-    Batch, Chain, Comparison, CtDirection, CtKey, Data, Datatype, Expression, Family, FibAddress, HookPoint, MetaKey,
-    Register, Rule, Set, Verdict,
+    Batch, Chain, Comparison, CtDirection, CtKey, Data, Datatype, Expression, Family, FibAddress,
+    HookPoint, MetaKey, Register, Rule, Set, Verdict,
 };
 use crate::subnet::Subnet;
 
@@ -23,16 +24,13 @@ pub const NODE_PORTS: &str = "node-ports";
 pub const NODE_PORT_KEYS: &str = "node-port-keys";
 /// `address . protocol . port . index` → `address . port`; the address is 0.0.0.0 for node ports.
 pub const ENDPOINTS: &str = "endpoints";
-/// `address . protocol . port . endpoint address . endpoint port` of services with affinity.
-pub const MEMBERS: &str = "members";
-/// `client . address . protocol . port` → `endpoint address . port`, filled by the packets.
-pub const AFFINITY: &str = "affinity";
+/// `address . protocol . port . index` → the endpoint's chain, for services with affinity.
+pub const STICKY: &str = "sticky";
 /// `endpoint . endpoint`: a pod that reached itself through its service.
 pub const HAIRPIN: &str = "hairpin";
 /// External addresses of services without endpoints.
 pub const CLOSED: &str = "closed";
 
-const AFFINITY_SIZE: u32 = 65_536;
 const IPS_DST_NAT: u32 = 0x20;
 const RTN_LOCAL: u32 = 2;
 
@@ -51,29 +49,19 @@ pub struct Ranges {
 pub struct Pick {
     pub node_port: bool,
     pub count: u32,
-    pub affinity_seconds: Option<u32>,
 }
 
 impl Pick {
     pub fn chain(&self) -> String {
         let prefix = if self.node_port { "node-pick" } else { "pick" };
-        match self.affinity_seconds {
-            None => format!("{prefix}-{}", self.count),
-            Some(seconds) => format!("{prefix}-{}-sticky-{seconds}", self.count),
-        }
+        format!("{prefix}-{}", self.count)
     }
 
-    /// The chain and its rules.
+    /// The chain and its rule.
     pub fn add(&self, batch: &mut Batch) {
         let chain = self.chain();
         batch.add_chain(&Chain::regular(&chain));
-        match self.affinity_seconds {
-            None => batch.append_rule(&self.choose(&chain)),
-            Some(seconds) => {
-                batch.append_rule(&self.stay(&chain, seconds));
-                batch.append_rule(&self.choose_and_remember(&chain, seconds));
-            }
-        }
+        batch.append_rule(&self.choose(&chain));
     }
 
     pub fn remove(&self, batch: &mut Batch) {
@@ -82,62 +70,31 @@ impl Pick {
         batch.delete_chain(&chain);
     }
 
-    /// The frontend's key in three registers.
-    fn frontend(&self, first: u8) -> [Expression; 3] {
-        let address = if self.node_port {
-            Expression::address(Ipv4Addr::UNSPECIFIED, Register(first))
-        } else {
-            Expression::destination_address(Register(first))
-        };
-        [
-            address,
-            Expression::transport_protocol(Register(first + 1)),
-            Expression::destination_port(Register(first + 2)),
-        ]
-    }
-
     fn choose(&self, chain: &str) -> Rule {
-        let mut expressions = self.frontend(0).to_vec();
-        expressions.extend([
-            Expression::Random { modulus: self.count, to: Register(3) },
-            Expression::Map { map: ENDPOINTS.to_owned(), from: Register(0), to: Register(4) },
-            Expression::DestinationNat { address: Register(4), port: Some(Register(5)) },
-        ]);
+        let address = if self.node_port {
+            Expression::address(Ipv4Addr::UNSPECIFIED, Register(0))
+        } else {
+            Expression::destination_address(Register(0))
+        };
+        let expressions = vec![
+            address,
+            Expression::transport_protocol(Register(1)),
+            Expression::destination_port(Register(2)),
+            Expression::Random {
+                modulus: self.count,
+                to: Register(3),
+            },
+            Expression::Map {
+                map: ENDPOINTS.to_owned(),
+                from: Register(0),
+                to: Register(4),
+            },
+            Expression::DestinationNat {
+                address: Register(4),
+                port: Some(Register(5)),
+            },
+        ];
         Rule::new(chain, expressions)
-    }
-
-    /// A client that was here before goes to the same endpoint while that is still a member.
-    fn stay(&self, chain: &str, seconds: u32) -> Rule {
-        let mut expressions = vec![Expression::source_address(Register(0))];
-        expressions.extend(self.frontend(1));
-        expressions.extend([
-            Expression::Map { map: AFFINITY.to_owned(), from: Register(0), to: Register(4) },
-            Expression::InSet { set: MEMBERS.to_owned(), from: Register(1), inverted: false },
-            remember(seconds),
-            Expression::DestinationNat { address: Register(4), port: Some(Register(5)) },
-        ]);
-        Rule::new(chain, expressions)
-    }
-
-    fn choose_and_remember(&self, chain: &str, seconds: u32) -> Rule {
-        let mut expressions = vec![Expression::source_address(Register(0))];
-        expressions.extend(self.frontend(1));
-        expressions.extend([
-            Expression::Random { modulus: self.count, to: Register(4) },
-            Expression::Map { map: ENDPOINTS.to_owned(), from: Register(1), to: Register(4) },
-            remember(seconds),
-            Expression::DestinationNat { address: Register(4), port: Some(Register(5)) },
-        ]);
-        Rule::new(chain, expressions)
-    }
-}
-
-fn remember(seconds: u32) -> Expression {
-    Expression::Remember {
-        map: AFFINITY.to_owned(),
-        key: Register(0),
-        value: Some(Register(4)),
-        timeout_seconds: u64::from(seconds),
     }
 }
 
@@ -174,13 +131,13 @@ fn sets() -> Vec<Set> {
         set(NODE_PORTS, &[Protocol, Port], Some(Data::Verdicts)),
         set(NODE_PORT_KEYS, &[Protocol, Port], None),
         set(ENDPOINTS, &[Address, Protocol, Port, Mark], target()),
-        set(MEMBERS, &[Address, Protocol, Port, Address, Port], None),
+        set(
+            STICKY,
+            &[Address, Protocol, Port, Mark],
+            Some(Data::Verdicts),
+        ),
         set(HAIRPIN, &[Address, Address], None),
         set(CLOSED, &[Address, Protocol, Port], None),
-        Set {
-            dynamic_size: Some(AFFINITY_SIZE),
-            ..set(AFFINITY, &[Address, Address, Protocol, Port], target())
-        },
     ]
 }
 
@@ -206,7 +163,9 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
             Expression::destination_port(r2),
         ]
     };
-    let jump = |from: &str, to: &str| Rule::new(from, vec![Expression::Decide(Verdict::Jump(to.to_owned()))]);
+    let jump = |from: &str, to: &str| {
+        Rule::new(from, vec![Expression::Decide(Verdict::Jump(to.to_owned()))])
+    };
     let mut rules = vec![
         jump("prerouting", "services"),
         jump("output", "services"),
@@ -216,18 +175,31 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
     ];
 
     let mut by_address = key();
-    by_address.push(Expression::VerdictMap { map: SERVICES.to_owned(), from: r0 });
+    by_address.push(Expression::VerdictMap {
+        map: SERVICES.to_owned(),
+        from: r0,
+    });
     rules.push(Rule::new("services", by_address));
 
     // Node ports answer on every address of the node but loopback, as upstream's nftables mode.
     let mut by_node_port = vec![Expression::destination_address(r0)];
-    by_node_port.extend(Expression::within(r0, Subnet::new(Ipv4Addr::LOCALHOST, 8), Comparison::NotEqual));
+    by_node_port.extend(Expression::within(
+        r0,
+        Subnet::new(Ipv4Addr::LOCALHOST, 8),
+        Comparison::NotEqual,
+    ));
     by_node_port.extend([
-        Expression::FibType { of: FibAddress::Destination, to: r0 },
+        Expression::FibType {
+            of: FibAddress::Destination,
+            to: r0,
+        },
         Expression::equal(r0, RTN_LOCAL.to_ne_bytes()),
         Expression::transport_protocol(r0),
         Expression::destination_port(r1),
-        Expression::VerdictMap { map: NODE_PORTS.to_owned(), from: r0 },
+        Expression::VerdictMap {
+            map: NODE_PORTS.to_owned(),
+            from: r0,
+        },
     ]);
     rules.push(Rule::new("services", by_node_port));
 
@@ -236,7 +208,11 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
         vec![
             Expression::source_address(r0),
             Expression::destination_address(r1),
-            Expression::InSet { set: HAIRPIN.to_owned(), from: r0, inverted: false },
+            Expression::InSet {
+                set: HAIRPIN.to_owned(),
+                from: r0,
+                inverted: false,
+            },
             Expression::address(ranges.gateway, r0),
             Expression::SourceNat { address: r0 },
         ],
@@ -245,17 +221,33 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
     // A client that is no pod of ours, sent on to something that is no pod of ours: the answer must
     // come back through this node. (Answers of local pods do so by themselves.)
     let mut passing = vec![
-        Expression::Ct { key: CtKey::Status, direction: None, to: r0 },
-        Expression::Bitwise { from: r0, to: r0, mask: IPS_DST_NAT.to_ne_bytes().to_vec(), xor: vec![0; 4] },
+        Expression::Ct {
+            key: CtKey::Status,
+            direction: None,
+            to: r0,
+        },
+        Expression::Bitwise {
+            from: r0,
+            to: r0,
+            mask: IPS_DST_NAT.to_ne_bytes().to_vec(),
+            xor: vec![0; 4],
+        },
         Expression::not_equal(r0, 0u32.to_ne_bytes()),
         Expression::source_address(r0),
     ];
     passing.extend(Expression::within(r0, ranges.pods, Comparison::NotEqual));
     passing.push(Expression::destination_address(r0));
     passing.extend(Expression::within(r0, ranges.pods, Comparison::NotEqual));
-    passing.push(Expression::Meta { key: MetaKey::OutgoingName, to: r0 });
+    passing.push(Expression::Meta {
+        key: MetaKey::OutgoingName,
+        to: r0,
+    });
     passing.push(Expression::not_equal(r0, b"lo\0".as_slice()));
-    let original = |key: CtKey, to: Register| Expression::Ct { key, direction: Some(CtDirection::Original), to };
+    let original = |key: CtKey, to: Register| Expression::Ct {
+        key,
+        direction: Some(CtDirection::Original),
+        to,
+    };
     let mut by_service = passing.clone();
     by_service.push(original(CtKey::DestinationAddress, r0));
     by_service.extend(Expression::within(r0, ranges.services, Comparison::Equal));
@@ -265,7 +257,11 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
     by_port.extend([
         original(CtKey::Protocol, r0),
         original(CtKey::DestinationPort, r1),
-        Expression::InSet { set: NODE_PORT_KEYS.to_owned(), from: r0, inverted: false },
+        Expression::InSet {
+            set: NODE_PORT_KEYS.to_owned(),
+            from: r0,
+            inverted: false,
+        },
         Expression::Masquerade,
     ]);
     rules.push(Rule::new("postrouting", by_port));
@@ -277,7 +273,14 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
     unserved.push(Expression::RejectPort);
     rules.push(Rule::new("unserved", unserved));
     let mut closed = key();
-    closed.extend([Expression::InSet { set: CLOSED.to_owned(), from: r0, inverted: false }, Expression::RejectPort]);
+    closed.extend([
+        Expression::InSet {
+            set: CLOSED.to_owned(),
+            from: r0,
+            inverted: false,
+        },
+        Expression::RejectPort,
+    ]);
     rules.push(Rule::new("unserved", closed));
     rules
 }

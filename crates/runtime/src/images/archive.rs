@@ -36,7 +36,9 @@ pub fn import(store: &ImageStore, path: &Path, name: Option<&str>) -> Result<Vec
     if archive.files.contains_key("manifest.json") {
         return import_docker(store, &archive, name);
     }
-    Err(Error::Archive("neither index.json nor manifest.json found".into()))
+    Err(Error::Archive(
+        "neither index.json nor manifest.json found".into(),
+    ))
 }
 
 /// One entry of the layout's index; an index inside it is narrowed to this platform.
@@ -60,7 +62,11 @@ fn import_oci(
         .as_ref()
         .ok_or_else(|| Error::MediaType(manifest.media_type.clone()))?;
     let config_bytes = archive.blob(&config.digest)?;
-    let blobs: Vec<String> = manifest.layers.iter().map(|layer| layer.digest.clone()).collect();
+    let blobs: Vec<String> = manifest
+        .layers
+        .iter()
+        .map(|layer| layer.digest.clone())
+        .collect();
     let digests = tags
         .iter()
         .filter_map(|tag| reference::parse(tag).ok())
@@ -77,17 +83,26 @@ fn import_oci(
         },
         |number| archive.reader(&blob_path(&blobs[number])?),
     )?;
-    Ok(if tags.is_empty() { vec![record.id] } else { tags.into_iter().collect() })
+    Ok(if tags.is_empty() {
+        vec![record.id]
+    } else {
+        tags.into_iter().collect()
+    })
 }
 
 /// The names an index entry carries, containerd's annotation first, in full form.
 fn names_of(descriptor: &Descriptor, given: Option<&str>) -> Result<BTreeSet<String>, Error> {
     let annotation = |key: &str| descriptor.annotations.get(key).map(String::as_str);
-    let found = given.or_else(|| annotation("io.containerd.image.name")).or_else(|| {
-        // Only a full name is a name; a bare tag ("latest", "v1") says nothing of the repository.
-        annotation("org.opencontainers.image.ref.name").filter(|name| name.contains(['/', ':']))
-    });
-    found.map(reference::normalise).transpose().map(|name| name.into_iter().collect())
+    let found = given
+        .or_else(|| annotation("io.containerd.image.name"))
+        .or_else(|| {
+            // Only a full name is a name; a bare tag ("latest", "v1") says nothing of the repository.
+            annotation("org.opencontainers.image.ref.name").filter(|name| name.contains(['/', ':']))
+        });
+    found
+        .map(reference::normalise)
+        .transpose()
+        .map(|name| name.into_iter().collect())
 }
 
 #[derive(Deserialize)]
@@ -99,9 +114,16 @@ struct DockerEntry {
 }
 
 /// `manifest.json` names files; a manifest of ours stands in for the one docker did not save.
-fn import_docker(store: &ImageStore, archive: &Archive, name: Option<&str>) -> Result<Vec<String>, Error> {
+fn import_docker(
+    store: &ImageStore,
+    archive: &Archive,
+    name: Option<&str>,
+) -> Result<Vec<String>, Error> {
     let entries: Vec<DockerEntry> = serde_json::from_slice(&archive.document("manifest.json")?)
-        .map_err(|source| Error::Json { what: "manifest.json", source })?;
+        .map_err(|source| Error::Json {
+            what: "manifest.json",
+            source,
+        })?;
     let mut names = Vec::new();
     for entry in entries {
         let config_bytes = archive.document(&entry.config)?;
@@ -130,7 +152,11 @@ fn import_docker(store: &ImageStore, archive: &Archive, name: Option<&str>) -> R
         let manifest_bytes = manifest.to_string().into_bytes();
         let manifest_digest = content::sha256(&manifest_bytes);
         let mut tags = BTreeSet::new();
-        for tag in name.map(|name| vec![name.to_owned()]).or(entry.repo_tags).unwrap_or_default() {
+        for tag in name
+            .map(|name| vec![name.to_owned()])
+            .or(entry.repo_tags)
+            .unwrap_or_default()
+        {
             tags.insert(reference::normalise(&tag)?);
         }
         let digests = tags
@@ -173,7 +199,12 @@ impl Archive {
         let mut tar = tar::Archive::new(&mut file);
         for entry in tar.entries_with_seek().map_err(broken)? {
             let entry = entry.map_err(broken)?;
-            let name = entry.path().map_err(broken)?.to_string_lossy().trim_start_matches("./").to_owned();
+            let name = entry
+                .path()
+                .map_err(broken)?
+                .to_string_lossy()
+                .trim_start_matches("./")
+                .to_owned();
             match entry.header().entry_type() {
                 tar::EntryType::Regular | tar::EntryType::Continuous => {
                     files.insert(name, (entry.raw_file_position(), entry.size()));
@@ -181,7 +212,10 @@ impl Archive {
                 // Old `docker save` shares layers by links such as `../<id>/layer.tar`.
                 tar::EntryType::Symlink => {
                     if let Ok(Some(target)) = entry.link_name() {
-                        let target = target.to_string_lossy().trim_start_matches("../").to_owned();
+                        let target = target
+                            .to_string_lossy()
+                            .trim_start_matches("../")
+                            .to_owned();
                         links.insert(name, target);
                     }
                 }
@@ -189,13 +223,21 @@ impl Archive {
             }
         }
         file.seek(SeekFrom::Start(0)).map_err(Error::file(path))?;
-        Ok(Archive { file: Arc::new(file), files, links })
+        Ok(Archive {
+            file: Arc::new(file),
+            files,
+            links,
+        })
     }
 
     fn locate(&self, name: &str) -> Result<(u64, u64), Error> {
         self.files
             .get(name)
-            .or_else(|| self.links.get(name).and_then(|target| self.files.get(target)))
+            .or_else(|| {
+                self.links
+                    .get(name)
+                    .and_then(|target| self.files.get(target))
+            })
             .copied()
             .ok_or_else(|| Error::Archive(format!("{name} is missing")))
     }
@@ -206,7 +248,11 @@ impl Archive {
 
     fn reader(&self, name: &str) -> Result<Section, Error> {
         let (position, length) = self.locate(name)?;
-        Ok(Section { file: self.file.clone(), position, left: length })
+        Ok(Section {
+            file: self.file.clone(),
+            position,
+            left: length,
+        })
     }
 
     fn document(&self, name: &str) -> Result<Vec<u8>, Error> {
@@ -214,7 +260,9 @@ impl Archive {
             return Err(Error::Archive(format!("{name} is too large")));
         }
         let mut bytes = Vec::new();
-        self.reader(name)?.read_to_end(&mut bytes).map_err(|error| Error::Archive(error.to_string()))?;
+        self.reader(name)?
+            .read_to_end(&mut bytes)
+            .map_err(|error| Error::Archive(error.to_string()))?;
         Ok(bytes)
     }
 
@@ -234,7 +282,9 @@ struct Section {
 
 impl Read for Section {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let wanted = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let wanted = buffer
+            .len()
+            .min(usize::try_from(self.left).unwrap_or(usize::MAX));
         let length = self.file.read_at(&mut buffer[..wanted], self.position)?;
         self.position += length as u64;
         self.left -= length as u64;

@@ -74,7 +74,15 @@ pub fn apply(tar: impl Read, directory: &Path, parents: &[PathBuf]) -> Result<()
             mknodat(&parent_fd, hidden, SFlag::S_IFCHR, Mode::empty(), 0).map_err(at(&path))?;
             continue;
         }
-        place(&root, &mut entry, &parent_fd, &name, &path, parents, &mut directory_times)?;
+        place(
+            &root,
+            &mut entry,
+            &parent_fd,
+            &name,
+            &path,
+            parents,
+            &mut directory_times,
+        )?;
     }
     // Children change the times of their directories, so these come last.
     for (path, modified) in directory_times.into_iter().rev() {
@@ -118,8 +126,8 @@ fn place<R: Read>(
     match kind {
         EntryType::Regular | EntryType::Continuous => {
             let how = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY;
-            let fd = open_with(parent, name, how, Mode::from_bits_truncate(0o600))
-                .map_err(at(path))?;
+            let fd =
+                open_with(parent, name, how, Mode::from_bits_truncate(0o600)).map_err(at(path))?;
             let mut file = std::fs::File::from(fd);
             io::copy(entry, &mut file).map_err(broken)?;
             let fd = OwnedFd::from(file);
@@ -133,7 +141,10 @@ fn place<R: Read>(
                 .ok_or_else(|| Error::Layer(format!("{}: hard link to nothing", path.display())))?;
             let target = clean(&target)?;
             if target == path {
-                return Err(Error::Layer(format!("{}: hard link to itself", path.display())));
+                return Err(Error::Layer(format!(
+                    "{}: hard link to itself",
+                    path.display()
+                )));
             }
             remove(parent, name)?;
             hard_link(root, &target, parent, name, path, parents)?;
@@ -150,7 +161,12 @@ fn place<R: Read>(
             )
             .map_err(at(path))?;
             let name = c_string(name)?;
-            set_times(parent, &name, attributes.modified, libc::AT_SYMLINK_NOFOLLOW);
+            set_times(
+                parent,
+                &name,
+                attributes.modified,
+                libc::AT_SYMLINK_NOFOLLOW,
+            );
         }
         EntryType::Char | EntryType::Block | EntryType::Fifo => {
             let (kind, device) = match kind {
@@ -209,8 +225,12 @@ fn hard_link(
         let Ok(directory) = lower.open_directory(target_parent) else {
             continue;
         };
-        let Ok(source) = open_with(&directory, target_name, OFlag::O_RDONLY | OFlag::O_NOFOLLOW, Mode::empty())
-        else {
+        let Ok(source) = open_with(
+            &directory,
+            target_name,
+            OFlag::O_RDONLY | OFlag::O_NOFOLLOW,
+            Mode::empty(),
+        ) else {
             continue;
         };
         let mut source = std::fs::File::from(source);
@@ -287,8 +307,14 @@ impl Attributes {
     }
 
     fn apply_to_node(&self, parent: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), Error> {
-        fchownat(parent, name, Some(self.uid), Some(self.gid), AtFlags::AT_SYMLINK_NOFOLLOW)
-            .map_err(at(path))?;
+        fchownat(
+            parent,
+            name,
+            Some(self.uid),
+            Some(self.gid),
+            AtFlags::AT_SYMLINK_NOFOLLOW,
+        )
+        .map_err(at(path))?;
         // The node was just made by us inside a directory nobody else can reach.
         nix::sys::stat::fchmodat(
             parent,
@@ -343,7 +369,8 @@ impl Root {
                 Ok(fd) => fd,
                 Err(_) => {
                     remove(&current, name)?;
-                    mkdirat(&current, name, Mode::from_bits_truncate(0o755)).map_err(at(&walked))?;
+                    mkdirat(&current, name, Mode::from_bits_truncate(0o755))
+                        .map_err(at(&walked))?;
                     let fd = open_at(&current, name, OFlag::O_DIRECTORY).map_err(at(&walked))?;
                     copy_attributes_from(parents, &walked, &fd)?;
                     fd
@@ -391,7 +418,12 @@ fn clean(path: &Path) -> Result<PathBuf, Error> {
 }
 
 fn open_at(parent: &OwnedFd, name: &OsStr, flags: OFlag) -> nix::Result<OwnedFd> {
-    open_with(parent, name, flags | OFlag::O_RDONLY | OFlag::O_NOFOLLOW, Mode::empty())
+    open_with(
+        parent,
+        name,
+        flags | OFlag::O_RDONLY | OFlag::O_NOFOLLOW,
+        Mode::empty(),
+    )
 }
 
 /// `name` is one component: the kernel is told not to follow it.
@@ -428,7 +460,13 @@ fn remove(parent: &OwnedFd, name: &OsStr) -> Result<(), Error> {
 fn set_xattr_fd(fd: &OwnedFd, key: &std::ffi::CStr, value: &[u8]) -> Result<(), Error> {
     // SAFETY: the pointers are valid for the lengths given and the descriptor is open.
     let result = unsafe {
-        libc::fsetxattr(fd.as_raw_fd(), key.as_ptr(), value.as_ptr().cast(), value.len(), 0)
+        libc::fsetxattr(
+            fd.as_raw_fd(),
+            key.as_ptr(),
+            value.as_ptr().cast(),
+            value.len(),
+            0,
+        )
     };
     match Errno::result(result) {
         Ok(_) => Ok(()),

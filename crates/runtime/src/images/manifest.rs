@@ -45,9 +45,7 @@ impl Manifest {
     /// The entry of an index for this machine.
     pub fn for_this_platform(&self, name: &str) -> Result<&Descriptor, Error> {
         let matching = |descriptor: &&Descriptor| match &descriptor.platform {
-            Some(platform) => {
-                platform.os == "linux" && platform.architecture == ARCHITECTURE
-            }
+            Some(platform) => platform.os == "linux" && platform.architecture == ARCHITECTURE,
             None => true,
         };
         self.manifests

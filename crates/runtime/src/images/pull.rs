@@ -61,7 +61,11 @@ impl Puller {
 
     /// Pulls `name`, or joins a pull of it that is under way. The download goes on when the caller
     /// gives up, so that its retry finds the work done.
-    pub async fn pull(&self, name: &str, credentials: Credentials) -> Result<Arc<ImageRecord>, Arc<Error>> {
+    pub async fn pull(
+        &self,
+        name: &str,
+        credentials: Credentials,
+    ) -> Result<Arc<ImageRecord>, Arc<Error>> {
         let parsed = reference::parse(name)?;
         let key = parsed.whole();
         let pull = {
@@ -100,7 +104,11 @@ impl Puller {
         .shared()
     }
 
-    async fn download(&self, image: &Reference, credentials: &Credentials) -> Result<ImageRecord, Error> {
+    async fn download(
+        &self,
+        image: &Reference,
+        credentials: &Credentials,
+    ) -> Result<ImageRecord, Error> {
         let failed = |source: OciDistributionError| Error::Registry {
             reference: image.whole(),
             source: Box::new(source),
@@ -108,7 +116,9 @@ impl Puller {
         let client = self.client(image.resolve_registry());
         let auth = match credentials {
             Credentials::Anonymous => RegistryAuth::Anonymous,
-            Credentials::Basic(user, password) => RegistryAuth::Basic(user.clone(), password.clone()),
+            Credentials::Basic(user, password) => {
+                RegistryAuth::Basic(user.clone(), password.clone())
+            }
             Credentials::Bearer(token) => RegistryAuth::Bearer(token.clone()),
         };
         let (bytes, listed_digest) = client
@@ -118,7 +128,10 @@ impl Puller {
         let mut manifest_bytes = bytes.to_vec();
         let mut manifest_digest = content::sha256(&manifest_bytes);
         if manifest_digest != listed_digest {
-            return Err(Error::Digest { expected: listed_digest, actual: manifest_digest });
+            return Err(Error::Digest {
+                expected: listed_digest,
+                actual: manifest_digest,
+            });
         }
         let mut manifest = Manifest::parse(&manifest_bytes)?;
         if manifest.config.is_none() && !manifest.manifests.is_empty() {
@@ -139,7 +152,9 @@ impl Puller {
             .ok_or_else(|| Error::MediaType(manifest.media_type.clone()))?;
         let store = self.store.clone();
         let _adding = blocking(move || store.begin_adding()).await?;
-        let config_bytes = self.configuration(&client, image, &config.digest, config.size).await?;
+        let config_bytes = self
+            .configuration(&client, image, &config.digest, config.size)
+            .await?;
         let missing = self.missing_layers(&manifest, &config_bytes)?;
         let mut downloads = futures::stream::iter(missing)
             .map(|digest| self.layer(&client, image, digest))
@@ -162,8 +177,12 @@ impl Puller {
         };
         let store = self.store.clone();
         blocking(move || {
-            let blobs: Vec<String> =
-                description.manifest.layers.iter().map(|layer| layer.digest.clone()).collect();
+            let blobs: Vec<String> = description
+                .manifest
+                .layers
+                .iter()
+                .map(|layer| layer.digest.clone())
+                .collect();
             let record = store.add(description, |number| {
                 let path = store.content.path(&blobs[number])?;
                 std::fs::File::open(&path).map_err(Error::file(path))
@@ -194,29 +213,48 @@ impl Puller {
         client
             .pull_blob(image, digest, &mut bytes)
             .await
-            .map_err(|source| Error::Registry { reference: image.whole(), source: Box::new(source) })?;
+            .map_err(|source| Error::Registry {
+                reference: image.whole(),
+                source: Box::new(source),
+            })?;
         content::check(digest, &bytes)?;
         Ok(bytes)
     }
 
-    fn missing_layers(&self, manifest: &Manifest, config_bytes: &[u8]) -> Result<BTreeSet<String>, Error> {
+    fn missing_layers(
+        &self,
+        manifest: &Manifest,
+        config_bytes: &[u8],
+    ) -> Result<BTreeSet<String>, Error> {
         let chain = unpack::chain_ids(&ConfigFile::parse(config_bytes)?.rootfs.diff_ids)?;
         let mut missing = BTreeSet::new();
         for (layer, chain_id) in manifest.layers.iter().zip(&chain) {
-            if !self.store.layer_directory(chain_id)?.exists() && !self.store.content.contains(&layer.digest)? {
+            if !self.store.layer_directory(chain_id)?.exists()
+                && !self.store.content.contains(&layer.digest)?
+            {
                 missing.insert(layer.digest.clone());
             }
         }
         Ok(missing)
     }
 
-    async fn layer(&self, client: &oci_client::Client, image: &Reference, digest: String) -> Result<(), Error> {
+    async fn layer(
+        &self,
+        client: &oci_client::Client,
+        image: &Reference,
+        digest: String,
+    ) -> Result<(), Error> {
         let path: PathBuf = self.store.ingest_path();
-        let mut file = tokio::fs::File::create(&path).await.map_err(Error::file(&path))?;
+        let mut file = tokio::fs::File::create(&path)
+            .await
+            .map_err(Error::file(&path))?;
         let result = client.pull_blob(image, digest.as_str(), &mut file).await;
         if let Err(source) = result {
             let _ = tokio::fs::remove_file(&path).await;
-            return Err(Error::Registry { reference: image.whole(), source: Box::new(source) });
+            return Err(Error::Registry {
+                reference: image.whole(),
+                source: Box::new(source),
+            });
         }
         file.flush().await.map_err(Error::file(&path))?;
         let file = file.into_std().await;
@@ -227,9 +265,14 @@ impl Puller {
     fn client(&self, registry: &str) -> oci_client::Client {
         // The first caller decides the process's provider; an error means it is already decided.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let plain = reference::is_loopback(registry) || self.insecure.iter().any(|known| known == registry);
+        let plain =
+            reference::is_loopback(registry) || self.insecure.iter().any(|known| known == registry);
         oci_client::Client::new(ClientConfig {
-            protocol: if plain { ClientProtocol::Http } else { ClientProtocol::Https },
+            protocol: if plain {
+                ClientProtocol::Http
+            } else {
+                ClientProtocol::Https
+            },
             connect_timeout: Some(std::time::Duration::from_secs(30)),
             read_timeout: Some(std::time::Duration::from_secs(60)),
             user_agent: "coracle",

@@ -16,7 +16,11 @@ pub(super) fn parse(name: &str) -> Result<Reference, Error> {
 
 /// `registry/repository@sha256:…` for a manifest found under `reference`.
 pub(super) fn with_digest(reference: &Reference, digest: &str) -> String {
-    format!("{}/{}@{digest}", reference.registry(), reference.repository())
+    format!(
+        "{}/{}@{digest}",
+        reference.registry(),
+        reference.repository()
+    )
 }
 
 /// True for registries that are on this machine and therefore spoken to without TLS.
@@ -53,7 +57,12 @@ mod tests {
 
     #[test]
     fn loopback_registries_are_recognised() {
-        for registry in ["localhost", "localhost:5000", "127.0.0.1:5000", "[::1]:5000"] {
+        for registry in [
+            "localhost",
+            "localhost:5000",
+            "127.0.0.1:5000",
+            "[::1]:5000",
+        ] {
             assert!(is_loopback(registry), "{registry}");
         }
         assert!(!is_loopback("registry.k8s.io"));

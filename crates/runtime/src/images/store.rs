@@ -6,10 +6,7 @@ use std::{
     fs::{self, File},
     io::Read,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use nix::fcntl::{Flock, FlockArg};
@@ -17,7 +14,7 @@ use nix::fcntl::{Flock, FlockArg};
 use super::{
     Error, ImageRecord, archive,
     content::{self, Content},
-    index::{Images, IndexFile},
+    index::IndexFile,
     manifest::{ConfigFile, Manifest},
     unpack,
 };
@@ -72,12 +69,11 @@ impl ImageStore {
         Ok(self.index.read()?.find(name).cloned())
     }
 
-    pub(super) fn images(&self) -> Result<Arc<Images>, Error> {
-        self.index.read()
-    }
-
     pub fn layer_directory(&self, chain_id: &str) -> Result<PathBuf, Error> {
-        Ok(self.directory.join("layers").join(content::hex_of(chain_id)?))
+        Ok(self
+            .directory
+            .join("layers")
+            .join(content::hex_of(chain_id)?))
     }
 
     pub fn directory(&self) -> &Path {
@@ -104,10 +100,18 @@ impl ImageStore {
             return Ok(false);
         };
         let images = self.index.read()?;
-        let mut layers: BTreeSet<&str> = used.iter().filter_map(|id| id.strip_prefix("sha256:")).collect();
+        let mut layers: BTreeSet<&str> = used
+            .iter()
+            .filter_map(|id| id.strip_prefix("sha256:"))
+            .collect();
         let mut blobs = BTreeSet::new();
         for record in images.images.values() {
-            layers.extend(record.layers.iter().filter_map(|id| id.strip_prefix("sha256:")));
+            layers.extend(
+                record
+                    .layers
+                    .iter()
+                    .filter_map(|id| id.strip_prefix("sha256:")),
+            );
             blobs.insert(record.id.as_str());
             blobs.insert(record.manifest.as_str());
         }
@@ -123,7 +127,10 @@ impl ImageStore {
 
     fn remove_children(&self, part: &str, unwanted: impl Fn(&str) -> bool) -> Result<(), Error> {
         let directory = self.directory.join(part);
-        for entry in fs::read_dir(&directory).map_err(Error::file(&directory))?.flatten() {
+        for entry in fs::read_dir(&directory)
+            .map_err(Error::file(&directory))?
+            .flatten()
+        {
             if !unwanted(&entry.file_name().to_string_lossy()) {
                 continue;
             }
@@ -197,7 +204,11 @@ impl ImageStore {
             parents.insert(0, target);
         }
         content::sync_directory(&self.directory.join("layers"))?;
-        self.content.put(&config_digest, &description.config_bytes, &self.ingest_path())?;
+        self.content.put(
+            &config_digest,
+            &description.config_bytes,
+            &self.ingest_path(),
+        )?;
         self.content.put(
             &description.manifest_digest,
             &description.manifest_bytes,

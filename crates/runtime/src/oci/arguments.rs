@@ -11,14 +11,38 @@ pub struct Invocation {
 }
 
 pub enum Command {
-    Create { id: String, bundle: PathBuf, pid_file: Option<PathBuf> },
+    Create {
+        id: String,
+        bundle: PathBuf,
+        pid_file: Option<PathBuf>,
+    },
     /// Create and start, detached.
-    Run { id: String, bundle: PathBuf, pid_file: Option<PathBuf> },
-    Start { id: String },
-    State { id: String },
-    Kill { id: String, signal: i32, all: bool },
-    Delete { id: String, force: bool },
-    Exec { id: String, process: PathBuf, pid_file: Option<PathBuf>, detach: bool },
+    Run {
+        id: String,
+        bundle: PathBuf,
+        pid_file: Option<PathBuf>,
+    },
+    Start {
+        id: String,
+    },
+    State {
+        id: String,
+    },
+    Kill {
+        id: String,
+        signal: i32,
+        all: bool,
+    },
+    Delete {
+        id: String,
+        force: bool,
+    },
+    Exec {
+        id: String,
+        process: PathBuf,
+        pid_file: Option<PathBuf>,
+        detach: bool,
+    },
 }
 
 /// Everything a command line can say, before it is known which command it is for.
@@ -39,31 +63,58 @@ impl Invocation {
     pub fn parse(arguments: Vec<OsString>) -> Result<Invocation, Error> {
         let options = Options::parse(arguments)?;
         let mut words = options.words.into_iter();
-        let mut word = |what: &str| words.next().ok_or_else(|| Error::Usage(format!("{what} is missing")));
+        let mut word = |what: &str| {
+            words
+                .next()
+                .ok_or_else(|| Error::Usage(format!("{what} is missing")))
+        };
         let name = word("the command")?;
         let id = word("the container's id")?;
         let bundle = options.bundle.unwrap_or_else(|| PathBuf::from("."));
         let pid_file = options.pid_file;
         let command = match name.as_str() {
-            "create" => Command::Create { id, bundle, pid_file },
-            "run" if options.detach => Command::Run { id, bundle, pid_file },
+            "create" => Command::Create {
+                id,
+                bundle,
+                pid_file,
+            },
+            "run" if options.detach => Command::Run {
+                id,
+                bundle,
+                pid_file,
+            },
             "run" => return Err(Error::Usage("run needs --detach".into())),
             "start" => Command::Start { id },
             "state" => Command::State { id },
             "kill" => {
                 let signal = word("the signal").unwrap_or_else(|_| "TERM".into());
-                Command::Kill { id, signal: parse_signal(&signal)?, all: options.all }
+                Command::Kill {
+                    id,
+                    signal: parse_signal(&signal)?,
+                    all: options.all,
+                }
             }
-            "delete" => Command::Delete { id, force: options.force },
+            "delete" => Command::Delete {
+                id,
+                force: options.force,
+            },
             "exec" => {
-                let process =
-                    options.process.ok_or_else(|| Error::Usage("exec needs --process FILE".into()))?;
-                Command::Exec { id, process, pid_file, detach: options.detach }
+                let process = options
+                    .process
+                    .ok_or_else(|| Error::Usage("exec needs --process FILE".into()))?;
+                Command::Exec {
+                    id,
+                    process,
+                    pid_file,
+                    detach: options.detach,
+                }
             }
             other => return Err(Error::Usage(format!("unknown command {other}"))),
         };
         Ok(Invocation {
-            root: options.root.unwrap_or_else(|| PathBuf::from("/run/coracle/oci")),
+            root: options
+                .root
+                .unwrap_or_else(|| PathBuf::from("/run/coracle/oci")),
             log: options.log,
             command,
         })
@@ -96,7 +147,8 @@ impl Options {
                 "-b" | "--bundle" => options.bundle = Some(value()?.into()),
                 "--pid-file" => options.pid_file = Some(value()?.into()),
                 "-p" | "--process" => options.process = Some(value()?.into()),
-                "--log-format" | "--criu" | "--rootless" | "--console-socket" | "--preserve-fds" => {
+                "--log-format" | "--criu" | "--rootless" | "--console-socket"
+                | "--preserve-fds" => {
                     value()?;
                 }
                 "-d" | "--detach" => options.detach = true,
@@ -116,7 +168,11 @@ fn parse_signal(text: &str) -> Result<i32, Error> {
         return Ok(number);
     }
     let name = text.to_ascii_uppercase();
-    let name = if name.starts_with("SIG") { name } else { format!("SIG{name}") };
+    let name = if name.starts_with("SIG") {
+        name
+    } else {
+        format!("SIG{name}")
+    };
     name.parse::<nix::sys::signal::Signal>()
         .map(|signal| signal as i32)
         .map_err(|_| Error::Usage(format!("unknown signal {text}")))
@@ -132,19 +188,37 @@ mod tests {
 
     #[test]
     fn what_a_shim_writes_is_understood() {
-        let invocation =
-            parse("--root /r --log /l --log-format json run --detach --bundle /b --pid-file /p abc").unwrap();
+        let invocation = parse(
+            "--root /r --log /l --log-format json run --detach --bundle /b --pid-file /p abc",
+        )
+        .unwrap();
         assert_eq!(invocation.root, PathBuf::from("/r"));
         assert!(matches!(invocation.command, Command::Run { id, .. } if id == "abc"));
         let invocation = parse("kill --all abc SIGBUS").unwrap();
-        assert!(matches!(invocation.command, Command::Kill { signal: 7, all: true, .. }));
+        assert!(matches!(
+            invocation.command,
+            Command::Kill {
+                signal: 7,
+                all: true,
+                ..
+            }
+        ));
         let invocation = parse("kill abc 37").unwrap();
-        assert!(matches!(invocation.command, Command::Kill { signal: 37, .. }));
+        assert!(matches!(
+            invocation.command,
+            Command::Kill { signal: 37, .. }
+        ));
     }
 
     #[test]
     fn mistakes_are_told() {
-        for line in ["frobnicate x", "create", "kill x NOSUCH", "--what create x", "exec x"] {
+        for line in [
+            "frobnicate x",
+            "create",
+            "kill x NOSUCH",
+            "--what create x",
+            "exec x",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
     }

@@ -30,7 +30,9 @@ pub fn exec(
     detach: bool,
 ) -> Result<u8, Error> {
     let container = lifecycle::load(root, id)?;
-    let init = container.pid().ok_or_else(|| Error::Container(format!("container {id} is not running")))?;
+    let init = container
+        .pid()
+        .ok_or_else(|| Error::Container(format!("container {id} is not running")))?;
     let process: Process = read_json(process_file, "process")?;
     let spec: Spec = read_json(&container.bundle().join("config.json"), "config.json")?;
     let pid_file = pid_file
@@ -49,7 +51,10 @@ pub fn exec(
     match unsafe { fork() }.map_err(Error::system("forking"))? {
         ForkResult::Child => {
             drop(reader);
-            let seccomp = spec.linux().as_ref().and_then(|linux| linux.seccomp().as_ref());
+            let seccomp = spec
+                .linux()
+                .as_ref()
+                .and_then(|linux| linux.seccomp().as_ref());
             let mut writer = writer;
             let Err(error) = become_process(&process, seccomp);
             let _ = writer.write_all(error.to_string().as_bytes());
@@ -58,7 +63,9 @@ pub fn exec(
         ForkResult::Parent { child } => {
             drop(writer);
             let mut failure = String::new();
-            reader.read_to_string(&mut failure).map_err(Error::system("waiting for the process"))?;
+            reader
+                .read_to_string(&mut failure)
+                .map_err(Error::system("waiting for the process"))?;
             if !failure.is_empty() {
                 let _ = waitpid(child, None);
                 return Err(Error::Container(format!("exec failed: {failure}")));
@@ -100,14 +107,18 @@ fn join_cgroups(init: i32) -> Result<(), Error> {
         let Some(directory) = directory.filter(|_| group != "/") else {
             continue;
         };
-        fs::write(directory.join("cgroup.procs"), "0").map_err(Error::system(directory.display().to_string()))?;
+        fs::write(directory.join("cgroup.procs"), "0")
+            .map_err(Error::system(directory.display().to_string()))?;
     }
     Ok(())
 }
 
 fn join_namespaces(init: &OwnedFd, spec: &Spec) -> Result<(), Error> {
     let mut flags = CloneFlags::empty();
-    let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_ref());
+    let namespaces = spec
+        .linux()
+        .as_ref()
+        .and_then(|linux| linux.namespaces().as_ref());
     for namespace in namespaces.into_iter().flatten() {
         flags |= match namespace.typ() {
             LinuxNamespaceType::Mount => CloneFlags::CLONE_NEWNS,
@@ -130,7 +141,10 @@ fn become_process(
 ) -> Result<std::convert::Infallible, Error> {
     nix::unistd::setsid().map_err(Error::system("starting a session"))?;
     for limit in process.rlimits().iter().flatten() {
-        let value = libc::rlimit { rlim_cur: limit.soft(), rlim_max: limit.hard() };
+        let value = libc::rlimit {
+            rlim_cur: limit.soft(),
+            rlim_max: limit.hard(),
+        };
         let resource = rlimit_number(&limit.typ().to_string());
         // SAFETY: the structure lives through the call. A refusal is no reason to fail.
         unsafe { libc::setrlimit(resource, &raw const value) };
@@ -173,12 +187,21 @@ fn shed_privileges(process: &Process) -> Result<(), Error> {
             0 => Ok(()),
             _ => Err(Error::system(what)(std::io::Error::last_os_error())),
         };
-        checked("keepcaps", libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0).into())?;
-        checked("setgroups", libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()))?;
+        checked(
+            "keepcaps",
+            libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0).into(),
+        )?;
+        checked(
+            "setgroups",
+            libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()),
+        )?;
         let (uid, gid) = (user.uid(), user.gid());
         checked("setgid", libc::syscall(libc::SYS_setresgid, gid, gid, gid))?;
         checked("setuid", libc::syscall(libc::SYS_setresuid, uid, uid, uid))?;
-        checked("keepcaps", libc::prctl(libc::PR_SET_KEEPCAPS, 0, 0, 0, 0).into())?;
+        checked(
+            "keepcaps",
+            libc::prctl(libc::PR_SET_KEEPCAPS, 0, 0, 0, 0).into(),
+        )?;
     }
     let syscall = create_syscall();
     libcontainer::capabilities::reset_effective(syscall.as_ref())
@@ -193,8 +216,13 @@ fn shed_privileges(process: &Process) -> Result<(), Error> {
 /// Looks the program up in the process's own `PATH`.
 fn execute(process: &Process, home: Option<String>) -> Result<std::convert::Infallible, Error> {
     use std::ffi::CString;
-    let c_string = |text: &str| CString::new(text).map_err(|_| Error::Container("a NUL in an argument".into()));
-    let arguments = process.args().as_ref().filter(|arguments| !arguments.is_empty());
+    let c_string = |text: &str| {
+        CString::new(text).map_err(|_| Error::Container("a NUL in an argument".into()))
+    };
+    let arguments = process
+        .args()
+        .as_ref()
+        .filter(|arguments| !arguments.is_empty());
     let arguments = arguments.ok_or_else(|| Error::Container("no command given".into()))?;
     let mut environment = process.env().clone().unwrap_or_default();
     if !environment.iter().any(|pair| pair.starts_with("HOME=")) {
@@ -205,18 +233,29 @@ fn execute(process: &Process, home: Option<String>) -> Result<std::convert::Infa
         .find_map(|pair| pair.strip_prefix("PATH="))
         .unwrap_or("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         .to_owned();
-    let arguments_c = arguments.iter().map(|text| c_string(text)).collect::<Result<Vec<_>, _>>()?;
-    let environment_c = environment.iter().map(|text| c_string(text)).collect::<Result<Vec<_>, _>>()?;
+    let arguments_c = arguments
+        .iter()
+        .map(|text| c_string(text))
+        .collect::<Result<Vec<_>, _>>()?;
+    let environment_c = environment
+        .iter()
+        .map(|text| c_string(text))
+        .collect::<Result<Vec<_>, _>>()?;
     let program = &arguments[0];
     let candidates: Vec<String> = if program.contains('/') {
         vec![program.clone()]
     } else {
-        path.split(':').map(|directory| format!("{directory}/{program}")).collect()
+        path.split(':')
+            .map(|directory| format!("{directory}/{program}"))
+            .collect()
     };
     let mut failure = nix::errno::Errno::ENOENT;
     for candidate in candidates {
         let Err(errno) = nix::unistd::execve(&c_string(&candidate)?, &arguments_c, &environment_c);
-        if !matches!(errno, nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR) {
+        if !matches!(
+            errno,
+            nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR
+        ) {
             failure = errno;
         }
     }
@@ -226,10 +265,13 @@ fn execute(process: &Process, home: Option<String>) -> Result<std::convert::Infa
 /// From the container's own `/etc/passwd`, which we already see.
 fn home_of(uid: u32) -> Option<String> {
     let uid = uid.to_string();
-    fs::read_to_string("/etc/passwd").ok()?.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split(':').collect();
-        (fields.len() > 5 && fields[2] == uid).then(|| fields[5].to_owned())
-    })
+    fs::read_to_string("/etc/passwd")
+        .ok()?
+        .lines()
+        .find_map(|line| {
+            let fields: Vec<&str> = line.split(':').collect();
+            (fields.len() > 5 && fields[2] == uid).then(|| fields[5].to_owned())
+        })
 }
 
 fn rlimit_number(name: &str) -> libc::__rlimit_resource_t {
@@ -252,4 +294,3 @@ fn rlimit_number(name: &str) -> libc::__rlimit_resource_t {
         _ => libc::RLIMIT_NOFILE,
     }
 }
-

@@ -13,14 +13,25 @@ use libcontainer::{
 use super::Error;
 use crate::cgroups::Hierarchies;
 
-pub fn create(root: &Path, id: &str, bundle: &Path, pid_file: Option<PathBuf>) -> Result<Container, Error> {
+pub fn create(
+    root: &Path,
+    id: &str,
+    bundle: &Path,
+    pid_file: Option<PathBuf>,
+) -> Result<Container, Error> {
     fs::create_dir_all(root).map_err(Error::system(root.display().to_string()))?;
     let bundle = fs::canonicalize(bundle).map_err(Error::system(bundle.display().to_string()))?;
     ContainerBuilder::new(id.to_owned(), SyscallType::default())
         .with_root_path(root)
         .and_then(|builder| builder.with_pid_file(pid_file))
         .and_then(ContainerBuilder::validate_id)
-        .and_then(|builder| builder.as_init(bundle).with_systemd(false).with_detach(true).build())
+        .and_then(|builder| {
+            builder
+                .as_init(bundle)
+                .with_systemd(false)
+                .with_detach(true)
+                .build()
+        })
         .map_err(Error::container)
 }
 
@@ -56,7 +67,11 @@ pub fn kill(root: &Path, id: &str, signal: i32, all: bool) -> Result<(), Error> 
     let pids = if all {
         hierarchies()?.processes(&cgroup(&container)?)
     } else {
-        container.pid().map(|pid| pid.as_raw()).into_iter().collect()
+        container
+            .pid()
+            .map(|pid| pid.as_raw())
+            .into_iter()
+            .collect()
     };
     for pid in pids {
         // SAFETY: kill(2) takes two integers.

@@ -38,7 +38,10 @@ pub enum Error {
 impl Error {
     fn system<E: Into<std::io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Error {
         let what = what.into();
-        move |source| Error::System { what, source: source.into() }
+        move |source| Error::System {
+            what,
+            source: source.into(),
+        }
     }
 
     /// libcontainer's errors with all their causes in one line.
@@ -87,13 +90,26 @@ fn run(invocation: Invocation) -> Result<u8, Error> {
         _ => {}
     }
     match invocation.command {
-        Command::Create { id, bundle, pid_file } => lifecycle::create(root, &id, &bundle, pid_file).map(|_| 0),
-        Command::Run { id, bundle, pid_file } => lifecycle::run(root, &id, &bundle, pid_file).map(|()| 0),
+        Command::Create {
+            id,
+            bundle,
+            pid_file,
+        } => lifecycle::create(root, &id, &bundle, pid_file).map(|_| 0),
+        Command::Run {
+            id,
+            bundle,
+            pid_file,
+        } => lifecycle::run(root, &id, &bundle, pid_file).map(|()| 0),
         Command::Start { id } => lifecycle::start(root, &id).map(|()| 0),
         Command::State { id } => lifecycle::state(root, &id).map(|()| 0),
         Command::Kill { id, signal, all } => lifecycle::kill(root, &id, signal, all).map(|()| 0),
         Command::Delete { id, force } => lifecycle::delete(root, &id, force).map(|()| 0),
-        Command::Exec { id, process, pid_file, detach } => exec::exec(root, &id, &process, pid_file, detach),
+        Command::Exec {
+            id,
+            process,
+            pid_file,
+            detach,
+        } => exec::exec(root, &id, &process, pid_file, detach),
     }
 }
 
@@ -101,7 +117,11 @@ fn run(invocation: Invocation) -> Result<u8, Error> {
 fn report(log: Option<PathBuf>, error: &Error) {
     let line = serde_json::json!({"level": "error", "msg": error.to_string()});
     let written = log.and_then(|path| {
-        let mut file = OpenOptions::new().create(true).append(true).open(path).ok()?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .ok()?;
         writeln!(file, "{line}").ok()
     });
     if written.is_none() {

@@ -24,8 +24,9 @@ pub fn ensure() -> Result<(), Error> {
         return Ok(());
     }
     let executable = sealed_executable().map_err(Error::system("sealing our own executable"))?;
-    let arguments: Vec<CString> =
-        std::env::args_os().filter_map(|argument| CString::new(argument.as_bytes()).ok()).collect();
+    let arguments: Vec<CString> = std::env::args_os()
+        .filter_map(|argument| CString::new(argument.as_bytes()).ok())
+        .collect();
     let environment: Vec<CString> = std::env::vars_os()
         .filter_map(|(name, value)| {
             let mut pair = name.into_encoded_bytes();
@@ -131,7 +132,10 @@ fn clone_read_only(path: &std::ffi::CStr) -> io::Result<OwnedFd> {
 }
 
 fn copy_to_memfd() -> io::Result<OwnedFd> {
-    let fd = memfd_create(c"coracle", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
+    let fd = memfd_create(
+        c"coracle",
+        MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING,
+    )?;
     let mut copy = File::from(fd);
     io::copy(&mut File::open("/proc/self/exe")?, &mut copy)?;
     copy.flush()?;

@@ -26,6 +26,10 @@ mod tests {
     #[test]
     fn the_program_is_small() {
         assert!(super::PROGRAM.starts_with(b"\x7fELF"));
-        assert!(super::PROGRAM.len() < 8192, "{} bytes", super::PROGRAM.len());
+        assert!(
+            super::PROGRAM.len() < 8192,
+            "{} bytes",
+            super::PROGRAM.len()
+        );
     }
 }

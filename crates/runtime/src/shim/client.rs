@@ -24,7 +24,10 @@ use tokio::{
 
 use super::{
     Layout,
-    protocol::{self, Call, Exit, Failure, FailureKind, LARGEST_FRAME, Message, Request, ShimConfig, ShimState, Started},
+    protocol::{
+        self, Call, Exit, Failure, FailureKind, LARGEST_FRAME, Message, Request, ShimConfig,
+        ShimState, Started,
+    },
 };
 use crate::sys;
 
@@ -90,7 +93,10 @@ pub async fn start(
     config: &ShimConfig,
     news: mpsc::UnboundedSender<News>,
 ) -> Result<Shim, Error> {
-    let failed = |source: io::Error| Error::Socket { path: directory.to_owned(), source };
+    let failed = |source: io::Error| Error::Socket {
+        path: directory.to_owned(),
+        source,
+    };
     let layout = Layout(directory);
     let (program, arguments) = command.split_first().ok_or(Error::Answer)?;
     let bytes = serde_json::to_vec(config).map_err(|error| failed(error.into()))?;
@@ -124,17 +130,26 @@ pub async fn start(
 
 /// Finds a shim that an earlier server started.
 pub async fn reconnect(directory: &Path, news: mpsc::UnboundedSender<News>) -> Result<Shim, Error> {
-    let failed = |source: io::Error| Error::Socket { path: directory.to_owned(), source };
+    let failed = |source: io::Error| Error::Socket {
+        path: directory.to_owned(),
+        source,
+    };
     let stream = sys::connect(&Layout(directory).socket()).map_err(failed)?;
     attach(stream, news).map_err(failed)
 }
 
-fn attach(stream: std::os::unix::net::UnixStream, news: mpsc::UnboundedSender<News>) -> io::Result<Shim> {
+fn attach(
+    stream: std::os::unix::net::UnixStream,
+    news: mpsc::UnboundedSender<News>,
+) -> io::Result<Shim> {
     stream.set_nonblocking(true)?;
     let (reader, mut write_half) = UnixStream::from_std(stream)?.into_split();
     let (writer, mut frames) = mpsc::unbounded_channel::<Vec<u8>>();
-    let inner =
-        Arc::new(Inner { writer, next: AtomicU64::new(1), waiting: Mutex::new(Some(HashMap::new())) });
+    let inner = Arc::new(Inner {
+        writer,
+        next: AtomicU64::new(1),
+        waiting: Mutex::new(Some(HashMap::new())),
+    });
     tokio::spawn(async move {
         while let Some(frame) = frames.recv().await {
             if write_half.write_all(&frame).await.is_err() {
@@ -146,7 +161,11 @@ fn attach(stream: std::os::unix::net::UnixStream, news: mpsc::UnboundedSender<Ne
     Ok(Shim { inner })
 }
 
-async fn read(mut reader: OwnedReadHalf, inner: std::sync::Weak<Inner>, news: mpsc::UnboundedSender<News>) {
+async fn read(
+    mut reader: OwnedReadHalf,
+    inner: std::sync::Weak<Inner>,
+    news: mpsc::UnboundedSender<News>,
+) {
     loop {
         let Some(message) = read_message(&mut reader).await else {
             break;
@@ -158,7 +177,9 @@ async fn read(mut reader: OwnedReadHalf, inner: std::sync::Weak<Inner>, news: mp
         let Some(inner) = inner.upgrade() else {
             return;
         };
-        let waiter = message.id.and_then(|id| inner.waiting.lock().as_mut()?.remove(&id));
+        let waiter = message
+            .id
+            .and_then(|id| inner.waiting.lock().as_mut()?.remove(&id));
         if let Some(waiter) = waiter {
             let _ = waiter.send(message);
         }
@@ -187,7 +208,11 @@ impl Shim {
             Some(waiting) => waiting.insert(id, sender),
             None => return Err(Error::Gone),
         };
-        let call = Call { version: protocol::VERSION, id, request };
+        let call = Call {
+            version: protocol::VERSION,
+            id,
+            request,
+        };
         let frame = protocol::frame(&call).map_err(|_| Error::Answer)?;
         self.inner.writer.send(frame).map_err(|_| Error::Gone)?;
         let message = receiver.await.map_err(|_| Error::Gone)?;
@@ -221,11 +246,21 @@ impl Shim {
     }
 
     pub async fn kill(&self, container: &str, signal: i32, all: bool) -> Result<(), Error> {
-        self.call(Request::Kill { container: container.into(), signal, all }).await.map(|_| ())
+        self.call(Request::Kill {
+            container: container.into(),
+            signal,
+            all,
+        })
+        .await
+        .map(|_| ())
     }
 
     pub async fn delete(&self, container: &str) -> Result<(), Error> {
-        self.call(Request::Delete { container: container.into() }).await.map(|_| ())
+        self.call(Request::Delete {
+            container: container.into(),
+        })
+        .await
+        .map(|_| ())
     }
 
     pub async fn exec(
@@ -234,16 +269,30 @@ impl Shim {
         process: serde_json::Value,
         timeout_ms: u64,
     ) -> Result<Captured, Error> {
-        let request = Request::Exec { container: container.into(), process, timeout_ms };
+        let request = Request::Exec {
+            container: container.into(),
+            process,
+            timeout_ms,
+        };
         let output = self.call(request).await?.output.ok_or(Error::Answer)?;
         let decode = |text: &str| {
-            base64::engine::general_purpose::STANDARD.decode(text).map_err(|_| Error::Answer)
+            base64::engine::general_purpose::STANDARD
+                .decode(text)
+                .map_err(|_| Error::Answer)
         };
-        Ok(Captured { code: output.code, stdout: decode(&output.stdout)?, stderr: decode(&output.stderr)? })
+        Ok(Captured {
+            code: output.code,
+            stdout: decode(&output.stdout)?,
+            stderr: decode(&output.stderr)?,
+        })
     }
 
     pub async fn reopen_log(&self, container: &str) -> Result<(), Error> {
-        self.call(Request::ReopenLog { container: container.into() }).await.map(|_| ())
+        self.call(Request::ReopenLog {
+            container: container.into(),
+        })
+        .await
+        .map(|_| ())
     }
 
     pub async fn shutdown(&self) -> Result<(), Error> {

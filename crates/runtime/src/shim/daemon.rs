@@ -17,7 +17,7 @@ use nix::{
 };
 
 use super::{Layout, event_loop::Shim, protocol::ShimConfig};
-use crate::cgroups::Hierarchies;
+use crate::{cgroups::Hierarchies, sys};
 
 /// Which side of the forks we are.
 pub enum Side {
@@ -43,20 +43,32 @@ pub fn start(directory: &Path) -> io::Result<Side> {
     nix::sys::prctl::set_child_subreaper(true)?;
     let _ = nix::sys::prctl::set_name(c"coracle-shim");
     let wake = install_handlers()?;
+    let pid = std::process::id() as i32;
+    let started = sys::start_time(pid).unwrap_or(0);
+    fs::write(Layout(&directory).pid(), format!("{pid} {started}\n"))?;
     let hierarchies = Hierarchies::detect()?;
     if let Err(error) = hierarchies.join(&config.cgroup) {
         eprintln!("shim: joining {}: {error}", config.cgroup);
     }
     // The shim should be the last of its pod to be killed for memory; needs a capability.
     let _ = fs::write("/proc/self/oom_score_adj", "-998");
-    Ok(Side::Shim(Box::new(Shim::new(directory, config, listener, wake, hierarchies))))
+    Ok(Side::Shim(Box::new(Shim::new(
+        directory,
+        config,
+        listener,
+        wake,
+        hierarchies,
+    ))))
 }
 
 /// The socket arrives as standard input; the streams then point to nowhere and to our log.
 fn take_standard_streams(directory: &Path) -> io::Result<UnixListener> {
     let socket: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
     let nothing = File::open("/dev/null")?;
-    let log = OpenOptions::new().create(true).append(true).open(Layout(directory).log())?;
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(Layout(directory).log())?;
     nix::unistd::dup2_stdin(&nothing)?;
     nix::unistd::dup2_stdout(&log)?;
     nix::unistd::dup2_stderr(&log)?;
@@ -85,8 +97,18 @@ fn install_handlers() -> io::Result<OwnedFd> {
     // SAFETY: the descriptor is new and ours.
     let wake = unsafe { OwnedFd::from_raw_fd(fd) };
     WAKE.store(wake.as_raw_fd(), Ordering::Relaxed);
-    let action = SigAction::new(SigHandler::Handler(on_signal), SaFlags::SA_RESTART, SigSet::empty());
-    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGPIPE] {
+    let action = SigAction::new(
+        SigHandler::Handler(on_signal),
+        SaFlags::SA_RESTART,
+        SigSet::empty(),
+    );
+    for signal in [
+        Signal::SIGCHLD,
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGPIPE,
+    ] {
         // SAFETY: the handler only calls write(2) on a descriptor that stays open.
         unsafe { sigaction(signal, &action)? };
     }

@@ -54,10 +54,21 @@ pub struct Job {
 }
 
 pub enum JobKind {
-    Run { container: String, connection: u64, call: u64 },
-    Kill { connection: u64, call: u64 },
-    Delete { container: String },
-    Exec { exec: u64 },
+    Run {
+        container: String,
+        connection: u64,
+        call: u64,
+    },
+    Kill {
+        connection: u64,
+        call: u64,
+    },
+    Delete {
+        container: String,
+    },
+    Exec {
+        exec: u64,
+    },
 }
 
 /// What a descriptor in the poll set belongs to.
@@ -142,7 +153,11 @@ impl Shim {
         for (id, container) in &self.containers {
             for (number, stream) in container.output.streams.iter().enumerate() {
                 if let Some((pipe, _)) = stream {
-                    watch(pipe.fd(), PollFlags::POLLIN, Source::Output(id.clone(), number));
+                    watch(
+                        pipe.fd(),
+                        PollFlags::POLLIN,
+                        Source::Output(id.clone(), number),
+                    );
                 }
             }
         }
@@ -157,9 +172,16 @@ impl Shim {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let ready: Vec<bool> =
-            fds.iter().map(|fd| fd.revents().is_some_and(|events| !events.is_empty())).collect();
-        Ok(sources.into_iter().zip(ready).filter(|(_, ready)| *ready).map(|(source, _)| source).collect())
+        let ready: Vec<bool> = fds
+            .iter()
+            .map(|fd| fd.revents().is_some_and(|events| !events.is_empty()))
+            .collect();
+        Ok(sources
+            .into_iter()
+            .zip(ready)
+            .filter(|(_, ready)| *ready)
+            .map(|(source, _)| source)
+            .collect())
     }
 
     fn next_deadline(&self) -> PollTimeout {
@@ -225,12 +247,20 @@ impl Shim {
 
     pub(super) fn answer(&mut self, connection: u64, call: u64, message: Message) {
         if let Some(connection) = self.connections.get_mut(&connection) {
-            connection.send(&Message { version: VERSION, id: Some(call), ..message });
+            connection.send(&Message {
+                version: VERSION,
+                id: Some(call),
+                ..message
+            });
         }
     }
 
     pub(super) fn broadcast(&mut self, message: &Message) {
-        for connection in self.connections.values_mut().filter(|connection| connection.subscribed) {
+        for connection in self
+            .connections
+            .values_mut()
+            .filter(|connection| connection.subscribed)
+        {
             connection.send(message);
         }
     }
@@ -252,7 +282,11 @@ impl Shim {
             };
             self.ended(pid, code);
         }
-        if !self.jobs.values().any(|job| matches!(job.kind, JobKind::Run { .. } | JobKind::Exec { .. })) {
+        if !self
+            .jobs
+            .values()
+            .any(|job| matches!(job.kind, JobKind::Run { .. } | JobKind::Exec { .. }))
+        {
             self.unclaimed.clear();
         }
     }
@@ -269,7 +303,11 @@ impl Shim {
         if let Some(container) = container {
             return self.container_ended(&container, code);
         }
-        let exec = self.execs.iter().find(|(_, exec)| exec.pid == Some(pid)).map(|(id, _)| *id);
+        let exec = self
+            .execs
+            .iter()
+            .find(|(_, exec)| exec.pid == Some(pid))
+            .map(|(id, _)| *id);
         match exec {
             Some(exec) => self.exec_ended(exec, code),
             None => {

@@ -21,8 +21,15 @@ impl LogFile {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
-        let file = OpenOptions::new().create(true).append(true).mode(0o640).open(path)?;
-        Ok(LogFile { path: path.to_owned(), file })
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o640)
+            .open(path)?;
+        Ok(LogFile {
+            path: path.to_owned(),
+            file,
+        })
     }
 
     /// Starts anew at the same path, after somebody moved the old file away.
@@ -40,7 +47,10 @@ pub struct LineBuffer {
 
 impl LineBuffer {
     pub fn new(stream: &'static str) -> LineBuffer {
-        LineBuffer { stream, line: Vec::new() }
+        LineBuffer {
+            stream,
+            line: Vec::new(),
+        }
     }
 
     /// Writes what `bytes` completes. A disk that refuses must not stop the container.
@@ -94,7 +104,10 @@ impl LineBuffer {
 
 /// RFC 3339 in UTC with nine decimals.
 fn write_time(out: &mut Vec<u8>, nanos: i64) {
-    let (seconds, fraction) = (nanos.div_euclid(1_000_000_000), nanos.rem_euclid(1_000_000_000));
+    let (seconds, fraction) = (
+        nanos.div_euclid(1_000_000_000),
+        nanos.rem_euclid(1_000_000_000),
+    );
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let (year, month, day) = civil(days);
     let _ = write!(
@@ -117,7 +130,11 @@ fn civil(days: i64) -> (i64, i64, i64) {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
@@ -134,7 +151,11 @@ mod tests {
             buffer.write(bytes, 1_700_000_000_000_000_001, Some(&mut log));
         }
         buffer.finish(1_700_000_000_000_000_001, Some(&mut log));
-        fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect()
+        fs::read_to_string(path)
+            .unwrap()
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 
     #[test]

@@ -6,11 +6,11 @@ pub mod client;
 mod connection;
 mod container;
 mod daemon;
-mod logs;
 mod event_loop;
+mod logs;
 mod process;
-mod requests;
 pub mod protocol;
+mod requests;
 
 use std::{
     ffi::OsString,
@@ -70,6 +70,10 @@ impl Layout<'_> {
     /// Where the OCI command keeps its own state.
     pub fn oci_root(&self) -> PathBuf {
         self.0.join("oci")
+    }
+    /// The shim's pid and start time.
+    pub fn pid(&self) -> PathBuf {
+        self.0.join("pid")
     }
     pub fn log(&self) -> PathBuf {
         self.0.join("shim.log")

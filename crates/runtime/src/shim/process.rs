@@ -25,7 +25,11 @@ pub struct Streams {
 
 impl Streams {
     pub fn none() -> Streams {
-        Streams { stdin: Stdio::null(), stdout: Stdio::null(), stderr: Stdio::null() }
+        Streams {
+            stdin: Stdio::null(),
+            stdout: Stdio::null(),
+            stderr: Stdio::null(),
+        }
     }
 }
 
@@ -38,16 +42,29 @@ pub struct OciCommand {
 
 impl OciCommand {
     pub fn new(command: Vec<String>) -> OciCommand {
-        let own = command.first().is_some_and(|program| oci::is_own_executable(Path::new(program)));
+        let own = command
+            .first()
+            .is_some_and(|program| oci::is_own_executable(Path::new(program)));
         let sealed = own.then(oci::sealed_executable).and_then(|sealed| {
-            sealed.inspect_err(|error| eprintln!("shim: sealing the OCI command: {error}")).ok()
+            sealed
+                .inspect_err(|error| eprintln!("shim: sealing the OCI command: {error}"))
+                .ok()
         });
         OciCommand { command, sealed }
     }
 
     /// Starts it and returns its pid; its end is seen by the loop.
-    pub fn start(&self, root: &Path, log: &Path, arguments: &[&str], streams: Streams) -> io::Result<i32> {
-        let (program, first) = self.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    pub fn start(
+        &self,
+        root: &Path,
+        log: &Path,
+        arguments: &[&str],
+        streams: Streams,
+    ) -> io::Result<i32> {
+        let (program, first) = self
+            .command
+            .split_first()
+            .ok_or(io::ErrorKind::InvalidInput)?;
         let path = match &self.sealed {
             // The descriptor closes on exec, after its path has been followed.
             Some(fd) => format!("/proc/self/fd/{}", fd.as_raw_fd()),
@@ -134,7 +151,11 @@ pub struct Scratch {
 impl Scratch {
     pub fn new(directory: &Path, number: u64) -> Scratch {
         let name = |suffix: &str| directory.join(format!("job-{number}.{suffix}"));
-        Scratch { log: name("log"), pid_file: name("pid"), process: name("json") }
+        Scratch {
+            log: name("log"),
+            pid_file: name("pid"),
+            process: name("json"),
+        }
     }
 }
 

@@ -56,7 +56,9 @@ pub enum Request {
         all: bool,
     },
     /// Forgets an ended container; ends it first if it has not.
-    Delete { container: String },
+    Delete {
+        container: String,
+    },
     /// Runs a process inside and answers with what it wrote.
     Exec {
         container: String,
@@ -66,7 +68,9 @@ pub enum Request {
         #[serde(default)]
         timeout_ms: u64,
     },
-    ReopenLog { container: String },
+    ReopenLog {
+        container: String,
+    },
     /// Ends the shim. Refused while containers run.
     Shutdown,
     #[serde(other)]
@@ -188,7 +192,11 @@ mod tests {
 
     #[test]
     fn frames_come_apart_again() {
-        let call = Call { version: VERSION, id: 7, request: Request::State };
+        let call = Call {
+            version: VERSION,
+            id: 7,
+            request: Request::State,
+        };
         let mut buffer = frame(&call).unwrap();
         let second = buffer.clone();
         buffer.extend(&second[..5]);
@@ -202,8 +210,10 @@ mod tests {
     fn requests_of_the_future_are_recognised_as_unknown() {
         let call: Call = serde_json::from_str(r#"{"version":9,"id":1,"request":"dance"}"#).unwrap();
         assert!(matches!(call.request, Request::Unknown));
-        let call: Call =
-            serde_json::from_str(r#"{"version":9,"id":1,"request":"delete","container":"a","new":1}"#).unwrap();
+        let call: Call = serde_json::from_str(
+            r#"{"version":9,"id":1,"request":"delete","container":"a","new":1}"#,
+        )
+        .unwrap();
         assert!(matches!(call.request, Request::Delete { .. }));
     }
 }

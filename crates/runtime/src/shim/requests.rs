@@ -11,7 +11,8 @@ use super::{
     logs::{LineBuffer, LogFile},
     process::{Pipe, Scratch, Streams, last_error, read_pid},
     protocol::{
-        Call, ContainerState, Exit, Failure, FailureKind, Message, Output, Request, ShimState, Started, VERSION,
+        Call, ContainerState, Exit, Failure, FailureKind, Message, Output, Request, ShimState,
+        Started, VERSION,
     },
 };
 use crate::sys;
@@ -23,17 +24,34 @@ impl Shim {
             Request::State => {
                 self.subscribe(connection);
                 let state = Some(self.state());
-                self.answer(connection, id, Message { state, ..Message::default() });
+                self.answer(
+                    connection,
+                    id,
+                    Message {
+                        state,
+                        ..Message::default()
+                    },
+                );
                 return;
             }
-            Request::Run { container, bundle, log, stdin, cgroup } => {
-                self.run_container(&container, bundle, log, stdin, cgroup, connection, id)
-            }
-            Request::Kill { container, signal, all } => self.kill(&container, signal, all, connection, id),
+            Request::Run {
+                container,
+                bundle,
+                log,
+                stdin,
+                cgroup,
+            } => self.run_container(&container, bundle, log, stdin, cgroup, connection, id),
+            Request::Kill {
+                container,
+                signal,
+                all,
+            } => self.kill(&container, signal, all, connection, id),
             Request::Delete { container } => self.delete(&container, connection, id),
-            Request::Exec { container, process, timeout_ms } => {
-                self.exec(&container, &process, timeout_ms, connection, id)
-            }
+            Request::Exec {
+                container,
+                process,
+                timeout_ms,
+            } => self.exec(&container, &process, timeout_ms, connection, id),
             Request::ReopenLog { container } => self.reopen_log(&container).map(|()| {
                 self.answer(connection, id, Message::default());
             }),
@@ -42,11 +60,20 @@ impl Shim {
             }),
             Request::Unknown => Err(Failure {
                 kind: FailureKind::Unsupported,
-                message: format!("this shim speaks version {VERSION} and does not know the request"),
+                message: format!(
+                    "this shim speaks version {VERSION} and does not know the request"
+                ),
             }),
         };
         if let Err(error) = result {
-            self.answer(connection, id, Message { error: Some(error), ..Message::default() });
+            self.answer(
+                connection,
+                id,
+                Message {
+                    error: Some(error),
+                    ..Message::default()
+                },
+            );
         }
     }
 
@@ -79,16 +106,25 @@ impl Shim {
         call: u64,
     ) -> Result<(), Failure> {
         if self.containers.contains_key(id) {
-            return Err(Failure { kind: FailureKind::Conflict, message: format!("container {id} exists") });
+            return Err(Failure {
+                kind: FailureKind::Conflict,
+                message: format!("container {id} exists"),
+            });
         }
-        let log = log.map(|path| LogFile::open(&path)).transpose().map_err(failed("opening the log"))?;
+        let log = log
+            .map(|path| LogFile::open(&path))
+            .transpose()
+            .map_err(failed("opening the log"))?;
         let (mut streams, mut outputs) = (Streams::none(), [None, None]);
         if log.is_some() {
             let (out, out_child) = Pipe::new().map_err(failed("making a pipe"))?;
             let (err, err_child) = Pipe::new().map_err(failed("making a pipe"))?;
             streams.stdout = Stdio::from(out_child);
             streams.stderr = Stdio::from(err_child);
-            outputs = [Some((out, LineBuffer::new("stdout"))), Some((err, LineBuffer::new("stderr")))];
+            outputs = [
+                Some((out, LineBuffer::new("stdout"))),
+                Some((err, LineBuffer::new("stderr"))),
+            ];
         }
         let mut kept_stdin = None;
         if stdin {
@@ -99,8 +135,20 @@ impl Shim {
         let scratch = self.scratch();
         let bundle = bundle.to_string_lossy().into_owned();
         let pid_file = scratch.pid_file.to_string_lossy().into_owned();
-        let arguments = ["run", "--detach", "--bundle", &bundle, "--pid-file", &pid_file, id];
-        let kind = JobKind::Run { container: id.into(), connection, call };
+        let arguments = [
+            "run",
+            "--detach",
+            "--bundle",
+            &bundle,
+            "--pid-file",
+            &pid_file,
+            id,
+        ];
+        let kind = JobKind::Run {
+            container: id.into(),
+            connection,
+            call,
+        };
         self.start(kind, scratch, &arguments, streams)?;
         self.containers.insert(
             id.to_owned(),
@@ -109,7 +157,10 @@ impl Shim {
                 pid: 0,
                 started_at: 0,
                 cgroup,
-                output: LoggedOutput { log, streams: outputs },
+                output: LoggedOutput {
+                    log,
+                    streams: outputs,
+                },
                 stdin: kept_stdin,
                 deletion_waiters: Vec::new(),
             },
@@ -117,7 +168,14 @@ impl Shim {
         Ok(())
     }
 
-    fn kill(&mut self, id: &str, signal: i32, all: bool, connection: u64, call: u64) -> Result<(), Failure> {
+    fn kill(
+        &mut self,
+        id: &str,
+        signal: i32,
+        all: bool,
+        connection: u64,
+        call: u64,
+    ) -> Result<(), Failure> {
         let container = self.find(id)?;
         if container.exit().is_some() {
             self.answer(connection, call, Message::default());
@@ -130,7 +188,12 @@ impl Shim {
         }
         arguments.extend([id, &signal]);
         let scratch = self.scratch();
-        self.start(JobKind::Kill { connection, call }, scratch, &arguments, Streams::none())
+        self.start(
+            JobKind::Kill { connection, call },
+            scratch,
+            &arguments,
+            Streams::none(),
+        )
     }
 
     fn delete(&mut self, id: &str, connection: u64, call: u64) -> Result<(), Failure> {
@@ -183,15 +246,26 @@ impl Shim {
         fs::write(&scratch.process, process.to_string()).map_err(failed("writing the process"))?;
         let (out, out_child) = Pipe::new().map_err(failed("making a pipe"))?;
         let (err, err_child) = Pipe::new().map_err(failed("making a pipe"))?;
-        let streams =
-            Streams { stdin: Stdio::null(), stdout: Stdio::from(out_child), stderr: Stdio::from(err_child) };
+        let streams = Streams {
+            stdin: Stdio::null(),
+            stdout: Stdio::from(out_child),
+            stderr: Stdio::from(err_child),
+        };
         let process_file = scratch.process.to_string_lossy().into_owned();
         let pid_file = scratch.pid_file.to_string_lossy().into_owned();
-        let arguments = ["exec", "--detach", "--process", &process_file, "--pid-file", &pid_file, id];
+        let arguments = [
+            "exec",
+            "--detach",
+            "--process",
+            &process_file,
+            "--pid-file",
+            &pid_file,
+            id,
+        ];
         let exec = self.next_job;
         self.start(JobKind::Exec { exec }, scratch, &arguments, streams)?;
-        let deadline =
-            (timeout_ms > 0).then(|| sys::monotonic_millis() + i64::try_from(timeout_ms).unwrap_or(i64::MAX / 2));
+        let deadline = (timeout_ms > 0)
+            .then(|| sys::monotonic_millis() + i64::try_from(timeout_ms).unwrap_or(i64::MAX / 2));
         self.execs.insert(
             exec,
             Exec {
@@ -209,10 +283,10 @@ impl Shim {
     }
 
     fn reopen_log(&mut self, id: &str) -> Result<(), Failure> {
-        let container = self
-            .containers
-            .get_mut(id)
-            .ok_or_else(|| Failure { kind: FailureKind::NotFound, message: format!("no container {id}") })?;
+        let container = self.containers.get_mut(id).ok_or_else(|| Failure {
+            kind: FailureKind::NotFound,
+            message: format!("no container {id}"),
+        })?;
         match &mut container.output.log {
             Some(log) => log.reopen().map_err(failed("reopening the log")),
             None => Ok(()),
@@ -220,8 +294,15 @@ impl Shim {
     }
 
     fn shutdown(&mut self) -> Result<(), Failure> {
-        if self.containers.values().any(|container| container.exit().is_none()) {
-            return Err(Failure { kind: FailureKind::Conflict, message: "containers are running".into() });
+        if self
+            .containers
+            .values()
+            .any(|container| container.exit().is_none())
+        {
+            return Err(Failure {
+                kind: FailureKind::Conflict,
+                message: "containers are running".into(),
+            });
         }
         self.stopping = true;
         Ok(())
@@ -232,10 +313,15 @@ impl Shim {
         let Job { kind, scratch } = job;
         let failure = (code != 0).then(|| Failure {
             kind: FailureKind::Failed,
-            message: last_error(&scratch.log).unwrap_or_else(|| format!("the OCI command ended with {code}")),
+            message: last_error(&scratch.log)
+                .unwrap_or_else(|| format!("the OCI command ended with {code}")),
         });
         match kind {
-            JobKind::Run { container, connection, call } => {
+            JobKind::Run {
+                container,
+                connection,
+                call,
+            } => {
                 let pid = read_pid(&scratch.pid_file);
                 match (failure, pid) {
                     (None, Some(pid)) => self.started(&container, pid, connection, call),
@@ -245,12 +331,26 @@ impl Shim {
                             kind: FailureKind::Failed,
                             message: "the OCI command wrote no pid file".into(),
                         });
-                        self.answer(connection, call, Message { error: Some(error), ..Message::default() });
+                        self.answer(
+                            connection,
+                            call,
+                            Message {
+                                error: Some(error),
+                                ..Message::default()
+                            },
+                        );
                     }
                 }
             }
             JobKind::Kill { connection, call } => {
-                self.answer(connection, call, Message { error: failure, ..Message::default() });
+                self.answer(
+                    connection,
+                    call,
+                    Message {
+                        error: failure,
+                        ..Message::default()
+                    },
+                );
             }
             JobKind::Delete { container } => self.deletion_ended(&container, failure),
             JobKind::Exec { exec } => match (failure, read_pid(&scratch.pid_file)) {
@@ -261,7 +361,10 @@ impl Shim {
                             kind: FailureKind::Failed,
                             message: "the OCI command wrote no pid file".into(),
                         });
-                        let message = Message { error: Some(error), ..Message::default() };
+                        let message = Message {
+                            error: Some(error),
+                            ..Message::default()
+                        };
                         self.answer(exec.connection, exec.call, message);
                     }
                 }
@@ -277,7 +380,14 @@ impl Shim {
             container.started_at = started_at;
         }
         let started = Some(Started { pid, started_at });
-        self.answer(connection, call, Message { started, ..Message::default() });
+        self.answer(
+            connection,
+            call,
+            Message {
+                started,
+                ..Message::default()
+            },
+        );
         if let Some(code) = self.unclaimed.remove(&pid) {
             self.container_ended(id, code);
         }
@@ -294,18 +404,24 @@ impl Shim {
             container: id.to_owned(),
             code,
             finished_at: sys::unix_nanos(),
-            out_of_memory: code == 128 + libc::SIGKILL && self.hierarchies.oom_kills(&container.cgroup) > 0,
+            out_of_memory: code == 128 + libc::SIGKILL
+                && self.hierarchies.oom_kills(&container.cgroup) > 0,
         };
         container.phase = Phase::Ended(exit.clone());
         match serde_json::to_vec(&exit) {
             Ok(bytes) => {
-                if let Err(error) = sys::write_atomically(&Layout(&self.directory).exit(id), &bytes) {
+                if let Err(error) = sys::write_atomically(&Layout(&self.directory).exit(id), &bytes)
+                {
                     eprintln!("shim: recording the end of {id}: {error}");
                 }
             }
             Err(error) => eprintln!("shim: recording the end of {id}: {error}"),
         }
-        self.broadcast(&Message { version: VERSION, exited: Some(exit.clone()), ..Message::default() });
+        self.broadcast(&Message {
+            version: VERSION,
+            exited: Some(exit.clone()),
+            ..Message::default()
+        });
         if let Err(failure) = self.start_deletion(id, exit) {
             eprintln!("shim: deleting {id}: {}", failure.message);
         }
@@ -313,7 +429,9 @@ impl Shim {
 
     fn start_deletion(&mut self, id: &str, exit: Exit) -> Result<(), Failure> {
         let scratch = self.scratch();
-        let kind = JobKind::Delete { container: id.into() };
+        let kind = JobKind::Delete {
+            container: id.into(),
+        };
         self.start(kind, scratch, &["delete", "--force", id], Streams::none())?;
         if let Some(container) = self.containers.get_mut(id) {
             container.phase = Phase::Deleting(exit);
@@ -341,7 +459,14 @@ impl Shim {
             }
         }
         for (connection, call) in waiters {
-            self.answer(connection, call, Message { error: failure.clone(), ..Message::default() });
+            self.answer(
+                connection,
+                call,
+                Message {
+                    error: failure.clone(),
+                    ..Message::default()
+                },
+            );
         }
     }
 
@@ -370,28 +495,50 @@ impl Shim {
         exec.drain(0);
         exec.drain(1);
         let message = if exec.timed_out {
-            let message = format!("the command in container {} did not end in time", exec.container);
-            Message { error: Some(Failure { kind: FailureKind::Timeout, message }), ..Message::default() }
+            let message = format!(
+                "the command in container {} did not end in time",
+                exec.container
+            );
+            Message {
+                error: Some(Failure {
+                    kind: FailureKind::Timeout,
+                    message,
+                }),
+                ..Message::default()
+            }
         } else {
             let encode = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
-            let output =
-                Output { code, stdout: encode(&exec.captured[0]), stderr: encode(&exec.captured[1]) };
-            Message { output: Some(output), ..Message::default() }
+            let output = Output {
+                code,
+                stdout: encode(&exec.captured[0]),
+                stderr: encode(&exec.captured[1]),
+            };
+            Message {
+                output: Some(output),
+                ..Message::default()
+            }
         };
         self.answer(exec.connection, exec.call, message);
     }
 
     fn find(&self, id: &str) -> Result<&Container, Failure> {
-        self.containers
-            .get(id)
-            .ok_or_else(|| Failure { kind: FailureKind::NotFound, message: format!("no container {id}") })
+        self.containers.get(id).ok_or_else(|| Failure {
+            kind: FailureKind::NotFound,
+            message: format!("no container {id}"),
+        })
     }
 
     fn scratch(&self) -> Scratch {
         Scratch::new(&self.directory, self.next_job)
     }
 
-    fn start(&mut self, kind: JobKind, scratch: Scratch, arguments: &[&str], streams: Streams) -> Result<(), Failure> {
+    fn start(
+        &mut self,
+        kind: JobKind,
+        scratch: Scratch,
+        arguments: &[&str],
+        streams: Streams,
+    ) -> Result<(), Failure> {
         let root = Layout(&self.directory).oci_root();
         let pid = self
             .oci
@@ -404,5 +551,8 @@ impl Shim {
 }
 
 fn failed(what: &str) -> impl FnOnce(io::Error) -> Failure {
-    move |error| Failure { kind: FailureKind::Failed, message: format!("{what}: {error}") }
+    move |error| Failure {
+        kind: FailureKind::Failed,
+        message: format!("{what}: {error}"),
+    }
 }

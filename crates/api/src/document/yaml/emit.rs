@@ -143,7 +143,7 @@ fn plain_allowed(content: &str) -> bool {
         }
         previous = character;
     }
-    content != "<<" && content != "="
+    content != "<<"
 }
 
 /// A block keeps every character except blanks before a line break and at the very start.

@@ -10,6 +10,9 @@ pub fn scalar(text: &str, plain: bool, tag: Option<&str>) -> Result<Value, Strin
         None if plain => resolve(text),
         None => return Ok(text.into()),
     };
+    if matches!(value, Value::Float(number) if !number.is_finite()) {
+        return Err(format!("unsupported value: {text}"));
+    }
     let fits = match tag {
         Some("int") => matches!(value, Value::Integer(_)),
         Some("float") => matches!(value, Value::Float(_) | Value::Integer(_)),
@@ -40,6 +43,10 @@ fn resolve(text: &str) -> Value {
             return Value::Bool(false);
         }
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+        ".nan" | ".NaN" | ".NAN" => return Value::Float(f64::NAN),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" | "-.inf" | "-.Inf" | "-.INF" => {
+            return Value::Float(f64::INFINITY);
+        }
         _ => {}
     }
     match text.as_bytes()[0] {
@@ -53,9 +60,14 @@ fn number(text: &str) -> Option<Value> {
     if let Some(number) = integer(&digits) {
         return Some(number);
     }
-    match is_decimal(&digits) {
-        true => digits.parse().ok().map(Value::Float),
-        false => None,
+    if !is_decimal(&digits) {
+        return None;
+    }
+    let number: f64 = digits.parse().ok()?;
+    // JSON writes a float without a fraction as an integer.
+    match number.fract() == 0.0 && number.abs() < i64::MAX as f64 {
+        true => Some(Value::Integer(number as i64)),
+        false => Some(Value::Float(number)),
     }
 }
 

@@ -127,10 +127,8 @@ impl Initialisation {
             }
             let terminated = status.at(&["state", "terminated"]);
             let waiting = status.str_at(&["state", "waiting", "reason"]);
-            if let Some(terminated) = terminated {
-                if terminated.i64_at(&["exitCode"]).unwrap_or(0) == 0 {
-                    continue;
-                }
+            if terminated.is_some_and(|end| end.i64_at(&["exitCode"]).unwrap_or(0) == 0) {
+                continue;
             }
             if sidecar && status.bool_at(&["started"]) {
                 init.ready += usize::from(status.bool_at(&["ready"]));

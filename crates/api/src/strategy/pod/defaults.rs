@@ -17,6 +17,9 @@ pub fn pod(object: &mut Value) {
     if let Some(spec) = object.get_mut("spec") {
         pod_spec(spec);
     }
+    if object.bool_at(&["spec", "hostNetwork"]) {
+        host_ports(object);
+    }
     pod_status(object);
 }
 
@@ -38,26 +41,13 @@ pub fn pod_spec(spec: &mut Value) {
     if !account.is_empty() {
         spec.set(&["serviceAccount"], account);
     }
-    let host_network = spec.bool_at(&["hostNetwork"]);
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for one in spec.list_at_mut(&[list]) {
             container(one);
-            if host_network && list != "ephemeralContainers" {
-                for port in one.list_at_mut(&["ports"]) {
-                    if port.i64_at(&["hostPort"]).unwrap_or(0) == 0 {
-                        let number = port.i64_at(&["containerPort"]).unwrap_or(0);
-                        port.set(&["hostPort"], number);
-                    }
-                }
-            }
         }
     }
     for one in spec.list_at_mut(&["volumes"]) {
         volume(one);
-    }
-    for constraint in spec.list_at_mut(&["topologySpreadConstraints"]) {
-        constraint.set_default(&["nodeAffinityPolicy"], "Honor");
-        constraint.set_default(&["nodeTaintsPolicy"], "Ignore");
     }
     for name in ["limits", "requests"] {
         canonical_quantities(spec, &["resources", name]);
@@ -78,13 +68,16 @@ pub fn canonical_quantities(object: &mut Value, path: &[&str]) {
             _ => continue,
         };
         if let Ok(quantity) = Quantity::parse(&text) {
-            *value = quantity.to_string().into();
+            *value = quantity.rounded_to_milli().to_string().into();
         }
     }
 }
 
 /// Whether an image without an explicit policy is always pulled: only `latest` is.
 pub fn pull_policy(image: &str) -> &'static str {
+    if image.is_empty() || image.contains(char::is_whitespace) {
+        return "IfNotPresent";
+    }
     let (name, digest) = match image.split_once('@') {
         Some((name, _)) => (name, true),
         None => (image, false),
@@ -212,6 +205,20 @@ fn requests_from_limits(container: &mut Value) {
     }
 }
 
+/// In the host's network a container's port is the host's.
+fn host_ports(object: &mut Value) {
+    for list in ["containers", "initContainers"] {
+        for container in object.list_at_mut(&["spec", list]) {
+            for port in container.list_at_mut(&["ports"]) {
+                if port.i64_at(&["hostPort"]).unwrap_or(0) == 0 {
+                    let number = port.i64_at(&["containerPort"]).unwrap_or(0);
+                    port.set(&["hostPort"], number);
+                }
+            }
+        }
+    }
+}
+
 /// `podIP` and `podIPs`, `hostIP` and `hostIPs` say the same.
 fn pod_status(object: &mut Value) {
     for (one, list) in [("podIP", "podIPs"), ("hostIP", "hostIPs")] {
@@ -240,6 +247,7 @@ mod tests {
         let check =
             |image: &str, expected: &str| assert_eq!(pull_policy(image), expected, "{image}");
         check("nginx", "Always");
+        check("", "IfNotPresent");
         check("nginx:latest", "Always");
         check("nginx:1.27", "IfNotPresent");
         check("localhost:5000/nginx", "Always");

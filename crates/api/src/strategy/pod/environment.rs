@@ -106,9 +106,11 @@ pub fn field_reference(
         Some(("metadata.labels", key)) => {
             errors.extend(all_invalid(path, key, names::qualified_name(key)));
         }
-        Some((field, _)) => {
-            let detail = "does not support subscript";
-            errors.push(FieldError::invalid(path, field, detail));
+        Some(_) => {
+            let detail = format!(
+                "error converting fieldPath: field label does not support subscript: {field}"
+            );
+            errors.push(FieldError::invalid(&at, field, detail));
         }
         None if supported.contains(&field) => {}
         None if known_field(field) => {

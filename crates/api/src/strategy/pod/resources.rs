@@ -39,6 +39,17 @@ pub fn validate(resources: &Value, path: &Path) -> Vec<FieldError> {
             _ => {}
         }
     }
+    let any = |wanted: fn(&str) -> bool| {
+        ["limits", "requests"]
+            .iter()
+            .any(|list| resources.fields_at(&[list]).any(|(name, _)| wanted(name)))
+    };
+    if any(|name| name.starts_with("hugepages-")) && !any(|name| matches!(name, "cpu" | "memory")) {
+        errors.push(FieldError::forbidden(
+            path,
+            "HugePages require cpu or memory",
+        ));
+    }
     errors
 }
 
@@ -75,7 +86,12 @@ fn parsed(value: &Value) -> Option<Quantity> {
 fn container_resource_name(name: &str, path: &Path) -> Vec<FieldError> {
     let wrong = names::qualified_name(name);
     if !wrong.is_empty() {
-        return all_invalid(path, name, wrong);
+        let mut errors = all_invalid(path, name, wrong);
+        if !name.contains('/') {
+            let detail = "must be a standard resource for containers";
+            errors.push(FieldError::invalid(path, name, detail));
+        }
+        return errors;
     }
     if name.contains('/') {
         if !native(name) && name.starts_with("requests.") {

@@ -40,6 +40,12 @@ pub fn container(context: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     for name in ["runAsUser", "runAsGroup"] {
         identity(context, name, path, errors);
     }
+    let mount = context.str_at(&["procMount"]);
+    if !matches!(mount, "" | "Default" | "Unmasked") {
+        let supported = ["Default", "Unmasked"];
+        let at = path.child("procMount");
+        errors.push(FieldError::not_supported(&at, mount, &supported));
+    }
     seccomp(context, path, errors);
     let escalation = context
         .get("allowPrivilegeEscalation")

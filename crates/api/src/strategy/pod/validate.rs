@@ -100,6 +100,11 @@ pub fn pod_spec(spec: &Value, path: &Path) -> Vec<FieldError> {
             .child("conditionType");
         errors.extend(all_invalid(&at, name, names::qualified_name(name)));
     }
+    for (index, gate) in spec.list_at(&["schedulingGates"]).iter().enumerate() {
+        let name = gate.str_at(&["name"]);
+        let at = path.child("schedulingGates").index(index);
+        errors.extend(all_invalid(&at, name, names::qualified_name(name)));
+    }
     for (name, check) in [
         (
             "serviceAccountName",
@@ -201,7 +206,8 @@ fn host_network_ports(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     for (index, container) in spec.list_at(&["containers"]).iter().enumerate() {
         for (at, port) in container.list_at(&["ports"]).iter().enumerate() {
             let host_port = port.i64_at(&["hostPort"]).unwrap_or(0);
-            if host_port != port.i64_at(&["containerPort"]).unwrap_or(0) {
+            // In a template the port may still be left to the Pod's default.
+            if host_port != 0 && host_port != port.i64_at(&["containerPort"]).unwrap_or(0) {
                 let at = path.index(index).child("ports").index(at).child("hostPort");
                 let detail = "must match `containerPort` when `hostNetwork` is true";
                 errors.push(FieldError::invalid(&at, host_port, detail));
@@ -310,10 +316,10 @@ fn host_aliases(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     for (index, alias) in spec.list_at(&["hostAliases"]).iter().enumerate() {
         let at = path.child("hostAliases").index(index);
         errors.extend(address(alias.str_at(&["ip"]), &at.child("ip")));
-        for name in alias.list_at(&["hostnames"]) {
+        for (index, name) in alias.list_at(&["hostnames"]).iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
-            let wrong = names::dns_subdomain(name);
-            errors.extend(all_invalid(&at.child("hostnames"), name, wrong));
+            let at = at.child("hostnames").index(index);
+            errors.extend(all_invalid(&at, name, names::dns_subdomain(name)));
         }
     }
 }

@@ -129,12 +129,24 @@ fn source(volume: &Value, path: &Path) -> Vec<FieldError> {
     let Some(fields) = volume.as_object() else {
         return errors;
     };
-    // `emptyDir` counts first, as upstream goes through the sources.
+    // The first one counts, in the order in which upstream goes through them.
     let mut sources: Vec<(&str, &Value)> = fields
         .iter()
         .filter(|(name, value)| *name != "name" && !value.is_null())
         .collect();
-    sources.sort_by_key(|(name, _)| *name != "emptyDir");
+    let order = [
+        "emptyDir",
+        "hostPath",
+        "secret",
+        "nfs",
+        "persistentVolumeClaim",
+        "downwardAPI",
+        "configMap",
+    ];
+    sources.sort_by_key(|(name, _)| {
+        let place = order.iter().position(|known| known == name);
+        place.unwrap_or(order.len())
+    });
     for (name, source) in sources {
         let at = path.child(name);
         if found > 0 {

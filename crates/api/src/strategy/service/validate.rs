@@ -53,8 +53,13 @@ pub fn service(object: &Value) -> Vec<FieldError> {
             Some(_) => true,
         };
         if set && !balancer {
+            // Upstream spells this one path with a capital.
+            let path = match name {
+                "loadBalancerSourceRanges" => spec("LoadBalancerSourceRanges"),
+                _ => spec(name),
+            };
             let detail = "may only be used when `type` is 'LoadBalancer'";
-            errors.push(FieldError::forbidden(&spec(name), detail));
+            errors.push(FieldError::forbidden(&path, detail));
         }
     }
     traffic_policies(object, &mut errors);

@@ -1,0 +1,167 @@
+//! The cluster's first objects, made at every start where they lack: namespaces, default roles and
+//! bindings, priority classes, the `kubernetes` and `kube-dns` Services.
+
+mod policy;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use api::{Reason, Status, Value, catalogue};
+use futures::future::try_join_all;
+
+use crate::hops::Hops;
+use crate::server::{Context, Server};
+use crate::verbs::create::create_object;
+use crate::verbs::update::{Target, change};
+
+pub(crate) struct Facts {
+    pub advertise: SocketAddr,
+    pub dns_service_ip: String,
+}
+
+pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<(), Status> {
+    let namespaces = ["default", "kube-system", "kube-public", "kube-node-lease"];
+    let first = namespaces.into_iter().map(|name| {
+        let namespace = api::document!({"metadata": {"name": name}});
+        ensure(server, "", "namespaces", namespace)
+    });
+    try_join_all(first).await?;
+    // What is in the namespaces can now be made at once; the store shares one fsync among many.
+    let mut rest: Vec<(&str, &str, Value)> = policy::objects()
+        .into_iter()
+        .map(|(plural, object)| ("rbac.authorization.k8s.io", plural, object))
+        .collect();
+    for (name, value) in [
+        ("system-cluster-critical", 2_000_000_000),
+        ("system-node-critical", 2_000_001_000),
+    ] {
+        let class = api::document!({"metadata": {"name": name}, "value": value});
+        rest.push(("scheduling.k8s.io", "priorityclasses", class));
+    }
+    rest.push(("", "services", kubernetes_service(server)));
+    rest.push(("", "services", dns_service(&facts.dns_service_ip)));
+    try_join_all(
+        rest.into_iter()
+            .map(|(group, plural, object)| ensure(server, group, plural, object)),
+    )
+    .await?;
+    publish_endpoints(server, facts.advertise).await
+}
+
+/// Creates the object unless one of that name is there.
+async fn ensure(
+    server: &Arc<Server>,
+    group: &str,
+    plural: &str,
+    object: Value,
+) -> Result<(), Status> {
+    let resource = catalogue::find(group, "v1", plural)
+        .ok_or_else(|| Status::internal(format_args!("{plural} is not served")))?;
+    let namespace = object.str_at(&["metadata", "namespace"]).to_string();
+    let name = object.str_at(&["metadata", "name"]);
+    if server.find(resource, &namespace, name).await.is_ok() {
+        return Ok(());
+    }
+    let mut context = Context::internal(server);
+    context.info.namespace = namespace;
+    let mut object = object;
+    object.set(&["apiVersion"], resource.api_version());
+    object.set(&["kind"], resource.kind);
+    match create_object(&context, resource, object, &mut Hops::none()).await {
+        Err(status) if status.reason == Reason::AlreadyExists => Ok(()),
+        result => result.map(drop),
+    }
+}
+
+fn kubernetes_service(server: &Server) -> Value {
+    let address = server.services.first_address().to_string();
+    api::document!({
+        "metadata": {
+            "name": "kubernetes", "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {
+            "type": "ClusterIP", "clusterIP": address, "clusterIPs": [address],
+            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None",
+            "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443}],
+        },
+    })
+}
+
+fn dns_service(address: &str) -> Value {
+    api::document!({
+        "metadata": {
+            "name": "kube-dns", "namespace": "kube-system",
+            "labels": {
+                "k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true",
+                "kubernetes.io/name": "CoreDNS",
+            },
+        },
+        "spec": {
+            "type": "ClusterIP", "clusterIP": address, "clusterIPs": [address],
+            "ports": [
+                {"name": "dns", "protocol": "UDP", "port": 53, "targetPort": 53},
+                {"name": "dns-tcp", "protocol": "TCP", "port": 53, "targetPort": 53},
+            ],
+        },
+    })
+}
+
+/// Points the `kubernetes` Service at this server, also when its address has changed.
+async fn publish_endpoints(server: &Arc<Server>, advertise: SocketAddr) -> Result<(), Status> {
+    let address = advertise.ip().to_string();
+    let port = i64::from(advertise.port());
+    let family = if advertise.is_ipv4() { "IPv4" } else { "IPv6" };
+    let metadata = api::document!({
+        "name": "kubernetes", "namespace": "default",
+        "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+    });
+    let endpoints = api::document!({
+        "metadata": metadata,
+        "subsets": [{
+            "addresses": [{"ip": address}],
+            "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+        }],
+    });
+    let slice = api::document!({
+        "metadata": {
+            "name": "kubernetes", "namespace": "default",
+            "labels": {"kubernetes.io/service-name": "kubernetes"},
+        },
+        "addressType": family,
+        "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+    });
+    for (group, plural, object, fields) in [
+        ("", "endpoints", endpoints, &["subsets"][..]),
+        (
+            "discovery.k8s.io",
+            "endpointslices",
+            slice,
+            &["endpoints", "ports"][..],
+        ),
+    ] {
+        ensure(server, group, plural, object.clone()).await?;
+        let Some(resource) = catalogue::find(group, "v1", plural) else {
+            continue;
+        };
+        let target = Target {
+            resource,
+            namespace: "default",
+            name: "kubernetes",
+            subresource: "",
+            raw: false,
+        };
+        change(&Context::internal(server), &target, false, |old| {
+            let mut new = old.clone();
+            for field in fields {
+                if let Some(value) = object.get(field) {
+                    new.set(&[field], value.clone());
+                }
+            }
+            Ok(new)
+        })
+        .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! `/api`, `/apis` and below: plain, or aggregated when the client accepts that.
+
+use api::Status;
+use api::discovery;
+use http::Response;
+
+use super::not_found;
+use crate::body::Body;
+use crate::response;
+use crate::server::Context;
+
+pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Body>, Status> {
+    let document = match segments {
+        [root @ ("api" | "apis")] if wants_aggregated(context) => {
+            let document = discovery::aggregated_v2(*root == "api");
+            return Ok(response::bytes(
+                200,
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+                document.to_json(),
+            ));
+        }
+        ["api"] => Some(discovery::api_versions(
+            &context.server.advertise.to_string(),
+        )),
+        ["apis"] => Some(discovery::api_group_list()),
+        ["api", version] => discovery::api_resource_list("", version),
+        ["apis", group] => discovery::api_group(group),
+        ["apis", group, version] => discovery::api_resource_list(group, version),
+        _ => None,
+    };
+    Ok(match document {
+        Some(document) => response::json(200, &document),
+        None => not_found(),
+    })
+}
+
+/// Whether `Accept` names the aggregated form before plain JSON.
+fn wants_aggregated(context: &Context) -> bool {
+    let accepted = context
+        .headers
+        .get_all(http::header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
+    for clause in accepted {
+        let mut parts = clause.split(';').map(str::trim);
+        if parts.next() != Some("application/json") {
+            continue;
+        }
+        let parameters: Vec<&str> = parts.filter(|part| !part.starts_with("q=")).collect();
+        if parameters.is_empty() {
+            return false;
+        }
+        let has = |parameter: &str| parameters.contains(&parameter);
+        if has("g=apidiscovery.k8s.io") && has("v=v2") && has("as=APIGroupDiscoveryList") {
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,137 @@
+//! Paths that are not resources: health, version, discovery, OpenAPI, keys, metrics, traces.
+
+mod discovery;
+mod metrics;
+mod openapi;
+mod trace;
+
+use api::Status;
+use http::Response;
+
+use crate::body::Body;
+use crate::response;
+use crate::server::Context;
+
+pub(crate) use trace::target as trace_target;
+
+pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Body>, Status> {
+    let info = &context.info;
+    let path = info.path.trim_end_matches('/');
+    if path == "/coracle/v1/spans" && info.verb == "post" {
+        return trace::record(context, body);
+    }
+    if !matches!(info.verb, "get" | "head") {
+        return Err(crate::subresources::not_allowed());
+    }
+    if trace_target(path).is_some() {
+        return trace::show(context, path);
+    }
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    match segments.as_slice() {
+        ["livez" | "healthz", ..] => Ok(health(context, true)),
+        ["readyz", ..] => Ok(health(context, context.server.is_ready())),
+        ["version"] => Ok(response::json(200, &version())),
+        ["metrics"] => Ok(metrics::render(context)),
+        [".well-known", "openid-configuration"] => Ok(openid_configuration(context)),
+        ["openid", "v1", "jwks"] => Ok(keys(context)),
+        ["openapi", rest @ ..] => openapi::handle(context, rest),
+        ["api" | "apis", ..] => discovery::handle(context, &segments),
+        [""] | [] => Ok(response::json(200, &paths())),
+        _ => Ok(not_found()),
+    }
+}
+
+fn not_found() -> Response<Body> {
+    response::text(404, "404 page not found\n")
+}
+
+fn health(context: &Context, well: bool) -> Response<Body> {
+    let verbose = context.query.flag("verbose");
+    let name = context
+        .info
+        .path
+        .trim_matches('/')
+        .split('/')
+        .next()
+        .unwrap_or_default();
+    match (well, verbose) {
+        (true, false) => response::text(200, "ok"),
+        (true, true) => response::text(
+            200,
+            format!(
+                "[+]ping ok\n[+]store ok\n[+]watch-cache ok\n[+]bootstrap ok\n{name} check passed\n"
+            ),
+        ),
+        (false, _) => response::text(
+            500,
+            format!(
+                "[+]ping ok\n[+]store ok\n[-]bootstrap failed: reason withheld\n{name} check failed\n"
+            ),
+        ),
+    }
+}
+
+fn version() -> api::Value {
+    api::document!({
+        "major": "1", "minor": "36",
+        "emulationMajor": "1", "emulationMinor": "36",
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
+        "gitVersion": "v1.36.4-coracle", "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc",
+        "platform": format!("linux/{}", match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        }),
+    })
+}
+
+fn paths() -> api::Value {
+    let mut paths = vec![
+        "/.well-known/openid-configuration".to_string(),
+        "/api".to_string(),
+        "/api/v1".to_string(),
+        "/apis".to_string(),
+    ];
+    for group in api::discovery::groups() {
+        paths.push(format!("/apis/{group}"));
+        for version in api::discovery::versions(group) {
+            paths.push(format!("/apis/{group}/{version}"));
+        }
+    }
+    paths.extend(
+        [
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/openid/v1/jwks",
+            "/readyz",
+            "/version",
+        ]
+        .map(str::to_string),
+    );
+    api::document!({"paths": paths})
+}
+
+fn openid_configuration(context: &Context) -> Response<Body> {
+    let issuer = &context.server.authenticator.tokens.issuer;
+    let base = match issuer.starts_with("https://") {
+        true => issuer.trim_end_matches('/').to_string(),
+        false => format!("https://{}", context.server.advertise),
+    };
+    response::json(
+        200,
+        &api::document!({
+            "issuer": issuer, "jwks_uri": format!("{base}/openid/v1/jwks"),
+            "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
+        }),
+    )
+}
+
+fn keys(context: &Context) -> Response<Body> {
+    let keys = context.server.authenticator.tokens.key.key_set();
+    response::bytes(200, "application/jwk-set+json", keys.to_json())
+}

@@ -1,0 +1,78 @@
+//! `/openapi/v2` and `/openapi/v3`, with entity tags so that clients keep what they have.
+
+use api::Status;
+use api::openapi::{self, Document};
+use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH};
+use http::{HeaderMap, Response, StatusCode};
+
+use super::not_found;
+use crate::body::Body;
+use crate::response;
+use crate::server::Context;
+
+pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>, Status> {
+    let headers = &context.headers;
+    match rest {
+        ["v2"] => {
+            let accepts = |name: &str| {
+                headers
+                    .get_all(ACCEPT)
+                    .iter()
+                    .filter_map(|value| value.to_str().ok())
+                    .any(|value| value.contains(name))
+            };
+            let protobuf = accepts(openapi::V2_PROTOBUF_ACCEPTED) || accepts(openapi::V2_PROTOBUF);
+            Ok(match protobuf {
+                true => answer(headers, openapi::v2_protobuf(), openapi::V2_PROTOBUF, false),
+                false => answer(headers, openapi::v2_json(), "application/json", false),
+            })
+        }
+        ["v3"] => Ok(answer(
+            headers,
+            openapi::v3_index(),
+            "application/json",
+            false,
+        )),
+        ["v3", path @ ..] => Ok(match openapi::v3(&path.join("/")) {
+            Some(document) => {
+                let hash = context.query.get("hash");
+                answer(headers, document, "application/json", hash == document.etag)
+            }
+            None => not_found(),
+        }),
+        _ => Ok(not_found()),
+    }
+}
+
+fn answer(
+    headers: &HeaderMap,
+    document: &Document,
+    content_type: &'static str,
+    immutable: bool,
+) -> Response<Body> {
+    let tag = format!("\"{}\"", document.etag);
+    let known = headers
+        .get(IF_NONE_MATCH)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.contains(&tag));
+    let mut response = match known {
+        true => {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            response
+        }
+        false if content_type == "application/json" => {
+            response::large_json(200, document.body.to_vec(), headers)
+        }
+        false => response::bytes(200, content_type, document.body.clone()),
+    };
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    if immutable {
+        // The address carries the content's hash.
+        let forever = HeaderValue::from_static("public, immutable");
+        response.headers_mut().insert(CACHE_CONTROL, forever);
+    }
+    response
+}

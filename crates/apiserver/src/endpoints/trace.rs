@@ -1,0 +1,59 @@
+//! `/coracle/v1`: a pod's timeline out, other processes' spans in.
+
+use api::Status;
+use http::Response;
+use serde::Deserialize;
+use trace::{Sink, Span};
+
+use crate::body::Body;
+use crate::query::decode;
+use crate::response;
+use crate::server::Context;
+
+/// Spans accepted in one request.
+const MOST_SPANS: usize = 1000;
+
+/// Namespace and name of the pod whose timeline `path` is.
+pub(crate) fn target(path: &str) -> Option<(String, String)> {
+    let rest = path.strip_prefix("/coracle/v1/trace/namespaces/")?;
+    match rest.split('/').collect::<Vec<_>>().as_slice() {
+        [namespace, "pods", name] if !namespace.is_empty() && !name.is_empty() => {
+            Some((decode(namespace, false), decode(name, false)))
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn show(context: &Context, path: &str) -> Result<Response<Body>, Status> {
+    let (namespace, name) = target(path).unwrap_or_default();
+    let timeline = context
+        .server
+        .timelines
+        .find(&namespace, &name)
+        .ok_or_else(|| Status::not_found("coracle", "traces", &name))?;
+    let bytes = serde_json::to_vec(&trace::to_json(&timeline)).map_err(Status::internal)?;
+    Ok(response::bytes(200, "application/json", bytes))
+}
+
+#[derive(Deserialize)]
+struct Reported {
+    uid: String,
+    span: Span,
+}
+
+pub(super) fn record(context: &Context, body: &[u8]) -> Result<Response<Body>, Status> {
+    let spans: Vec<Reported> = serde_json::from_slice(body)
+        .map_err(|problem| Status::bad_request(format!("spans cannot be read: {problem}")))?;
+    if spans.len() > MOST_SPANS {
+        return Err(Status::bad_request(format!(
+            "at most {MOST_SPANS} spans at a time"
+        )));
+    }
+    for reported in spans {
+        context
+            .server
+            .timelines
+            .record(&reported.uid, reported.span);
+    }
+    Ok(response::json(200, &api::document!({"status": "Success"})))
+}

@@ -1,0 +1,241 @@
+//! One request's way: authentication, authorization, dispatch to a verb, errors made answers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use api::{Reason, Resource, Status};
+use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
+use http::header::{CACHE_CONTROL, HeaderValue};
+use http::{HeaderMap, Method, Request, Response};
+use http_body_util::BodyExt;
+use tokio_util::sync::CancellationToken;
+
+use crate::authentication::Peer;
+use crate::authorization::Attributes;
+use crate::body::{Body, RequestBody};
+use crate::endpoints;
+use crate::identity::Identity;
+use crate::negotiate::Output;
+use crate::query::Query;
+use crate::request::RequestInfo;
+use crate::response;
+use crate::reviews;
+use crate::server::{Context, Server};
+use crate::subresources::{self, not_allowed};
+use crate::verbs::{create, delete, get, list, patch, update, watch};
+
+/// The largest request body, as upstream has it.
+pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Who sent a request, before authentication.
+pub(crate) enum Caller {
+    InProcess(Identity),
+    Network {
+        peer: Peer,
+        closing: CancellationToken,
+    },
+}
+
+/// The future is boxed: its insides are deep, and callers need not know them to know it is `Send`.
+pub(crate) fn handle(
+    server: Arc<Server>,
+    request: Request<RequestBody>,
+    caller: Caller,
+) -> BoxFuture<'static, Response<Body>> {
+    Box::pin(answer(server, request, caller))
+}
+
+async fn answer(
+    server: Arc<Server>,
+    request: Request<RequestBody>,
+    caller: Caller,
+) -> Response<Body> {
+    server.metrics.requests.fetch_add(1, Ordering::Relaxed);
+    server.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
+    let mut response = match respond(&server, request, caller).await {
+        Ok(response) => response,
+        Err(status) => {
+            server.metrics.failures.fetch_add(1, Ordering::Relaxed);
+            response::failure(&status)
+        }
+    };
+    server.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
+    response
+        .headers_mut()
+        .entry(CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+async fn respond(
+    server: &Arc<Server>,
+    request: Request<RequestBody>,
+    caller: Caller,
+) -> Result<Response<Body>, Status> {
+    let (parts, body) = request.into_parts();
+    let (identity, closing) = match caller {
+        Caller::InProcess(identity) => (identity, CancellationToken::new()),
+        Caller::Network { peer, closing } => {
+            let identity = server
+                .authenticator
+                .authenticate(&peer, &parts.headers)
+                .await?;
+            (identity, closing)
+        }
+    };
+    let query = Query::parse(parts.uri.query());
+    let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+    let mut context = Context::new(server.clone(), identity, info, query, parts.headers);
+    context.closing = closing;
+    authorize(&context)?;
+    let limit = context.info.verb != "watch";
+    let work = dispatch(context, parts.method, body);
+    match limit {
+        // Followed logs and watches get their answer's head quickly; their bodies are streams.
+        true => match tokio::time::timeout(REQUEST_TIMEOUT, work).await {
+            Ok(result) => result,
+            Err(_) => Err(Status::new(
+                Reason::Timeout,
+                "request did not complete within the allotted timeout",
+            )),
+        },
+        false => work.await,
+    }
+}
+
+fn authorize(context: &Context) -> Result<(), Status> {
+    let info = &context.info;
+    let attributes = match endpoints::trace_target(&info.path) {
+        // A pod's timeline is for those who may read the pod.
+        Some((namespace, name)) if info.verb == "get" => Attributes {
+            verb: "get".to_string(),
+            is_resource: true,
+            resource: "pods".to_string(),
+            namespace,
+            name,
+            ..Attributes::default()
+        },
+        _ => Attributes::of(info),
+    };
+    context
+        .server
+        .authorizer
+        .check(&context.identity, &attributes)
+}
+
+async fn dispatch(
+    mut context: Context,
+    method: Method,
+    body: RequestBody,
+) -> Result<Response<Body>, Status> {
+    let body = match method {
+        Method::GET | Method::HEAD => Bytes::new(),
+        _ => read_body(body, &context.headers).await?,
+    };
+    if !context.info.is_resource {
+        return endpoints::handle(&context, &body).await;
+    }
+    let Some(resource) = context.info.resource else {
+        return Ok(response::text(404, "404 page not found\n"));
+    };
+    let info = &context.info;
+    let about_namespace_itself = resource.kind == "Namespace" && resource.group.is_empty();
+    if !resource.namespaced && !info.namespace.is_empty() && !about_namespace_itself {
+        return Ok(response::text(404, "404 page not found\n"));
+    }
+    let needs_namespace = !matches!(info.verb, "list" | "watch" | "deletecollection");
+    if resource.namespaced && info.namespace.is_empty() && needs_namespace {
+        return Err(not_allowed());
+    }
+    context.dry_run = dry_run(&context)?;
+    context.output = Output::negotiate(&context.headers)?;
+    let context = Arc::new(context);
+    let mut response = verb(&context, resource, &body).await?;
+    response::warn(&mut response, &context.take_warnings());
+    Ok(response)
+}
+
+async fn verb(
+    context: &Arc<Context>,
+    resource: &'static Resource,
+    body: &[u8],
+) -> Result<Response<Body>, Status> {
+    let info = &context.info;
+    if !info.subresource.is_empty() {
+        return subresources::handle(context, resource, body).await;
+    }
+    // A watch of one object by its path is a watch all the same.
+    if !resource.has_verb(info.verb) || (info.verb == "create" && !info.name.is_empty()) {
+        return Err(not_allowed());
+    }
+    if reviews::is_review(resource) {
+        return reviews::create(context, resource, body).await;
+    }
+    match info.verb {
+        "get" => get::get(context, resource).await,
+        "list" => list::list(context, resource).await,
+        "watch" => watch::watch(context.clone(), resource).await,
+        "create" => create::create(context, resource, body).await,
+        "update" => update::update(context, resource, body).await,
+        "patch" => patch::patch(context, resource, body).await,
+        "delete" => delete::delete(context, resource, body).await,
+        "deletecollection" => delete::delete_collection(context, resource, body).await,
+        _ => Err(not_allowed()),
+    }
+}
+
+async fn read_body(mut body: RequestBody, headers: &HeaderMap) -> Result<Bytes, Status> {
+    let too_large = || {
+        Status::new(
+            Reason::RequestEntityTooLarge,
+            format!("Request entity too large: limit is {BODY_LIMIT}"),
+        )
+    };
+    let announced = headers
+        .get(http::header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > BODY_LIMIT) {
+        return Err(too_large());
+    }
+    let mut collected = BytesMut::with_capacity(announced.unwrap_or_default());
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|problem| {
+            Status::bad_request(format!("unable to read the body: {problem}"))
+        })?;
+        if let Ok(data) = frame.into_data() {
+            if collected.len() + data.len() > BODY_LIMIT {
+                return Err(too_large());
+            }
+            collected.extend_from_slice(&data);
+        }
+    }
+    Ok(collected.freeze())
+}
+
+fn dry_run(context: &Context) -> Result<bool, Status> {
+    let mut dry = false;
+    for value in context.query.all("dryRun") {
+        match value {
+            "All" => dry = true,
+            "" => {}
+            other => {
+                return Err(Status::invalid(
+                    "meta.k8s.io",
+                    "CreateOptions",
+                    "",
+                    vec![api::Cause {
+                        reason: "FieldValueNotSupported",
+                        message: format!(
+                            "Unsupported value: [{other:?}]: supported values: \"All\""
+                        ),
+                        field: "dryRun".to_string(),
+                    }],
+                ));
+            }
+        }
+    }
+    Ok(dry)
+}

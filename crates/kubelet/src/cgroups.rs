@@ -1,0 +1,294 @@
+//! The QoS hierarchy `<root>/kubepods[/burstable|/besteffort]/pod<uid>` on cgroup v1 (each
+//! controller) and v2: made before a pod's sandbox, limited as the pod says, removed at its end.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+
+use crate::resources::{self, CPU_PERIOD, PodLimits, QosClass};
+
+/// No pod of ours needs more; one that forks without end must not take the node with it.
+const PIDS_PER_POD: i64 = 16_384;
+const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+/// How long the kernel may take to let go of a cgroup whose last process has ended.
+const REMOVAL_TRIES: u32 = 50;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
+
+#[derive(Debug, thiserror::Error)]
+#[error("cgroup {path}: {source}")]
+pub struct Error {
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+#[derive(Clone)]
+pub struct Cgroups {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    mount: PathBuf,
+    /// e.g. `/coracle-1a2b3c`
+    root: String,
+    unified: bool,
+    /// Milli-CPU requested by each burstable pod: their sum is the class's share.
+    burstable: Mutex<BTreeMap<String, i64>>,
+}
+
+impl Cgroups {
+    pub fn new(root: &str) -> Cgroups {
+        Cgroups::at(Path::new("/sys/fs/cgroup"), root)
+    }
+
+    pub fn at(mount: &Path, root: &str) -> Cgroups {
+        Cgroups {
+            shared: Arc::new(Shared {
+                mount: mount.to_path_buf(),
+                root: format!("/{}", root.trim_matches('/')),
+                unified: mount.join("cgroup.controllers").exists(),
+                burstable: Mutex::default(),
+            }),
+        }
+    }
+
+    /// The pod's cgroup as the runtime is told it.
+    pub fn pod_path(&self, pod: &Pod) -> String {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        format!("{}/pod{uid}", self.class_path(resources::qos_class(pod)))
+    }
+
+    /// Makes the pod's cgroup with its limits. Blocking.
+    pub fn create(&self, pod: &Pod) -> Result<(), Error> {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let class = resources::qos_class(pod);
+        let limits = resources::pod_limits(pod);
+        let path = self.pod_path(pod);
+        for parent in [&self.shared.root, &self.kubepods(), &self.class_path(class)] {
+            self.make(parent)?;
+        }
+        self.make(&path)?;
+        if class == QosClass::BestEffort {
+            self.set_shares(&self.class_path(class), 2);
+        }
+        if class == QosClass::Burstable {
+            let request = (limits.cpu_shares * 1000 / 1024) as i64;
+            self.shared.burstable.lock().insert(uid, request);
+            self.update_burstable();
+        }
+        self.limit(&path, &limits);
+        Ok(())
+    }
+
+    /// Removes the pod's cgroup wherever it is, containers' cgroups included.
+    pub async fn remove(&self, uid: &str) {
+        let was_burstable = self.shared.burstable.lock().remove(uid).is_some();
+        for attempt in 0..REMOVAL_TRIES {
+            let (cgroups, uid) = (self.clone(), uid.to_owned());
+            let gone = tokio::task::spawn_blocking(move || cgroups.try_remove(&uid));
+            match gone.await {
+                Ok(Ok(())) => break,
+                Ok(Err(error)) if attempt + 1 == REMOVAL_TRIES => {
+                    tracing::warn!(%error, "a pod's cgroup could not be removed");
+                }
+                _ => tokio::time::sleep(REMOVAL_PAUSE).await,
+            }
+        }
+        if was_burstable {
+            self.update_burstable();
+        }
+    }
+
+    fn try_remove(&self, uid: &str) -> Result<(), Error> {
+        let classes = [
+            QosClass::Guaranteed,
+            QosClass::Burstable,
+            QosClass::BestEffort,
+        ];
+        for hierarchy in self.hierarchies() {
+            for class in classes {
+                let relative = format!("{}/pod{uid}", self.class_path(class));
+                let path = hierarchy.join(relative.trim_start_matches('/'));
+                if path.is_dir() {
+                    remove_tree(&path).map_err(|source| Error { path, source })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn kubepods(&self) -> String {
+        format!("{}/kubepods", self.shared.root)
+    }
+
+    fn class_path(&self, class: QosClass) -> String {
+        match class {
+            QosClass::Guaranteed => self.kubepods(),
+            QosClass::Burstable => format!("{}/burstable", self.kubepods()),
+            QosClass::BestEffort => format!("{}/besteffort", self.kubepods()),
+        }
+    }
+
+    fn make(&self, path: &str) -> Result<(), Error> {
+        for directory in self.directories(path) {
+            match fs::create_dir(&directory) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(source) => {
+                    return Err(Error {
+                        path: directory,
+                        source,
+                    });
+                }
+                Ok(()) => {}
+            }
+            if self.shared.unified {
+                // Children can be limited only where the parent hands the controllers on.
+                for controller in ["cpu", "memory", "pids", "cpuset", "io"] {
+                    let file = directory.join("cgroup.subtree_control");
+                    let _ = fs::write(file, format!("+{controller}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn limit(&self, path: &str, limits: &PodLimits) {
+        self.set_shares(path, limits.cpu_shares);
+        let pids = PIDS_PER_POD.to_string();
+        self.write(path, "pids", "pids.max", &pids);
+        if self.shared.unified {
+            if let Some(quota) = limits.cpu_quota {
+                self.write(path, "cpu", "cpu.max", &format!("{quota} {CPU_PERIOD}"));
+            }
+            if let Some(memory) = limits.memory {
+                self.write(path, "memory", "memory.max", &memory.to_string());
+            }
+        } else {
+            if let Some(quota) = limits.cpu_quota {
+                self.write(path, "cpu", "cpu.cfs_period_us", &CPU_PERIOD.to_string());
+                self.write(path, "cpu", "cpu.cfs_quota_us", &quota.to_string());
+            }
+            if let Some(memory) = limits.memory {
+                self.write(path, "memory", "memory.limit_in_bytes", &memory.to_string());
+            }
+        }
+    }
+
+    fn set_shares(&self, path: &str, shares: u64) {
+        if self.shared.unified {
+            let weight = 1 + (shares.clamp(2, 262_144) - 2) * 9999 / 262_142;
+            self.write(path, "cpu", "cpu.weight", &weight.to_string());
+        } else {
+            self.write(path, "cpu", "cpu.shares", &shares.to_string());
+        }
+    }
+
+    fn update_burstable(&self) {
+        let requested: i64 = self.shared.burstable.lock().values().sum();
+        let path = self.class_path(QosClass::Burstable);
+        self.set_shares(&path, resources::cpu_shares(requested));
+    }
+
+    /// A limit the kernel refuses is reported, and the pod runs without it.
+    fn write(&self, path: &str, controller: &str, file: &str, value: &str) {
+        let base = if self.shared.unified {
+            self.shared.mount.clone()
+        } else {
+            self.shared.mount.join(controller)
+        };
+        let file = base.join(path.trim_start_matches('/')).join(file);
+        if let Err(error) = fs::write(&file, value) {
+            tracing::debug!(file = %file.display(), value, %error, "a cgroup limit was not set");
+        }
+    }
+
+    /// Where `path` is in the hierarchies that carry the pod's limits.
+    fn directories(&self, path: &str) -> Vec<PathBuf> {
+        let relative = path.trim_start_matches('/');
+        if self.shared.unified {
+            return vec![self.shared.mount.join(relative)];
+        }
+        CONTROLLERS
+            .iter()
+            .map(|controller| self.shared.mount.join(controller))
+            .filter(|hierarchy| hierarchy.is_dir())
+            .map(|hierarchy| hierarchy.join(relative))
+            .collect()
+    }
+
+    /// Every hierarchy: the runtime makes cgroups also where we set no limits.
+    fn hierarchies(&self) -> Vec<PathBuf> {
+        if self.shared.unified {
+            return vec![self.shared.mount.clone()];
+        }
+        let Ok(entries) = fs::read_dir(&self.shared.mount) else {
+            return Vec::new();
+        };
+        entries
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.is_dir())
+            .collect()
+    }
+}
+
+/// Removes a cgroup and those below it, the deepest first. Files in it go with it.
+fn remove_tree(path: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_tree(&entry.path())?;
+        }
+    }
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(resources: serde_json::Value) -> Pod {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"uid": "u1"},
+            "spec": {"containers": [{"name": "c", "resources": resources}]},
+        }))
+        .expect("a pod")
+    }
+
+    #[test]
+    fn a_pod_gets_its_cgroup() {
+        // A plain directory stands in for a v1 hierarchy: same calls, no kernel.
+        let mount = tempfile::tempdir().expect("a directory");
+        for controller in CONTROLLERS {
+            fs::create_dir(mount.path().join(controller)).expect("made");
+        }
+        let cgroups = Cgroups::at(mount.path(), "/coracle-x");
+        let pod =
+            pod(serde_json::json!({"limits": {"memory": "64Mi"}, "requests": {"cpu": "250m"}}));
+        assert_eq!(
+            cgroups.pod_path(&pod),
+            "/coracle-x/kubepods/burstable/podu1"
+        );
+        cgroups.create(&pod).expect("created");
+        let read = |file: &str| fs::read_to_string(mount.path().join(file)).expect(file);
+        assert_eq!(
+            read("memory/coracle-x/kubepods/burstable/podu1/memory.limit_in_bytes"),
+            (64 << 20).to_string()
+        );
+        assert_eq!(
+            read("cpu/coracle-x/kubepods/burstable/podu1/cpu.shares"),
+            "256"
+        );
+        assert_eq!(read("cpu/coracle-x/kubepods/burstable/cpu.shares"), "256");
+    }
+}

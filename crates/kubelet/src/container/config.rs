@@ -1,0 +1,156 @@
+//! One container's configuration for CRI. Pure: environment, mounts and image are given.
+
+use std::collections::{BTreeMap, HashMap};
+
+use cri::v1;
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use super::{expansion::expand, security};
+use crate::{images::Image, pod::plan::definition_hash, resources, runtime::label};
+
+pub struct Parts<'a> {
+    pub restart_count: i32,
+    pub image: &'a Image,
+    pub environment: Vec<(String, String)>,
+    pub mounts: Vec<v1::Mount>,
+    pub memory_capacity: i64,
+}
+
+pub fn config(
+    pod: &Pod,
+    container: &Container,
+    parts: Parts<'_>,
+) -> Result<v1::ContainerConfig, security::Error> {
+    let known: BTreeMap<String, String> = parts.environment.iter().cloned().collect();
+    let expanded = |words: &Option<Vec<String>>| -> Vec<String> {
+        let words = words.iter().flatten();
+        words.map(|word| expand(word, &known)).collect()
+    };
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let metadata = &pod.metadata;
+    let labels = HashMap::from([
+        (label::POD_NAME.to_owned(), text(&metadata.name)),
+        (label::POD_NAMESPACE.to_owned(), text(&metadata.namespace)),
+        (label::POD_UID.to_owned(), text(&metadata.uid)),
+        (label::CONTAINER_NAME.to_owned(), container.name.clone()),
+    ]);
+    let mut annotations = HashMap::from([
+        (label::HASH.to_owned(), definition_hash(container)),
+        (
+            label::RESTART_COUNT.to_owned(),
+            parts.restart_count.to_string(),
+        ),
+        (
+            label::TERMINATION_MESSAGE_PATH.to_owned(),
+            text(&container.termination_message_path),
+        ),
+        (
+            label::TERMINATION_MESSAGE_POLICY.to_owned(),
+            text(&container.termination_message_policy),
+        ),
+    ]);
+    let grace = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.termination_grace_period_seconds);
+    if let Some(grace) = grace {
+        annotations.insert(
+            label::TERMINATION_GRACE_PERIOD.to_owned(),
+            grace.to_string(),
+        );
+    }
+    let stop_signal = container
+        .lifecycle
+        .as_ref()
+        .and_then(|lifecycle| lifecycle.stop_signal.as_deref())
+        .and_then(v1::Signal::from_str_name)
+        .unwrap_or(v1::Signal::RuntimeDefault);
+    Ok(v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata {
+            name: container.name.clone(),
+            attempt: parts.restart_count as u32,
+        }),
+        image: Some(v1::ImageSpec {
+            image: parts.image.reference.clone(),
+            user_specified_image: text(&container.image),
+            ..Default::default()
+        }),
+        command: expanded(&container.command),
+        args: expanded(&container.args),
+        working_dir: text(&container.working_dir),
+        envs: parts
+            .environment
+            .into_iter()
+            .map(|(key, value)| v1::KeyValue {
+                key,
+                value: value.into_bytes(),
+            })
+            .collect(),
+        mounts: parts.mounts,
+        labels,
+        annotations,
+        log_path: format!("{}/{}.log", container.name, parts.restart_count),
+        stdin: container.stdin == Some(true),
+        stdin_once: container.stdin_once == Some(true),
+        tty: container.tty == Some(true),
+        linux: Some(v1::LinuxContainerConfig {
+            resources: Some(limits(pod, container, parts.memory_capacity)),
+            security_context: Some(security::container(pod, container, parts.image)?),
+        }),
+        stop_signal: stop_signal as i32,
+        ..Default::default()
+    })
+}
+
+fn limits(pod: &Pod, container: &Container, memory_capacity: i64) -> v1::LinuxContainerResources {
+    let cpu_limit = resources::limit_milli(container, "cpu").filter(|limit| *limit > 0);
+    v1::LinuxContainerResources {
+        cpu_period: resources::CPU_PERIOD,
+        cpu_quota: cpu_limit.map_or(0, resources::cpu_quota),
+        cpu_shares: resources::cpu_shares(resources::effective_cpu_request(container)) as i64,
+        memory_limit_in_bytes: resources::limit_whole(container, "memory").unwrap_or(0),
+        oom_score_adj: resources::oom_score_adjust(pod, container, memory_capacity),
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_container_is_told_to_the_runtime() {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u1"},
+            "spec": {"containers": [{"name": "c", "image": "busybox", "command": ["sh", "-c"],
+                "args": ["echo $(A)"], "resources": {"limits": {"cpu": "500m", "memory": "64Mi"}}}]},
+        }))
+        .expect("a pod");
+        let container = pod.spec.as_ref().expect("spec").containers[0].clone();
+        let image = Image {
+            reference: "sha256:abc".to_owned(),
+            ..Image::default()
+        };
+        let config = config(
+            &pod,
+            &container,
+            Parts {
+                restart_count: 3,
+                image: &image,
+                environment: vec![("A".to_owned(), "1".to_owned())],
+                mounts: Vec::new(),
+                memory_capacity: 1 << 30,
+            },
+        )
+        .expect("a config");
+        assert_eq!(config.args, ["echo 1"]);
+        assert_eq!(config.log_path, "c/3.log");
+        assert_eq!(config.annotations[label::RESTART_COUNT], "3");
+        let resources = config.linux.expect("linux").resources.expect("resources");
+        assert_eq!(resources.cpu_quota, 50_000);
+        assert_eq!(resources.cpu_shares, 512);
+        assert_eq!(resources.memory_limit_in_bytes, 64 << 20);
+        assert_eq!(resources.oom_score_adj, -997);
+    }
+}

@@ -1,0 +1,101 @@
+//! The `/etc/hosts` file the kubelet manages for a pod's containers, and the pod's host name.
+
+use k8s_openapi::api::core::v1::Pod;
+
+const MAX_HOST_NAME: usize = 63;
+
+/// The host name, and the domain when the pod has a subdomain.
+pub fn host_name(pod: &Pod, domain: &str) -> (String, Option<String>) {
+    let spec = pod.spec.clone().unwrap_or_default();
+    if let Some(name) = spec.hostname_override.filter(|name| !name.is_empty()) {
+        return (name, None);
+    }
+    let name = spec
+        .hostname
+        .filter(|name| !name.is_empty())
+        .or_else(|| pod.metadata.name.clone())
+        .unwrap_or_default();
+    let name: String = name.chars().take(MAX_HOST_NAME).collect();
+    let name = name.trim_end_matches(['-', '.']).to_owned();
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let host_domain = spec
+        .subdomain
+        .filter(|subdomain| !subdomain.is_empty())
+        .map(|subdomain| format!("{subdomain}.{namespace}.svc.{domain}"));
+    (name, host_domain)
+}
+
+/// The file's content. `host_file`: the node's own file, given for pods on the host's network.
+pub fn content(
+    pod: &Pod,
+    ips: &[String],
+    name: &str,
+    domain: Option<&str>,
+    host_file: Option<&str>,
+) -> String {
+    let mut text = match host_file {
+        Some(host_file) => format!("# Kubernetes-managed hosts file (host network).\n{host_file}"),
+        None => {
+            let mut text = String::from(
+                "# Kubernetes-managed hosts file.\n\
+                 127.0.0.1\tlocalhost\n\
+                 ::1\tlocalhost ip6-localhost ip6-loopback\n\
+                 fe00::\tip6-localnet\n\
+                 fe00::\tip6-mcastprefix\n\
+                 fe00::1\tip6-allnodes\n\
+                 fe00::2\tip6-allrouters\n",
+            );
+            for ip in ips {
+                match domain {
+                    Some(domain) => text.push_str(&format!("{ip}\t{name}.{domain}\t{name}\n")),
+                    None => text.push_str(&format!("{ip}\t{name}\n")),
+                }
+            }
+            text
+        }
+    };
+    let aliases = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.host_aliases.as_deref())
+        .unwrap_or_default();
+    if !aliases.is_empty() {
+        text.push_str("\n# Entries added by HostAliases.\n");
+        for alias in aliases {
+            let names = alias.hostnames.as_deref().unwrap_or_default();
+            text.push_str(&format!("{}\t{}\n", alias.ip, names.join("\t")));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_file_names_the_pod_and_its_aliases() {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "web-1", "namespace": "shop"},
+            "spec": {"containers": [], "subdomain": "web",
+                "hostAliases": [{"ip": "192.0.2.7", "hostnames": ["a", "b"]}]},
+        }))
+        .expect("a pod");
+        let (name, domain) = host_name(&pod, "cluster.local");
+        assert_eq!(domain.as_deref(), Some("web.shop.svc.cluster.local"));
+        let text = content(
+            &pod,
+            &["10.0.0.3".to_owned()],
+            &name,
+            domain.as_deref(),
+            None,
+        );
+        assert!(
+            text.contains("10.0.0.3\tweb-1.web.shop.svc.cluster.local\tweb-1\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("192.0.2.7\ta\tb\n"));
+        assert!(text.starts_with("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n"));
+    }
+}

@@ -1,0 +1,13 @@
+//! From a container in a pod's spec to what CRI is told: environment, mounts, security,
+//! resources. Nothing here talks to the runtime.
+
+pub mod config;
+pub mod dns;
+pub mod env;
+pub mod expansion;
+pub mod fields;
+pub mod hosts;
+pub mod sandbox;
+pub mod security;
+pub mod service_env;
+pub mod termination_message;

@@ -1,0 +1,45 @@
+//! Events about pods and their containers, worded as upstream words them.
+
+use client::events::{Recorder, Severity, reference};
+use k8s_openapi::api::core::v1::Pod;
+
+#[derive(Clone)]
+pub struct Events(pub Recorder);
+
+impl Events {
+    pub fn normal(&self, pod: &Pod, reason: &str, message: impl Into<String>) {
+        self.0.normal(pod, reason, message);
+    }
+
+    pub fn warning(&self, pod: &Pod, reason: &str, message: impl Into<String>) {
+        self.0.warning(pod, reason, message);
+    }
+
+    /// About one container: the reference names its place in the spec.
+    pub fn container(
+        &self,
+        pod: &Pod,
+        container: &str,
+        severity: Severity,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
+        let mut about = reference(pod);
+        about.field_path = Some(field_path(pod, container));
+        self.0.record(about, severity, reason, message);
+    }
+}
+
+fn field_path(pod: &Pod, container: &str) -> String {
+    let init = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten())
+        .any(|init| init.name == container);
+    let list = if init {
+        "spec.initContainers"
+    } else {
+        "spec.containers"
+    };
+    format!("{list}{{{container}}}")
+}

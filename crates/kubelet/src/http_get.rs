@@ -1,0 +1,282 @@
+//! One HTTP GET from the node to a pod, for probes and lifecycle hooks: no connection is kept, a
+//! server certificate is not checked, as upstream does it.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{Request, Uri};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::{
+    api::core::v1::{Container, HTTPGetAction},
+    apimachinery::pkg::util::intstr::IntOrString,
+};
+use rustls::{
+    DigitallySignedStruct, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio::net::TcpStream;
+
+/// How much of an answer is read.
+const MAX_BODY: usize = 10 * 1024;
+const MAX_REDIRECTS: usize = 10;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Port(String),
+    #[error("Get \"{url}\": {reason}")]
+    Failed { url: String, reason: String },
+}
+
+pub struct Answer {
+    pub status: u16,
+    /// A redirect to another host ended it: upstream counts that as a success.
+    pub left_host: bool,
+}
+
+/// Does the GET that `action` describes. `agent` is `probe` or `lifecycle`.
+pub async fn get(
+    action: &HTTPGetAction,
+    container: &Container,
+    pod_ip: &str,
+    agent: &str,
+    timeout: Duration,
+) -> Result<Answer, Error> {
+    let port = port(&action.port, container)?;
+    let host = action
+        .host
+        .clone()
+        .filter(|host| !host.is_empty())
+        .unwrap_or_else(|| pod_ip.to_owned());
+    let scheme = action.scheme.as_deref().unwrap_or("HTTP").to_lowercase();
+    let path = action.path.clone().unwrap_or_default();
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let mut url = format!("{scheme}://{}:{port}{slash}{path}", bracketed(&host));
+    let work = async {
+        for _ in 0..MAX_REDIRECTS {
+            let (status, location) = once(&url, action, agent).await?;
+            let Some(location) = location.filter(|_| (300..400).contains(&status)) else {
+                return Ok(Answer {
+                    status,
+                    left_host: false,
+                });
+            };
+            let next = resolve(&url, &location);
+            let same_host = host_of(&next) == host_of(&url);
+            if !same_host {
+                return Ok(Answer {
+                    status,
+                    left_host: true,
+                });
+            }
+            url = next;
+        }
+        Err(Error::Failed {
+            url: url.clone(),
+            reason: format!("stopped after {MAX_REDIRECTS} redirects"),
+        })
+    };
+    let first = format!("{scheme}://{}:{port}{slash}{path}", bracketed(&host));
+    match tokio::time::timeout(timeout, work).await {
+        Ok(result) => result,
+        Err(_) => Err(Error::Failed {
+            url: first,
+            reason: "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+                .to_owned(),
+        }),
+    }
+}
+
+/// A port by number or by its name in the container.
+pub fn port(port: &IntOrString, container: &Container) -> Result<u16, Error> {
+    let number = match port {
+        IntOrString::Int(number) => Some(*number),
+        IntOrString::String(name) => container
+            .ports
+            .iter()
+            .flatten()
+            .find(|port| port.name.as_deref() == Some(name))
+            .map(|port| port.container_port)
+            .or_else(|| name.parse().ok()),
+    };
+    number
+        .and_then(|number| u16::try_from(number).ok())
+        .filter(|number| *number > 0)
+        .ok_or_else(|| {
+            let text = match port {
+                IntOrString::Int(number) => number.to_string(),
+                IntOrString::String(name) => name.clone(),
+            };
+            Error::Port(format!("invalid port number: {text}"))
+        })
+}
+
+pub fn bracketed(host: &str) -> String {
+    if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    }
+}
+
+/// A failed connect as Go words it.
+pub fn dial_error(address: &str, error: &std::io::Error) -> String {
+    let what = match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        std::io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
+        std::io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
+        std::io::ErrorKind::NetworkUnreachable => "connect: network is unreachable".to_owned(),
+        _ => format!("connect: {error}"),
+    };
+    format!("dial tcp {address}: {what}")
+}
+
+async fn once(
+    url: &str,
+    action: &HTTPGetAction,
+    agent: &str,
+) -> Result<(u16, Option<String>), Error> {
+    let failed = |reason: String| Error::Failed {
+        url: url.to_owned(),
+        reason,
+    };
+    let uri: Uri = url.parse().map_err(|error| failed(format!("{error}")))?;
+    let authority = uri.authority().map(|a| a.as_str()).unwrap_or_default();
+    let stream = TcpStream::connect(authority)
+        .await
+        .map_err(|error| failed(dial_error(authority, &error)))?;
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut request = Request::get(path)
+        .header("Host", authority)
+        .header("User-Agent", format!("kube-{agent}/1.36"))
+        .header("Accept", "*/*")
+        .header("Connection", "close");
+    if let Some(headers) = request.headers_mut() {
+        for header in action.http_headers.iter().flatten() {
+            let name = http::HeaderName::try_from(header.name.as_str());
+            let value = http::HeaderValue::try_from(header.value.as_str());
+            if let (Ok(name), Ok(value)) = (name, value) {
+                headers.insert(name, value);
+            }
+        }
+    }
+    let request = request
+        .body(Empty::<bytes::Bytes>::new())
+        .map_err(|error| failed(error.to_string()))?;
+    let response = if uri.scheme_str() == Some("https") {
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let name =
+            ServerName::try_from(host.to_owned()).map_err(|error| failed(error.to_string()))?;
+        let connector = tokio_rustls::TlsConnector::from(unverified());
+        let stream = connector
+            .connect(name, stream)
+            .await
+            .map_err(|error| failed(error.to_string()))?;
+        send(TokioIo::new(stream), request).await
+    } else {
+        send(TokioIo::new(stream), request).await
+    };
+    response.map_err(failed)
+}
+
+async fn send<T>(
+    stream: T,
+    request: Request<Empty<bytes::Bytes>>,
+) -> Result<(u16, Option<String>), String>
+where
+    T: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream)
+        .await
+        .map_err(|error| error.to_string())?;
+    let connection = tokio::spawn(connection);
+    let response = sender.send_request(request).await;
+    let result = match response {
+        Ok(response) => {
+            let location = response.headers().get("Location");
+            let location = location
+                .and_then(|text| text.to_str().ok())
+                .map(str::to_owned);
+            let status = response.status().as_u16();
+            // Read to its end, up to the limit, so that the server is not cut off mid-answer.
+            let _ = Limited::new(response.into_body(), MAX_BODY).collect().await;
+            Ok((status, location))
+        }
+        Err(error) if error.is_incomplete_message() => Err("EOF".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    connection.abort();
+    result
+}
+
+fn resolve(base: &str, location: &str) -> String {
+    if location.contains("://") {
+        return location.to_owned();
+    }
+    let end = base
+        .find("://")
+        .and_then(|at| base[at + 3..].find('/').map(|slash| at + 3 + slash))
+        .unwrap_or(base.len());
+    let slash = if location.starts_with('/') { "" } else { "/" };
+    format!("{}{slash}{location}", &base[..end])
+}
+
+fn host_of(url: &str) -> Option<String> {
+    url.parse::<Uri>().ok()?.host().map(str::to_owned)
+}
+
+fn unverified() -> Arc<rustls::ClientConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let schemes = provider
+        .signature_verification_algorithms
+        .supported_schemes();
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring supports the default protocol versions")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate { schemes }))
+        .with_no_client_auth();
+    Arc::new(config)
+}
+
+/// Pods have no certificate anybody could check; upstream does not check them either.
+#[derive(Debug)]
+struct AnyCertificate {
+    schemes: Vec<SignatureScheme>,
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.schemes.clone()
+    }
+}

@@ -1,0 +1,384 @@
+//! Registers the Node object and keeps its status current: written when it changes, and every
+//! five minutes in any case.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use cri::v1;
+use k8s_openapi::{
+    api::core::v1::{
+        ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints,
+        NodeSpec, NodeStatus, NodeSystemInfo,
+    },
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    jiff::Timestamp,
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::node_context::NodeContext;
+
+const CHECK: Duration = Duration::from_secs(10);
+/// While the node is not ready it is looked at often: pods wait for it.
+const CHECK_UNREADY: Duration = Duration::from_millis(50);
+const REPORT: i64 = 300 * 1_000_000;
+const MAX_IMAGES: usize = 50;
+const KUBELET_VERSION: &str = "v1.36.4";
+
+/// What the Node object says that does not change while we run.
+pub struct Identity {
+    pub pod_cidr: String,
+    pub labels: BTreeMap<String, String>,
+    pub kubelet_port: u16,
+    pub runtime_version: String,
+}
+
+/// Creates or adopts the Node object. Returns it as the server has it.
+pub async fn register(context: &NodeContext, identity: &Identity) -> kube::Result<Node> {
+    let api: Api<Node> = Api::all(context.client.clone());
+    let status = status(context, identity, None).await;
+    let node = Node {
+        metadata: ObjectMeta {
+            name: Some(context.node_name.clone()),
+            labels: Some(labels(context, identity)),
+            annotations: Some(BTreeMap::from([(
+                "volumes.kubernetes.io/controller-managed-attach-detach".to_owned(),
+                "true".to_owned(),
+            )])),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NodeSpec {
+            pod_cidr: Some(identity.pod_cidr.clone()).filter(|cidr| !cidr.is_empty()),
+            pod_cidrs: Some(vec![identity.pod_cidr.clone()])
+                .filter(|_| !identity.pod_cidr.is_empty()),
+            ..NodeSpec::default()
+        }),
+        status: Some(status.clone()),
+    };
+    let present = match api.create(&PostParams::default(), &node).await {
+        Ok(created) => created,
+        Err(kube::Error::Api(refused)) if refused.code == 409 => {
+            let patch = serde_json::json!({"metadata": {"labels": node.metadata.labels}});
+            let parameters = PatchParams::default();
+            api.patch(&context.node_name, &parameters, &Patch::Merge(patch))
+                .await?
+        }
+        Err(error) => return Err(error),
+    };
+    let has_status = present.status.as_ref().is_some_and(|present| {
+        ready_of(present) == ready_of(&status) && present.capacity == status.capacity
+    });
+    if has_status {
+        return Ok(present);
+    }
+    write(&api, context, &status).await
+}
+
+/// Keeps the status current until `shutdown`.
+pub async fn run(
+    context: Arc<NodeContext>,
+    identity: Identity,
+    registered: Node,
+    shutdown: CancellationToken,
+) {
+    let api: Api<Node> = Api::all(context.client.clone());
+    let mut written = registered.status;
+    let mut reported = context.environment.now_micros();
+    loop {
+        let pause = match &written {
+            Some(status) if ready_of(status) => CHECK,
+            _ => CHECK_UNREADY,
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        let new = status(&context, &identity, written.as_ref()).await;
+        let now = context.environment.now_micros();
+        let changed = written
+            .as_ref()
+            .is_none_or(|old| without_times(old) != without_times(&new));
+        if !changed && now - reported < REPORT {
+            continue;
+        }
+        match write(&api, &context, &new).await {
+            Ok(_) => {
+                written = Some(new);
+                reported = now;
+            }
+            Err(kube::Error::Api(refused)) if refused.code == 404 => {
+                // Somebody deleted the Node: it is still here, so it registers again.
+                match register(&context, &identity).await {
+                    Ok(node) => written = node.status,
+                    Err(error) => tracing::warn!(%error, "the node was not registered again"),
+                }
+            }
+            Err(error) => tracing::warn!(%error, "the node's status was not written"),
+        }
+    }
+}
+
+async fn write(api: &Api<Node>, context: &NodeContext, status: &NodeStatus) -> kube::Result<Node> {
+    let patch = serde_json::json!({"status": status});
+    let parameters = PatchParams::default();
+    api.patch_status(&context.node_name, &parameters, &Patch::Strategic(patch))
+        .await
+}
+
+async fn status(
+    context: &NodeContext,
+    identity: &Identity,
+    before: Option<&NodeStatus>,
+) -> NodeStatus {
+    let (mut runtime, mut images) = (context.cri.runtime.clone(), context.cri.images.clone());
+    let (health, images) = tokio::join!(
+        runtime.status(v1::StatusRequest { verbose: false }),
+        images.list_images(v1::ListImagesRequest { filter: None })
+    );
+    let problem = match health {
+        Ok(response) => problem(&response.into_inner().status.unwrap_or_default()),
+        Err(error) => Some(format!(
+            "container runtime status check failed: {}",
+            error.message()
+        )),
+    };
+    let now = context.environment.now();
+    let images = images.map(|response| response.into_inner().images);
+    NodeStatus {
+        capacity: Some(context.capacity.quantities()),
+        allocatable: Some(context.capacity.allocatable_quantities()),
+        conditions: Some(conditions(problem, before, now)),
+        addresses: Some(vec![
+            address("InternalIP", &context.host_ip),
+            address("Hostname", &context.node_name),
+        ]),
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint {
+                port: identity.kubelet_port.into(),
+            }),
+        }),
+        images: Some(image_list(images.unwrap_or_default())),
+        node_info: Some(system_info(context, identity)),
+        ..NodeStatus::default()
+    }
+}
+
+fn problem(status: &v1::RuntimeStatus) -> Option<String> {
+    let messages: Vec<String> = ["RuntimeReady", "NetworkReady"]
+        .into_iter()
+        .filter_map(|type_| {
+            let part = if type_ == "RuntimeReady" {
+                "container runtime not ready"
+            } else {
+                "container runtime network not ready"
+            };
+            let found = status
+                .conditions
+                .iter()
+                .find(|condition| condition.r#type == type_);
+            match found {
+                Some(condition) if condition.status => None,
+                Some(condition) => Some(format!(
+                    "{part}: {type_}=false reason:{} message:{}",
+                    condition.reason, condition.message
+                )),
+                None => Some(format!("{part}: {type_}=false reason:Unknown message:")),
+            }
+        })
+        .collect();
+    (!messages.is_empty()).then(|| messages.join(", "))
+}
+
+fn conditions(
+    problem: Option<String>,
+    before: Option<&NodeStatus>,
+    now: Timestamp,
+) -> Vec<NodeCondition> {
+    let ready = match problem {
+        None => (
+            "Ready",
+            "True",
+            "KubeletReady",
+            "kubelet is posting ready status".to_owned(),
+        ),
+        Some(problem) => ("Ready", "False", "KubeletNotReady", problem),
+    };
+    let all = [
+        (
+            "MemoryPressure",
+            "False",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available".to_owned(),
+        ),
+        (
+            "DiskPressure",
+            "False",
+            "KubeletHasNoDiskPressure",
+            "kubelet has no disk pressure".to_owned(),
+        ),
+        (
+            "PIDPressure",
+            "False",
+            "KubeletHasSufficientPID",
+            "kubelet has sufficient PID available".to_owned(),
+        ),
+        ready,
+    ];
+    let old = before.and_then(|status| status.conditions.as_deref());
+    all.into_iter()
+        .map(|(type_, status, reason, message)| {
+            let last_transition_time = old
+                .unwrap_or_default()
+                .iter()
+                .find(|condition| condition.type_ == type_ && condition.status == status)
+                .and_then(|condition| condition.last_transition_time.clone())
+                .unwrap_or(Time(now));
+            NodeCondition {
+                type_: type_.to_owned(),
+                status: status.to_owned(),
+                reason: Some(reason.to_owned()),
+                message: Some(message),
+                last_heartbeat_time: Some(Time(now)),
+                last_transition_time: Some(last_transition_time),
+            }
+        })
+        .collect()
+}
+
+fn image_list(mut images: Vec<v1::Image>) -> Vec<ContainerImage> {
+    images.sort_by(|a, b| (b.size, &a.id).cmp(&(a.size, &b.id)));
+    images
+        .into_iter()
+        .take(MAX_IMAGES)
+        .map(|image| ContainerImage {
+            names: Some(
+                image
+                    .repo_digests
+                    .into_iter()
+                    .chain(image.repo_tags)
+                    .collect(),
+            ),
+            size_bytes: Some(image.size as i64),
+        })
+        .collect()
+}
+
+fn labels(context: &NodeContext, identity: &Identity) -> BTreeMap<String, String> {
+    let architecture = architecture();
+    let mut labels = BTreeMap::from(
+        [
+            ("kubernetes.io/hostname", context.node_name.as_str()),
+            ("kubernetes.io/os", "linux"),
+            ("kubernetes.io/arch", architecture),
+            ("beta.kubernetes.io/os", "linux"),
+            ("beta.kubernetes.io/arch", architecture),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned())),
+    );
+    labels.extend(identity.labels.clone());
+    labels
+}
+
+fn system_info(context: &NodeContext, identity: &Identity) -> NodeSystemInfo {
+    let read = |path: &str| {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.trim().to_owned()
+    };
+    let os_image = read("/etc/os-release")
+        .lines()
+        .find_map(|line| line.strip_prefix("PRETTY_NAME="))
+        .map(|name| name.trim_matches('"').to_owned())
+        .unwrap_or_else(|| "Linux".to_owned());
+    let machine_id = read("/etc/machine-id");
+    let system_uuid = match read("/sys/class/dmi/id/product_uuid") {
+        uuid if uuid.is_empty() => machine_id.clone(),
+        uuid => uuid.to_lowercase(),
+    };
+    NodeSystemInfo {
+        machine_id,
+        system_uuid,
+        boot_id: read("/proc/sys/kernel/random/boot_id"),
+        kernel_version: read("/proc/sys/kernel/osrelease"),
+        os_image,
+        container_runtime_version: format!(
+            "{}://{}",
+            context.runtime_name, identity.runtime_version
+        ),
+        kubelet_version: KUBELET_VERSION.to_owned(),
+        kube_proxy_version: String::new(),
+        operating_system: "linux".to_owned(),
+        architecture: architecture().to_owned(),
+        swap: None,
+    }
+}
+
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn address(type_: &str, address: &str) -> NodeAddress {
+    NodeAddress {
+        type_: type_.to_owned(),
+        address: address.to_owned(),
+    }
+}
+
+fn ready_of(status: &NodeStatus) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn without_times(status: &NodeStatus) -> NodeStatus {
+    let mut status = status.clone();
+    for condition in status.conditions.iter_mut().flatten() {
+        condition.last_heartbeat_time = None;
+        condition.last_transition_time = None;
+    }
+    NodeStatus {
+        volumes_attached: None,
+        volumes_in_use: None,
+        ..status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_without_network_makes_the_node_unready() {
+        let condition = |type_: &str, status, reason: &str| v1::RuntimeCondition {
+            r#type: type_.to_owned(),
+            status,
+            reason: reason.to_owned(),
+            message: "m".to_owned(),
+        };
+        let good = v1::RuntimeStatus {
+            conditions: vec![
+                condition("RuntimeReady", true, ""),
+                condition("NetworkReady", true, ""),
+            ],
+        };
+        assert_eq!(problem(&good), None);
+        let bad = v1::RuntimeStatus {
+            conditions: vec![
+                condition("RuntimeReady", true, ""),
+                condition("NetworkReady", false, "NetworkPluginNotReady"),
+            ],
+        };
+        assert_eq!(
+            problem(&bad).as_deref(),
+            Some(
+                "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:m"
+            )
+        );
+        let status = conditions(problem(&bad), None, Timestamp::UNIX_EPOCH);
+        assert_eq!(status[3].status, "False");
+    }
+}

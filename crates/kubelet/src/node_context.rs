@@ -1,0 +1,57 @@
+//! What every pod worker on this node shares. Built once in `run`.
+
+use std::path::PathBuf;
+
+use client::Informer;
+use environment::Environment;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+
+use crate::{
+    cgroups::Cgroups, container::fields::NodeFacts, events::Events, node::Capacity,
+    referenced::Referenced, spans::Spans, volumes::Volumes,
+};
+
+pub struct NodeContext {
+    pub node_name: String,
+    pub host_ip: String,
+    pub log_dir: PathBuf,
+    pub cluster_dns: Vec<String>,
+    pub cluster_domain: String,
+    pub capacity: Capacity,
+    /// The runtime's name as `containerID`s carry it.
+    pub runtime_name: String,
+    pub client: kube::Client,
+    pub cri: cri::Client,
+    pub events: Events,
+    pub spans: Spans,
+    pub environment: Environment,
+    pub volumes: Volumes,
+    pub cgroups: Cgroups,
+    pub config_maps: Referenced<ConfigMap>,
+    pub secrets: Referenced<Secret>,
+    pub services: Informer<Service>,
+}
+
+impl NodeContext {
+    pub fn pod_log_dir(&self, pod: &Pod) -> PathBuf {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let metadata = &pod.metadata;
+        self.log_dir.join(format!(
+            "{}_{}_{}",
+            text(&metadata.namespace),
+            text(&metadata.name),
+            text(&metadata.uid)
+        ))
+    }
+
+    pub fn facts(&self, pod_ips: Vec<String>) -> NodeFacts {
+        NodeFacts {
+            node_name: self.node_name.clone(),
+            host_ip: self.host_ip.clone(),
+            pod_ips,
+            allocatable_milli_cpu: self.capacity.milli_cpu,
+            allocatable_memory: self.capacity.allocatable_memory(),
+            allocatable_ephemeral_storage: self.capacity.allocatable_storage(),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What reaches a pod's worker from outside: the newest pod and hints to look again. Latest wins,
+//! so it is bounded whatever the senders do.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::probes;
+
+/// Everything that came since the worker last looked.
+#[derive(Default)]
+pub struct News {
+    pub pod: Option<Arc<Pod>>,
+    /// The API no longer has the pod.
+    pub removed: bool,
+    /// Something changed in the runtime.
+    pub runtime: bool,
+    /// A ConfigMap or Secret the pod refers to changed.
+    pub objects: bool,
+    /// The newest verdict of each probe, by container id and kind.
+    pub verdicts: BTreeMap<(String, probes::Kind), bool>,
+}
+
+#[derive(Default)]
+pub struct Mailbox {
+    news: Mutex<News>,
+    wake: Notify,
+}
+
+impl Mailbox {
+    pub fn pod(&self, pod: Arc<Pod>) {
+        self.put(|news| news.pod = Some(pod));
+    }
+
+    pub fn removed(&self) {
+        self.put(|news| news.removed = true);
+    }
+
+    pub fn runtime_changed(&self) {
+        self.put(|news| news.runtime = true);
+    }
+
+    pub fn objects_changed(&self) {
+        self.put(|news| news.objects = true);
+    }
+
+    pub fn verdict(&self, verdict: probes::Verdict) {
+        self.put(|news| {
+            let key = (verdict.container_id, verdict.kind);
+            news.verdicts.insert(key, verdict.good);
+        });
+    }
+
+    /// Waits for something new. Dropping the future loses nothing.
+    pub async fn wait(&self) {
+        self.wake.notified().await;
+    }
+
+    pub fn take(&self) -> News {
+        std::mem::take(&mut *self.news.lock())
+    }
+
+    fn put(&self, change: impl FnOnce(&mut News)) {
+        change(&mut self.news.lock());
+        self.wake.notify_one();
+    }
+}

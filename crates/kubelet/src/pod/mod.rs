@@ -1,0 +1,16 @@
+//! One pod on this node: its worker ([`worker`]), what to do next ([`plan`]), how it is done
+//! ([`tasks`]), and what is told about it ([`status`], [`conditions`], [`phase`]).
+
+pub mod conditions;
+pub mod mailbox;
+pub mod phase;
+pub mod plan;
+pub mod status;
+mod status_writer;
+mod tasks;
+pub mod worker;
+
+#[cfg(test)]
+mod plan_tests;
+#[cfg(test)]
+mod status_tests;

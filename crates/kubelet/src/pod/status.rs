@@ -1,0 +1,386 @@
+//! The pod's status, computed from the spec, what the runtime holds, and what probes say. Pure.
+//! Writing it is `status_writer`'s; the conditions are `conditions`'.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::{
+    api::core::v1::{
+        Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated,
+        ContainerStateWaiting, ContainerStatus, HostIP, Pod, PodIP, PodStatus,
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
+};
+
+use super::{conditions, phase, plan::may_restart};
+use crate::{
+    resources::{is_sidecar, qos_class},
+    runtime::{ContainerRecord, ContainerState, Observed},
+};
+
+/// Why a container waits, as last seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    pub reason: String,
+    pub message: String,
+}
+
+/// A reason that ends the pod whatever its containers say (e.g. its deadline has passed).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub reason: String,
+    pub message: String,
+}
+
+pub struct Input<'a> {
+    pub pod: &'a Pod,
+    pub observed: &'a Observed,
+    /// By container name.
+    pub waiting: &'a BTreeMap<String, Waiting>,
+    /// Ids of running containers that have started.
+    pub started: &'a BTreeSet<String>,
+    /// Ids of running containers that are ready.
+    pub ready: &'a BTreeSet<String>,
+    /// The runtime's name, for `containerID`.
+    pub runtime_name: &'a str,
+    pub host_ip: &'a str,
+    /// The status computed or read before this one.
+    pub previous: &'a PodStatus,
+    /// Nothing of the pod runs or will run again.
+    pub terminal: bool,
+    pub verdict: Option<&'a Verdict>,
+    pub now: Timestamp,
+}
+
+pub fn compute(input: &Input<'_>) -> PodStatus {
+    let Input { pod, previous, .. } = input;
+    let spec = pod.spec.clone().unwrap_or_default();
+    let init: Vec<Container> = spec.init_containers.clone().unwrap_or_default();
+    let init_statuses = statuses(
+        input,
+        &init,
+        previous.init_container_statuses.as_deref(),
+        true,
+    );
+    let app_statuses = statuses(
+        input,
+        &spec.containers,
+        previous.container_statuses.as_deref(),
+        false,
+    );
+
+    let mut phase = phase::of(pod, &init_statuses, &app_statuses, input.terminal).to_owned();
+    let api_phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    for known in [previous.phase.as_deref(), api_phase].into_iter().flatten() {
+        // A pod never leaves a terminal phase.
+        if matches!(known, "Succeeded" | "Failed") {
+            phase = known.to_owned();
+        }
+    }
+    let (mut reason, mut message) = (None, None);
+    if previous.phase.as_deref() == Some(&phase) {
+        reason = previous.reason.clone();
+        message = previous.message.clone();
+    }
+    if let Some(verdict) = input.verdict {
+        phase = "Failed".to_owned();
+        reason = Some(verdict.reason.clone());
+        message = Some(verdict.message.clone());
+    }
+
+    let host_network = spec.host_network == Some(true);
+    let ips: Vec<String> = if host_network {
+        vec![input.host_ip.to_owned()]
+    } else {
+        let live = input.observed.sandbox().map(|sandbox| sandbox.ips.clone());
+        live.filter(|ips| !ips.is_empty()).unwrap_or_else(|| {
+            let kept = previous.pod_ips.iter().flatten();
+            kept.map(|ip| ip.ip.clone()).collect()
+        })
+    };
+    let mut all = init_statuses.clone();
+    all.extend(app_statuses.iter().cloned());
+    let conditions = conditions::compute(&conditions::Input {
+        pod,
+        previous,
+        statuses: &all,
+        phase: &phase,
+        sandbox_ready: input.observed.ready_sandbox().is_some(),
+        now: input.now,
+    });
+    PodStatus {
+        phase: Some(phase),
+        reason,
+        message,
+        conditions: Some(conditions),
+        host_ip: Some(input.host_ip.to_owned()),
+        host_ips: Some(vec![HostIP {
+            ip: input.host_ip.to_owned(),
+        }]),
+        pod_ip: ips.first().cloned(),
+        pod_ips: (!ips.is_empty()).then(|| ips.into_iter().map(|ip| PodIP { ip }).collect()),
+        start_time: previous
+            .start_time
+            .clone()
+            .or_else(|| pod.status.as_ref()?.start_time.clone())
+            .or(Some(Time(input.now))),
+        init_container_statuses: (!init_statuses.is_empty()).then_some(init_statuses),
+        container_statuses: Some(app_statuses),
+        qos_class: pod
+            .status
+            .as_ref()
+            .and_then(|status| status.qos_class.clone())
+            .or_else(|| Some(qos_class(pod).as_str().to_owned())),
+        observed_generation: pod.metadata.generation,
+        ..(*previous).clone()
+    }
+}
+
+fn statuses(
+    input: &Input<'_>,
+    containers: &[Container],
+    previous: Option<&[ContainerStatus]>,
+    init: bool,
+) -> Vec<ContainerStatus> {
+    containers
+        .iter()
+        .map(|container| {
+            let previous = previous
+                .unwrap_or_default()
+                .iter()
+                .find(|status| status.name == container.name);
+            status(input, container, previous, init)
+        })
+        .collect()
+}
+
+fn status(
+    input: &Input<'_>,
+    container: &Container,
+    previous: Option<&ContainerStatus>,
+    init: bool,
+) -> ContainerStatus {
+    let mut records = input
+        .observed
+        .containers
+        .iter()
+        .filter(|record| record.name == container.name);
+    let (current, before) = (records.next(), records.next());
+    let mut status = match current {
+        Some(record) => from_record(input, container, record),
+        None => from_memory(input, container, previous, init),
+    };
+    if let Some(before) = before {
+        status.last_state = Some(state_of(input, before));
+    } else if current.is_some()
+        && let Some(previous) = previous
+        && previous.container_id == status.container_id
+    {
+        status.last_state = previous.last_state.clone();
+    }
+    // A container that is to run again, and is known to be held up, waits.
+    let held = input.waiting.get(&container.name).filter(|_| {
+        current.is_none_or(|record| match record.state {
+            ContainerState::Running => false,
+            ContainerState::Created => true,
+            _ => {
+                let done = init && !is_sidecar(container) && record.exit_code == 0;
+                !done && may_restart(input.pod, container, record.exit_code)
+            }
+        })
+    });
+    if let Some(waiting) = held
+        && !input.terminal
+    {
+        if let Some(ApiState {
+            terminated: Some(terminated),
+            ..
+        }) = status.state.take()
+        {
+            status.last_state = Some(terminated_state(terminated));
+        }
+        status.state = Some(waiting_state(&waiting.reason, &waiting.message));
+    }
+    let running = current.filter(|record| record.running());
+    let started = running.is_some_and(|record| input.started.contains(&record.id));
+    status.started = Some(started);
+    status.ready = if init && !is_sidecar(container) {
+        current
+            .is_some_and(|record| record.state == ContainerState::Exited && record.exit_code == 0)
+            || (current.is_none() && previous.is_some_and(|previous| previous.ready))
+    } else {
+        running.is_some_and(|record| input.ready.contains(&record.id))
+    };
+    status.resources = container
+        .resources
+        .clone()
+        .filter(|_| status.container_id.is_some());
+    status.allocated_resources = status
+        .resources
+        .as_ref()
+        .and_then(|resources| resources.requests.clone());
+    status
+}
+
+fn from_record(
+    input: &Input<'_>,
+    container: &Container,
+    record: &ContainerRecord,
+) -> ContainerStatus {
+    ContainerStatus {
+        name: container.name.clone(),
+        image: if record.image.is_empty() {
+            container.image.clone().unwrap_or_default()
+        } else {
+            record.image.clone()
+        },
+        image_id: record.image_ref.clone(),
+        container_id: Some(container_id(input, record)),
+        restart_count: record.restart_count,
+        state: Some(state_of(input, record)),
+        ..ContainerStatus::default()
+    }
+}
+
+/// The runtime holds nothing of this container: it was never made, or it is lost.
+fn from_memory(
+    input: &Input<'_>,
+    container: &Container,
+    previous: Option<&ContainerStatus>,
+    init: bool,
+) -> ContainerStatus {
+    let mut status = ContainerStatus {
+        name: container.name.clone(),
+        image: container.image.clone().unwrap_or_default(),
+        ..ContainerStatus::default()
+    };
+    let spec = input.pod.spec.as_ref();
+    let has_init = spec.is_some_and(|spec| {
+        spec.init_containers
+            .as_ref()
+            .is_some_and(|init| !init.is_empty())
+    });
+    let default_reason = if has_init {
+        "PodInitializing"
+    } else {
+        "ContainerCreating"
+    };
+    status.state = Some(waiting_state(default_reason, ""));
+    if let Some(previous) = previous {
+        let state = previous.state.clone().unwrap_or_default();
+        if state.terminated.is_some() {
+            return previous.clone();
+        }
+        status.restart_count = previous.restart_count;
+        status.last_state = previous.last_state.clone();
+        if state.running.is_some() && !has_terminated(&status.last_state) {
+            status.last_state = Some(terminated_state(lost(
+                "The container could not be located when the pod was deleted.  The container used to be Running",
+            )));
+            if input.pod.metadata.deletion_timestamp.is_none() {
+                status.restart_count += 1;
+            }
+        }
+    }
+    let app_made = spec.is_some_and(|spec| {
+        spec.containers
+            .iter()
+            .any(|app| input.observed.latest(&app.name).is_some())
+    });
+    if init && !is_sidecar(container) && app_made {
+        status.state = Some(terminated_state(ContainerStateTerminated {
+            reason: Some("Completed".to_owned()),
+            message: Some(
+                "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally".to_owned(),
+            ),
+            ..ContainerStateTerminated::default()
+        }));
+    } else if input.terminal {
+        status.state = Some(terminated_state(lost(
+            "The container could not be located when the pod was terminated",
+        )));
+    }
+    status
+}
+
+fn state_of(input: &Input<'_>, record: &ContainerRecord) -> ApiState {
+    match record.state {
+        ContainerState::Created => waiting_state("", ""),
+        ContainerState::Running => ApiState {
+            running: Some(ContainerStateRunning {
+                started_at: time(record.started_at),
+            }),
+            ..ApiState::default()
+        },
+        ContainerState::Exited => terminated_state(ContainerStateTerminated {
+            exit_code: record.exit_code,
+            reason: Some(record.reason.clone())
+                .filter(|reason| !reason.is_empty())
+                .or_else(|| {
+                    Some(
+                        if record.exit_code == 0 {
+                            "Completed"
+                        } else {
+                            "Error"
+                        }
+                        .to_owned(),
+                    )
+                }),
+            message: Some(record.message.clone()).filter(|message| !message.is_empty()),
+            started_at: time(record.started_at),
+            finished_at: time(record.finished_at),
+            container_id: Some(container_id(input, record)),
+            ..ContainerStateTerminated::default()
+        }),
+        ContainerState::Unknown => terminated_state(lost(
+            "The container could not be located when the pod was terminated",
+        )),
+    }
+}
+
+fn container_id(input: &Input<'_>, record: &ContainerRecord) -> String {
+    format!("{}://{}", input.runtime_name, record.id)
+}
+
+fn lost(message: &str) -> ContainerStateTerminated {
+    ContainerStateTerminated {
+        exit_code: 137,
+        reason: Some("ContainerStatusUnknown".to_owned()),
+        message: Some(message.to_owned()),
+        ..ContainerStateTerminated::default()
+    }
+}
+
+fn has_terminated(state: &Option<ApiState>) -> bool {
+    state
+        .as_ref()
+        .is_some_and(|state| state.terminated.is_some())
+}
+
+fn waiting_state(reason: &str, message: &str) -> ApiState {
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    ApiState {
+        waiting: Some(ContainerStateWaiting {
+            reason: text(reason),
+            message: text(message),
+        }),
+        ..ApiState::default()
+    }
+}
+
+fn terminated_state(terminated: ContainerStateTerminated) -> ApiState {
+    ApiState {
+        terminated: Some(terminated),
+        ..ApiState::default()
+    }
+}
+
+fn time(nanos: i64) -> Option<Time> {
+    (nanos > 0)
+        .then(|| Timestamp::from_nanosecond(nanos.into()).ok())
+        .flatten()
+        .map(Time)
+}

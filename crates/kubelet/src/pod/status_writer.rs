@@ -1,0 +1,99 @@
+//! Writes a pod's status through the API: a strategic merge patch of the status subresource that
+//! names the UID, so that it never lands on another pod of the same name.
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Map, Value, json};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The pod is gone or is another one now: there is nothing to write to.
+    #[error("the pod is gone")]
+    Gone,
+    #[error("the status could not be written")]
+    Api(#[source] kube::Error),
+}
+
+pub fn to_value(status: &PodStatus) -> Value {
+    serde_json::to_value(status).unwrap_or(Value::Null)
+}
+
+/// The patch that turns `old` into `new`. Fields that vanished are nulled; lists that the server
+/// would merge by key are told to be replaced.
+pub fn patch(uid: &str, old: &Value, new: &Value) -> Value {
+    let empty = Map::new();
+    let old = old.as_object().unwrap_or(&empty);
+    let mut status = Map::new();
+    for (key, value) in new.as_object().unwrap_or(&empty) {
+        let before = old.get(key);
+        if before == Some(value) {
+            continue;
+        }
+        let value = match value {
+            Value::Array(items) if key == "podIPs" && before.is_some() => {
+                let mut items = items.clone();
+                items.insert(0, json!({"$patch": "replace"}));
+                Value::Array(items)
+            }
+            Value::Array(items) if key == "conditions" => {
+                Value::Array(items.iter().map(complete_condition).collect())
+            }
+            value => value.clone(),
+        };
+        status.insert(key.clone(), value);
+    }
+    for key in old.keys() {
+        if new.get(key).is_none() {
+            status.insert(key.clone(), Value::Null);
+        }
+    }
+    json!({"metadata": {"uid": uid}, "status": status})
+}
+
+/// Conditions merge by type: a reason that is over must be nulled, or it would stay.
+fn complete_condition(condition: &Value) -> Value {
+    let mut condition = condition.clone();
+    if let Some(fields) = condition.as_object_mut() {
+        for key in ["reason", "message"] {
+            fields.entry(key).or_insert(Value::Null);
+        }
+    }
+    condition
+}
+
+pub async fn write(client: &kube::Client, pod: &Pod, patch: Value) -> Result<Pod, Error> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let result = api
+        .patch_status(name, &PatchParams::default(), &Patch::Strategic(patch))
+        .await;
+    result.map_err(|error| match &error {
+        kube::Error::Api(status) if status.code == 404 || status.code == 409 => Error::Gone,
+        _ => Error::Api(error),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_names_what_changed_and_what_vanished() {
+        let old =
+            json!({"phase": "Pending", "message": "m", "hostIP": "a", "podIPs": [{"ip": "1"}]});
+        let new = json!({"phase": "Running", "hostIP": "a", "podIPs": [{"ip": "2"}],
+            "conditions": [{"type": "Ready", "status": "True"}]});
+        assert_eq!(
+            patch("u1", &old, &new),
+            json!({"metadata": {"uid": "u1"}, "status": {
+                "phase": "Running", "message": null,
+                "podIPs": [{"$patch": "replace"}, {"ip": "2"}],
+                "conditions": [{"type": "Ready", "status": "True", "reason": null, "message": null}],
+            }})
+        );
+    }
+}

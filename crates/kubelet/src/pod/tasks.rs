@@ -1,0 +1,612 @@
+//! The steps of a pod's life, each a task of its own: called by the worker, talking to the
+//! runtime, the disk and the API, and coming back with what they found. They decide nothing.
+
+use std::{sync::Arc, time::Duration};
+
+use client::events::Severity;
+use cri::v1;
+use k8s_openapi::api::core::v1::{Container, Pod, PodStatus, Secret};
+use kube::{
+    Api,
+    api::{DeleteParams, Preconditions},
+};
+use trace::Hop;
+
+use super::status_writer;
+use crate::{
+    container::{config, dns, env, hosts, sandbox, security, service_env, termination_message},
+    images::{self, Image, rpc_error},
+    lifecycle,
+    node_context::NodeContext,
+    runtime::{ContainerRecord, ContainerState, Observed, Sandbox, observe},
+    volumes::{HeldObjects, Mounted, mounts},
+};
+
+/// Pause before something that failed at the runtime or the API is tried again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+const MINIMUM_GRACE: i64 = 2;
+const HOST_RESOLV_CONF: &str = "/etc/resolv.conf";
+
+/// Why a container did not start.
+#[derive(Clone, Debug)]
+pub struct StartFailure {
+    pub reason: &'static str,
+    pub message: String,
+    /// What is left of it in the runtime.
+    pub record: Option<ContainerRecord>,
+}
+
+pub async fn observe_pod(node: Arc<NodeContext>, pod: Arc<Pod>) -> Result<Observed, tonic::Status> {
+    let uid = uid(&pod);
+    match observe::pod(&node.cri, &uid).await {
+        Ok(mut observed) => {
+            for record in &mut observed.containers {
+                complete_message(&node, &pod, record).await;
+            }
+            Ok(observed)
+        }
+        Err(status) => {
+            tokio::time::sleep(RETRY_PAUSE / 5).await;
+            Err(status)
+        }
+    }
+}
+
+pub fn sandbox_config(
+    node: &NodeContext,
+    pod: &Pod,
+    attempt: u32,
+    resolv_conf: &str,
+) -> v1::PodSandboxConfig {
+    sandbox::config(
+        pod,
+        attempt,
+        sandbox::Settings {
+            log_directory: &node.pod_log_dir(pod),
+            cgroup_parent: &node.cgroups.pod_path(pod),
+            dns: dns::config(pod, &node.cluster_dns, &node.cluster_domain, resolv_conf),
+            domain: &node.cluster_domain,
+        },
+    )
+}
+
+/// Makes the cgroup and the log directory, then runs the sandbox.
+pub async fn create_sandbox(
+    node: Arc<NodeContext>,
+    pod: Arc<Pod>,
+    attempt: u32,
+    wanted: i64,
+) -> Result<Sandbox, String> {
+    let start = node.spans.now();
+    let (cgroups, for_cgroup) = (node.cgroups.clone(), pod.clone());
+    let log_dir = node.pod_log_dir(&pod);
+    let prepared = tokio::task::spawn_blocking(move || {
+        cgroups
+            .create(&for_cgroup)
+            .map_err(|error| error.to_string())?;
+        std::fs::create_dir_all(&log_dir).map_err(|error| error.to_string())?;
+        // Absent on a machine without a resolver: then there is nothing to inherit.
+        Ok::<String, String>(std::fs::read_to_string(HOST_RESOLV_CONF).unwrap_or_default())
+    })
+    .await
+    .map_err(|error| error.to_string())
+    .and_then(|result| result);
+    let resolv_conf = match prepared {
+        Ok(resolv_conf) => resolv_conf,
+        Err(error) => {
+            let message = format!("unable to ensure pod container exists: {error}");
+            node.events
+                .warning(&pod, "FailedCreatePodContainer", &message);
+            return Err(message);
+        }
+    };
+    let request = v1::RunPodSandboxRequest {
+        config: Some(sandbox_config(&node, &pod, attempt, &resolv_conf)),
+        runtime_handler: String::new(),
+    };
+    let run = async {
+        let response = node.cri.runtime.clone().run_pod_sandbox(request).await?;
+        let id = response.into_inner().pod_sandbox_id;
+        let found = observe::sandbox(&node.cri, id).await?;
+        found.ok_or_else(|| tonic::Status::not_found("the new sandbox is gone"))
+    };
+    match run.await {
+        Ok(sandbox) => {
+            node.spans
+                .record(&uid(&pod), Hop::Node, "RunPodSandbox", wanted, start);
+            Ok(sandbox)
+        }
+        Err(status) => {
+            let message = format!("Failed to create pod sandbox: {}", rpc_error(&status));
+            node.events
+                .warning(&pod, "FailedCreatePodSandBox", &message);
+            Err(message)
+        }
+    }
+}
+
+pub async fn ensure_image(
+    node: Arc<NodeContext>,
+    pod: Arc<Pod>,
+    container: Container,
+    held: HeldObjects,
+    wanted: i64,
+) -> Result<Image, images::Failure> {
+    let start = node.spans.now();
+    let mut secrets: Vec<Arc<Secret>> = Vec::new();
+    let spec = pod.spec.as_ref();
+    for reference in spec
+        .iter()
+        .flat_map(|s| s.image_pull_secrets.iter().flatten())
+    {
+        if let Some(held) = held.secrets.get(&reference.name)
+            && let Some(Some(secret)) = held.get().await
+        {
+            secrets.push(secret);
+        }
+    }
+    let request = images::Request {
+        pod: &pod,
+        container: &container,
+        secrets: &secrets,
+    };
+    let result = images::ensure(&node.cri, &node.events, &node.environment, request).await;
+    if result.is_ok() {
+        let name = format!("EnsureImage {}", container.name);
+        node.spans
+            .record(&uid(&pod), Hop::Node, name, wanted, start);
+    }
+    result
+}
+
+/// What one container start needs.
+pub struct Start {
+    pub pod: Arc<Pod>,
+    pub container: Container,
+    pub image: Image,
+    pub restart_count: i32,
+    pub sandbox: Sandbox,
+    pub mounted: Mounted,
+    pub held: HeldObjects,
+    pub wanted: i64,
+}
+
+/// Creates and starts a container and runs its postStart hook.
+pub async fn start_container(
+    node: Arc<NodeContext>,
+    start: Start,
+) -> Result<ContainerRecord, StartFailure> {
+    let (pod, container) = (&start.pod, &start.container);
+    let tell = |severity, reason: &str, message: &str| {
+        node.events
+            .container(pod, &container.name, severity, reason, message);
+    };
+    let fail = |reason: &'static str, message: String, record| {
+        tell(Severity::Warning, "Failed", &format!("Error: {message}"));
+        StartFailure {
+            reason,
+            message,
+            record,
+        }
+    };
+    let began = node.spans.now();
+    let pod_ips = pod_ips(&node, pod, &start.sandbox);
+    let container_config = match container_config(&node, &start, &pod_ips).await {
+        Ok(container_config) => container_config,
+        Err(message) => return Err(fail("CreateContainerConfigError", message, None)),
+    };
+    let resolv_conf = tokio::fs::read_to_string(HOST_RESOLV_CONF)
+        .await
+        .unwrap_or_default();
+    let request = v1::CreateContainerRequest {
+        pod_sandbox_id: start.sandbox.id.clone(),
+        config: Some(container_config),
+        sandbox_config: Some(sandbox_config(
+            &node,
+            pod,
+            start.sandbox.attempt,
+            &resolv_conf,
+        )),
+    };
+    let id = match node.cri.runtime.clone().create_container(request).await {
+        Ok(response) => response.into_inner().container_id,
+        Err(status) => {
+            return Err(fail(
+                "CreateContainerError",
+                status.message().to_owned(),
+                None,
+            ));
+        }
+    };
+    let name = format!("CreateContainer {}", container.name);
+    let uid = uid(pod);
+    node.spans
+        .record(&uid, Hop::Node, name, start.wanted, began);
+    tell(Severity::Normal, "Created", "Container created");
+
+    let began = node.spans.now();
+    let request = v1::StartContainerRequest {
+        container_id: id.clone(),
+    };
+    let started = node.cri.runtime.clone().start_container(request).await;
+    let record = || async {
+        let record = observe::container(&node.cri, id.clone(), start.sandbox.id.clone()).await;
+        record.ok().flatten()
+    };
+    if let Err(status) = started {
+        let record = record().await;
+        return Err(fail(
+            "RunContainerError",
+            status.message().to_owned(),
+            record,
+        ));
+    }
+    let name = format!("StartContainer {}", container.name);
+    node.spans.record(&uid, Hop::Node, name, began, began);
+    tell(Severity::Normal, "Started", "Container started");
+
+    let hook = container
+        .lifecycle
+        .as_ref()
+        .and_then(|lifecycle| lifecycle.post_start.as_ref());
+    if let Some(hook) = hook {
+        let ip = pod_ips.first().cloned().unwrap_or_default();
+        if let Err(error) = lifecycle::run(&node.cri, hook, container, &id, &ip).await {
+            tracing::info!(pod = uid, container = container.name, %error, "a postStart hook failed");
+            tell(
+                Severity::Warning,
+                "FailedPostStartHook",
+                "PostStartHook failed",
+            );
+            let kill = Kill {
+                pod: pod.clone(),
+                id: id.clone(),
+                sandbox_id: start.sandbox.id.clone(),
+                container: container.name.clone(),
+                message: format!("Container {} failed postStart hook", container.name),
+                grace: grace(pod, None),
+                pod_ip: ip,
+            };
+            let record = kill_container(node.clone(), kill).await;
+            return Err(StartFailure {
+                reason: "PostStartHookError",
+                message: "PostStartHook failed".to_owned(),
+                record,
+            });
+        }
+    }
+    match record().await {
+        Some(mut record) => {
+            complete_message(&node, pod, &mut record).await;
+            Ok(record)
+        }
+        None => Err(fail(
+            "RunContainerError",
+            "the container is gone right after its start".to_owned(),
+            None,
+        )),
+    }
+}
+
+async fn container_config(
+    node: &NodeContext,
+    start: &Start,
+    pod_ips: &[String],
+) -> Result<v1::ContainerConfig, String> {
+    let (pod, container) = (&start.pod, &start.container);
+    let spec = pod.spec.clone().unwrap_or_default();
+    node.services.synced().await;
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let services = node.services.list_in(namespace);
+    let kubernetes = node.services.get("default", "kubernetes");
+    let service_variables = service_env::variables(
+        services.iter().map(AsRef::as_ref),
+        kubernetes.as_deref(),
+        spec.enable_service_links != Some(false),
+    );
+    let referenced = referenced(&start.held, container).await?;
+    let facts = node.facts(pod_ips.to_vec());
+    let environment = env::build(pod, container, &facts, &service_variables, &referenced)
+        .map_err(|error| error.to_string())?;
+    let (host_name, host_domain) = hosts::host_name(pod, &node.cluster_domain);
+    let host_file = if spec.host_network == Some(true) {
+        Some(
+            tokio::fs::read_to_string("/etc/hosts")
+                .await
+                .unwrap_or_default(),
+        )
+    } else {
+        None
+    };
+    let hosts = hosts::content(
+        pod,
+        pod_ips,
+        &host_name,
+        host_domain.as_deref(),
+        host_file.as_deref(),
+    );
+    let known = environment.iter().cloned().collect();
+    let mounts = mounts::prepare(
+        &node.volumes,
+        pod,
+        container,
+        &start.mounted,
+        &known,
+        hosts,
+        start.restart_count,
+    )
+    .await
+    .map_err(|error| error.to_string())?;
+    let parts = config::Parts {
+        restart_count: start.restart_count,
+        image: &start.image,
+        environment,
+        mounts,
+        memory_capacity: node.capacity.memory,
+    };
+    config::config(pod, container, parts).map_err(|error: security::Error| error.to_string())
+}
+
+async fn referenced(held: &HeldObjects, container: &Container) -> Result<env::Referenced, String> {
+    let (config_maps, secrets) = env::references(container);
+    let mut referenced = env::Referenced::default();
+    let not_synced =
+        |kind: &str| format!("failed to sync {kind} cache: timed out waiting for the condition");
+    for name in config_maps {
+        if let Some(held) = held.config_maps.get(&name) {
+            let found = held.get().await.ok_or_else(|| not_synced("configmap"))?;
+            referenced.config_maps.insert(name, found);
+        }
+    }
+    for name in secrets {
+        if let Some(held) = held.secrets.get(&name) {
+            let found = held.get().await.ok_or_else(|| not_synced("secret"))?;
+            referenced.secrets.insert(name, found);
+        }
+    }
+    Ok(referenced)
+}
+
+/// What one container's end needs.
+#[derive(Clone)]
+pub struct Kill {
+    pub pod: Arc<Pod>,
+    pub id: String,
+    pub sandbox_id: String,
+    pub container: String,
+    /// The Killing event's message.
+    pub message: String,
+    /// Seconds.
+    pub grace: i64,
+    pub pod_ip: String,
+}
+
+/// Ends a container: preStop, SIGTERM with grace, SIGKILL. Returns what is left of it.
+pub async fn kill_container(node: Arc<NodeContext>, kill: Kill) -> Option<ContainerRecord> {
+    let pod = &kill.pod;
+    let tell = |severity, reason: &str, message: &str| {
+        node.events
+            .container(pod, &kill.container, severity, reason, message);
+    };
+    tell(Severity::Normal, "Killing", &kill.message);
+    let began = node.spans.now();
+    let spec = find_container(pod, &kill.container);
+    let hook = spec
+        .and_then(|spec| spec.lifecycle.as_ref())
+        .and_then(|lifecycle| lifecycle.pre_stop.as_ref());
+    let mut grace = kill.grace;
+    if let (Some(hook), Some(spec)) = (hook, spec)
+        && grace > 0
+    {
+        let limit = Duration::from_secs(grace as u64);
+        let run = lifecycle::run(&node.cri, hook, spec, &kill.id, &kill.pod_ip);
+        match tokio::time::timeout(limit, run).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::info!(container = kill.container, %error, "a preStop hook failed");
+                tell(Severity::Warning, "FailedPreStopHook", "PreStopHook failed");
+            }
+            Err(_) => tracing::info!(container = kill.container, "a preStop hook took too long"),
+        }
+        let took = (node.spans.now() - began) / 1_000_000;
+        grace = (grace - took).max(MINIMUM_GRACE);
+        let name = format!("preStop {}", kill.container);
+        node.spans.record(&uid(pod), Hop::After, name, began, began);
+    }
+    let began = node.spans.now();
+    let request = v1::StopContainerRequest {
+        container_id: kill.id.clone(),
+        timeout: grace,
+    };
+    match node.cri.runtime.clone().stop_container(request).await {
+        Err(status) if status.code() != tonic::Code::NotFound => {
+            tracing::warn!(container = kill.container, %status, "a container could not be stopped");
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+        _ => {
+            let name = format!("StopContainer {}", kill.container);
+            node.spans.record(&uid(pod), Hop::After, name, began, began);
+        }
+    }
+    let mut record = observe::container(&node.cri, kill.id, kill.sandbox_id)
+        .await
+        .ok()
+        .flatten()?;
+    complete_message(&node, pod, &mut record).await;
+    Some(record)
+}
+
+/// The seconds a container gets to end by itself.
+pub fn grace(pod: &Pod, probe: Option<i64>) -> i64 {
+    pod.metadata
+        .deletion_grace_period_seconds
+        .filter(|_| pod.metadata.deletion_timestamp.is_some())
+        .or(probe)
+        .or_else(|| pod.spec.as_ref()?.termination_grace_period_seconds)
+        .unwrap_or(30)
+        .max(0)
+}
+
+pub async fn stop_sandbox(node: Arc<NodeContext>, uid: String, id: String) -> bool {
+    let began = node.spans.now();
+    let request = v1::StopPodSandboxRequest { pod_sandbox_id: id };
+    match node.cri.runtime.clone().stop_pod_sandbox(request).await {
+        Err(status) if status.code() != tonic::Code::NotFound => {
+            tracing::warn!(%status, "a sandbox could not be stopped");
+            tokio::time::sleep(RETRY_PAUSE).await;
+            false
+        }
+        _ => {
+            node.spans
+                .record(&uid, Hop::After, "StopPodSandbox", began, began);
+            true
+        }
+    }
+}
+
+pub async fn remove_sandbox(node: &NodeContext, id: String) -> bool {
+    let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id };
+    match node.cri.runtime.clone().remove_pod_sandbox(request).await {
+        Err(status) if status.code() != tonic::Code::NotFound => {
+            tracing::warn!(%status, "a sandbox could not be removed");
+            tokio::time::sleep(RETRY_PAUSE).await;
+            false
+        }
+        _ => true,
+    }
+}
+
+/// Removes a dead container and its log.
+pub async fn remove_container(node: Arc<NodeContext>, id: String, log: String) -> bool {
+    let request = v1::RemoveContainerRequest { container_id: id };
+    match node.cri.runtime.clone().remove_container(request).await {
+        Err(status) if status.code() != tonic::Code::NotFound => {
+            tracing::warn!(%status, "a container could not be removed");
+            tokio::time::sleep(RETRY_PAUSE).await;
+            false
+        }
+        _ => {
+            if !log.is_empty() {
+                let _ = tokio::fs::remove_file(log).await;
+            }
+            true
+        }
+    }
+}
+
+/// The last act: final status, everything removed from the node, then the object itself.
+/// Tried until it is done.
+pub async fn finish(
+    node: Arc<NodeContext>,
+    pod: Arc<Pod>,
+    sandboxes: Vec<String>,
+    last: Option<(PodStatus, serde_json::Value)>,
+) {
+    let uid = uid(&pod);
+    let clean = async {
+        for id in sandboxes {
+            while !remove_sandbox(&node, id.clone()).await {}
+        }
+        while let Err(error) = node.volumes.tear_down(&uid).await {
+            tracing::warn!(pod = uid, %error, "a pod's volumes could not be removed");
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+        node.cgroups.remove(&uid).await;
+        let _ = tokio::fs::remove_dir_all(node.pod_log_dir(&pod)).await;
+    };
+    let api_has_it = last.is_some();
+    let tell = async {
+        if let Some((status, before)) = last {
+            let patch = status_writer::patch(&uid, &before, &status_writer::to_value(&status));
+            loop {
+                match status_writer::write(&node.client, &pod, patch.clone()).await {
+                    Ok(_) | Err(status_writer::Error::Gone) => break,
+                    Err(error) => {
+                        tracing::warn!(pod = uid, error = %source(&error), "the last status was not written");
+                        tokio::time::sleep(RETRY_PAUSE).await;
+                    }
+                }
+            }
+        }
+    };
+    tokio::join!(clean, tell);
+    if !api_has_it {
+        return;
+    }
+    let began = node.spans.now();
+    let api: Api<Pod> = Api::namespaced(
+        node.client.clone(),
+        pod.metadata.namespace.as_deref().unwrap_or_default(),
+    );
+    let parameters = DeleteParams {
+        grace_period_seconds: Some(0),
+        preconditions: Some(Preconditions {
+            uid: Some(uid.clone()),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    loop {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        match api.delete(name, &parameters).await {
+            Ok(_) => break,
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => break,
+            Err(error) => {
+                tracing::warn!(pod = uid, %error, "a pod could not be deleted");
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+        }
+    }
+    node.spans.record(&uid, Hop::After, "delete", began, began);
+}
+
+pub fn pod_ips(node: &NodeContext, pod: &Pod, sandbox: &Sandbox) -> Vec<String> {
+    let host_network = pod
+        .spec
+        .as_ref()
+        .is_some_and(|s| s.host_network == Some(true));
+    if host_network {
+        vec![node.host_ip.clone()]
+    } else {
+        sandbox.ips.clone()
+    }
+}
+
+pub fn find_container<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
+    let spec = pod.spec.as_ref()?;
+    spec.containers
+        .iter()
+        .chain(spec.init_containers.iter().flatten())
+        .find(|container| container.name == name)
+}
+
+pub fn uid(pod: &Pod) -> String {
+    pod.metadata.uid.clone().unwrap_or_default()
+}
+
+async fn complete_message(node: &NodeContext, pod: &Pod, record: &mut ContainerRecord) {
+    if record.state != ContainerState::Exited {
+        return;
+    }
+    let Some(container) = find_container(pod, &record.name) else {
+        return;
+    };
+    let file =
+        mounts::termination_message_file(&node.volumes, pod, container, record.restart_count);
+    let log = std::path::Path::new(&record.log_path);
+    let text = termination_message::read(container, &file, log, record.exit_code).await;
+    if !text.is_empty() {
+        record.message = if record.message.is_empty() {
+            text
+        } else {
+            format!("{}: {text}", record.message)
+        };
+    }
+}
+
+fn source(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,1107 @@
+//! The worker of one pod: it gathers events, asks `plan` what to do, starts the tasks, and writes
+//! the status the moment it changes. One per pod, all in parallel.
+//!
+//! The loop: 1. something happens (news in the mailbox, a task's outcome, a time is reached);
+//! 2. the worker's knowledge is updated; 3. the plan is asked and its actions begun as tasks;
+//! 4. probes are matched with the running containers; 5. the status is computed and, if it
+//! differs from what the API has, written. Nothing in the loop waits for a task.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use client::events::Severity;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use serde_json::Value;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+use trace::Hop;
+
+use super::{
+    mailbox::{Mailbox, News},
+    plan::{self, Action, Busy, Goal, KillReason, Situation, Step},
+    status::{self, Verdict, Waiting},
+    status_writer,
+    tasks::{self, Kill, Start, StartFailure, find_container, uid},
+};
+use crate::{
+    backoff::Backoff,
+    container::security::format_pod,
+    images::{self, Image},
+    node_context::NodeContext,
+    probes,
+    runtime::{ContainerRecord, Observed, Sandbox},
+    volumes::{self, HeldObjects, Mounted},
+};
+
+const SECOND: i64 = 1_000_000;
+/// When a container whose configuration was refused is tried again, unless something changes.
+const START_RETRY: i64 = 10 * SECOND;
+const FIRST_MOUNT_RETRY: i64 = SECOND / 2;
+const LAST_MOUNT_RETRY: i64 = 122 * SECOND;
+
+/// What a task came back with.
+enum Outcome {
+    Observed {
+        epoch: u64,
+        observed: Result<Observed, tonic::Status>,
+    },
+    Volumes(Result<Mounted, volumes::Failure>),
+    Refreshed(Result<Mounted, volumes::Failure>),
+    Sandbox(Result<Sandbox, String>),
+    Image {
+        container: String,
+        result: Result<Image, images::Failure>,
+    },
+    Started {
+        container: String,
+        result: Result<ContainerRecord, StartFailure>,
+    },
+    Killed {
+        id: String,
+        record: Option<ContainerRecord>,
+    },
+    Removed {
+        id: String,
+        done: bool,
+    },
+    SandboxStopped {
+        id: String,
+        done: bool,
+    },
+    SandboxRemoved {
+        id: String,
+        done: bool,
+    },
+    StatusWritten {
+        value: Value,
+        result: Result<(), status_writer::Error>,
+    },
+    Finished,
+}
+
+/// A pull that failed and how it is shown.
+struct PullFailure {
+    failure: images::Failure,
+    /// From here on it is shown as a backoff.
+    backoff_from: i64,
+    announced: bool,
+}
+
+pub struct Worker {
+    node: Arc<NodeContext>,
+    mailbox: Arc<Mailbox>,
+    pod: Arc<Pod>,
+    /// The API no longer has the pod.
+    removed: bool,
+    tasks: JoinSet<Outcome>,
+
+    /// `None` until the runtime has been read once.
+    observed: Option<Observed>,
+    /// Counts own changes: an observation begun before one is stale after it.
+    epoch: u64,
+    observing: bool,
+    look_again: bool,
+
+    held: HeldObjects,
+    watchers: JoinSet<()>,
+    volumes: Step<()>,
+    mounted: Mounted,
+    mount_failures: u32,
+    refresh_volumes: bool,
+    images: BTreeMap<String, Step<Image>>,
+    pull_failures: BTreeMap<String, PullFailure>,
+    pull_backoffs: BTreeMap<String, Backoff>,
+    restarts: BTreeMap<String, Backoff>,
+    start_failures: BTreeMap<String, i64>,
+    sandbox_retry: Option<i64>,
+    sandbox_failures: u32,
+    busy: Busy,
+    /// Tasks that end early when the pod is to end.
+    abort_on_stop: Vec<AbortHandle>,
+    kills: BTreeMap<String, (AbortHandle, i64)>,
+
+    probes: BTreeMap<(String, probes::Kind), CancellationToken>,
+    /// Containers whose startup probe has passed, by id.
+    startup_passed: BTreeSet<String>,
+    /// Containers whose readiness probe says yes, by id.
+    readiness_passed: BTreeSet<String>,
+    unhealthy: BTreeMap<String, KillReason>,
+
+    waiting: BTreeMap<String, Waiting>,
+    verdict: Option<Verdict>,
+    status: Option<PodStatus>,
+    /// What the API has.
+    written: Value,
+    writing: bool,
+    told_running: bool,
+    told_ready: bool,
+    received: i64,
+    wake_at: Option<i64>,
+    done: bool,
+}
+
+impl Worker {
+    /// `received`: when the pod reached this node, in microseconds.
+    pub fn new(
+        node: Arc<NodeContext>,
+        mailbox: Arc<Mailbox>,
+        pod: Arc<Pod>,
+        received: i64,
+    ) -> Worker {
+        let mut worker = Worker {
+            node,
+            mailbox,
+            written: pod
+                .status
+                .as_ref()
+                .map(status_writer::to_value)
+                .unwrap_or(Value::Null),
+            pod,
+            removed: false,
+            tasks: JoinSet::new(),
+            observed: None,
+            epoch: 0,
+            observing: false,
+            look_again: true,
+            held: HeldObjects::default(),
+            watchers: JoinSet::new(),
+            volumes: Step::Idle,
+            mounted: Mounted::default(),
+            mount_failures: 0,
+            refresh_volumes: false,
+            images: BTreeMap::new(),
+            pull_failures: BTreeMap::new(),
+            pull_backoffs: BTreeMap::new(),
+            restarts: BTreeMap::new(),
+            start_failures: BTreeMap::new(),
+            sandbox_retry: None,
+            sandbox_failures: 0,
+            busy: Busy::default(),
+            abort_on_stop: Vec::new(),
+            kills: BTreeMap::new(),
+            probes: BTreeMap::new(),
+            startup_passed: BTreeSet::new(),
+            readiness_passed: BTreeSet::new(),
+            unhealthy: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            verdict: None,
+            status: None,
+            writing: false,
+            told_running: false,
+            told_ready: false,
+            received,
+            wake_at: None,
+            done: false,
+        };
+        worker.remember();
+        worker
+    }
+
+    /// A worker for what is left of a pod that the API no longer has: it only ends it.
+    pub fn orphaned(node: Arc<NodeContext>, mailbox: Arc<Mailbox>, pod: Arc<Pod>) -> Worker {
+        let received = node.environment.now_micros();
+        Worker {
+            removed: true,
+            ..Worker::new(node, mailbox, pod, received)
+        }
+    }
+
+    /// Runs until the pod is gone from the node.
+    pub async fn run(mut self) {
+        if !self.stopping() {
+            self.hold_objects();
+        }
+        loop {
+            self.step();
+            if self.done {
+                break;
+            }
+            let pause = self.wake_at.map(|at| {
+                let micros = (at - self.now()).max(0) as u64;
+                tokio::time::sleep(Duration::from_micros(micros))
+            });
+            let reached = async {
+                match pause {
+                    Some(pause) => pause.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.mailbox.wait() => {}
+                Some(outcome) = self.tasks.join_next() => self.take(outcome),
+                () = reached => {}
+            }
+            while let Some(outcome) = self.tasks.try_join_next() {
+                self.take(outcome);
+            }
+            let news = self.mailbox.take();
+            self.hear(news);
+        }
+        for stop in self.probes.values() {
+            stop.cancel();
+        }
+    }
+
+    fn now(&self) -> i64 {
+        self.node.environment.now_micros()
+    }
+
+    fn goal(&self) -> Goal {
+        if self.removed || self.pod.metadata.deletion_timestamp.is_some() {
+            Goal::Stop { remove: true }
+        } else if self.verdict.is_some() {
+            Goal::Stop { remove: false }
+        } else {
+            Goal::Run
+        }
+    }
+
+    fn stopping(&self) -> bool {
+        self.goal() != Goal::Run
+    }
+
+    /// What probes said before this kubelet started is believed until they speak again.
+    fn remember(&mut self) {
+        let Some(status) = &self.pod.status else {
+            return;
+        };
+        let statuses = status
+            .container_statuses
+            .iter()
+            .flatten()
+            .chain(status.init_container_statuses.iter().flatten());
+        for status in statuses {
+            let id = status.container_id.as_deref().unwrap_or_default();
+            let Some((_, id)) = id.split_once("://") else {
+                continue;
+            };
+            if status.started == Some(true) {
+                self.startup_passed.insert(id.to_owned());
+            }
+            if status.ready {
+                self.readiness_passed.insert(id.to_owned());
+            }
+        }
+        self.told_running = status.phase.as_deref() == Some("Running");
+        self.told_ready = self.told_running;
+    }
+
+    /// Takes hold of the ConfigMaps and Secrets the pod refers to, and watches them.
+    fn hold_objects(&mut self) {
+        self.held = HeldObjects::of(&self.pod, &self.node.config_maps, &self.node.secrets);
+        for held in self.held.config_maps.values() {
+            let (mut changes, mailbox) = (held.subscribe(), self.mailbox.clone());
+            self.watchers.spawn(async move {
+                loop {
+                    changes.next().await;
+                    mailbox.objects_changed();
+                }
+            });
+        }
+        for held in self.held.secrets.values() {
+            let (mut changes, mailbox) = (held.subscribe(), self.mailbox.clone());
+            self.watchers.spawn(async move {
+                loop {
+                    changes.next().await;
+                    mailbox.objects_changed();
+                }
+            });
+        }
+    }
+
+    fn hear(&mut self, news: News) {
+        if let Some(pod) = news.pod {
+            let metadata_changed = self.pod.metadata.labels != pod.metadata.labels
+                || self.pod.metadata.annotations != pod.metadata.annotations;
+            self.refresh_volumes |= metadata_changed;
+            self.pod = pod;
+        }
+        self.removed |= news.removed;
+        self.look_again |= news.runtime;
+        if news.objects {
+            self.refresh_volumes = true;
+            self.start_failures.clear();
+        }
+        for ((id, kind), good) in news.verdicts {
+            match (kind, good) {
+                (probes::Kind::Startup, true) => {
+                    self.startup_passed.insert(id);
+                }
+                (probes::Kind::Startup, false) => {
+                    self.unhealthy.insert(id, KillReason::StartupProbe);
+                }
+                (probes::Kind::Readiness, true) => {
+                    self.readiness_passed.insert(id);
+                }
+                (probes::Kind::Readiness, false) => {
+                    self.readiness_passed.remove(&id);
+                }
+                (probes::Kind::Liveness, true) => {}
+                (probes::Kind::Liveness, false) => {
+                    self.unhealthy.insert(id, KillReason::LivenessProbe);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, outcome: Result<Outcome, tokio::task::JoinError>) {
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                if error.is_panic() {
+                    tracing::error!(pod = uid(&self.pod), %error, "a task of a pod failed");
+                }
+                return;
+            }
+        };
+        let now = self.now();
+        match outcome {
+            Outcome::Observed { epoch, observed } => {
+                self.observing = false;
+                match observed {
+                    Ok(observed) if epoch == self.epoch => self.observed = Some(observed),
+                    _ => self.look_again = true,
+                }
+            }
+            Outcome::Volumes(Ok(mounted)) => {
+                self.mounted = mounted;
+                self.mount_failures = 0;
+                self.volumes = Step::Done(());
+            }
+            Outcome::Volumes(Err(failure)) => {
+                let shift = self.mount_failures.min(8);
+                self.mount_failures += 1;
+                let delay = (FIRST_MOUNT_RETRY << shift).min(LAST_MOUNT_RETRY);
+                self.volumes = Step::Failed { until: now + delay };
+                self.node
+                    .events
+                    .warning(&self.pod, "FailedMount", failure.to_string());
+            }
+            Outcome::Refreshed(Ok(mounted)) => self.mounted = mounted,
+            // A source that is gone leaves the files as they are.
+            Outcome::Refreshed(Err(failure)) => {
+                tracing::info!(pod = uid(&self.pod), %failure, "a volume was not refreshed");
+            }
+            Outcome::Sandbox(result) => {
+                self.busy.sandbox = false;
+                self.epoch += 1;
+                match result {
+                    Ok(sandbox) => {
+                        self.sandbox_failures = 0;
+                        self.sandbox_retry = None;
+                        if let Some(observed) = &mut self.observed {
+                            observed.put_sandbox(sandbox);
+                        }
+                    }
+                    Err(_) => {
+                        let delay = SECOND << self.sandbox_failures.min(4);
+                        self.sandbox_failures += 1;
+                        self.sandbox_retry = Some(now + delay.min(10 * SECOND));
+                        self.look_again = true;
+                    }
+                }
+            }
+            Outcome::Image { container, result } => self.image_outcome(container, result, now),
+            Outcome::Started { container, result } => {
+                self.busy.starting.remove(&container);
+                self.images.remove(&container);
+                self.epoch += 1;
+                let record = match result {
+                    Ok(record) => {
+                        self.waiting.remove(&container);
+                        self.start_failures.remove(&container);
+                        Some(record)
+                    }
+                    Err(failure) => {
+                        let waiting = Waiting {
+                            reason: failure.reason.to_owned(),
+                            message: failure.message,
+                        };
+                        self.waiting.insert(container.clone(), waiting);
+                        self.start_failures.insert(container, now + START_RETRY);
+                        failure.record
+                    }
+                };
+                if let (Some(observed), Some(record)) = (&mut self.observed, record) {
+                    observed.put_container(record);
+                }
+                self.look_again = true;
+            }
+            Outcome::Killed { id, record } => {
+                self.busy.killing.remove(&id);
+                self.kills.remove(&id);
+                self.unhealthy.remove(&id);
+                self.epoch += 1;
+                if let (Some(observed), Some(record)) = (&mut self.observed, record) {
+                    observed.put_container(record);
+                } else {
+                    self.look_again = true;
+                }
+            }
+            Outcome::Removed { id, done } => {
+                self.busy.removing.remove(&id);
+                self.epoch += 1;
+                if let Some(observed) = self.observed.as_mut().filter(|_| done) {
+                    observed.containers.retain(|record| record.id != id);
+                }
+            }
+            Outcome::SandboxStopped { id, done } => {
+                self.busy.stopping.remove(&id);
+                self.epoch += 1;
+                if let Some(observed) = self.observed.as_mut().filter(|_| done) {
+                    for sandbox in &mut observed.sandboxes {
+                        sandbox.ready &= sandbox.id != id;
+                    }
+                }
+            }
+            Outcome::SandboxRemoved { id, done } => {
+                self.busy.removing.remove(&id);
+                self.epoch += 1;
+                if let Some(observed) = self.observed.as_mut().filter(|_| done) {
+                    observed.sandboxes.retain(|sandbox| sandbox.id != id);
+                }
+            }
+            Outcome::StatusWritten { value, result } => {
+                self.writing = false;
+                match result {
+                    Ok(()) => self.written = value,
+                    // The watch will tell what became of it.
+                    Err(status_writer::Error::Gone) => self.written = value,
+                    Err(error) => tracing::warn!(
+                        pod = uid(&self.pod), %error, "a status was not written, it is tried again"
+                    ),
+                }
+            }
+            Outcome::Finished => self.done = true,
+        }
+    }
+
+    fn image_outcome(
+        &mut self,
+        container: String,
+        result: Result<Image, images::Failure>,
+        now: i64,
+    ) {
+        match result {
+            Ok(image) => {
+                self.pull_failures.remove(&container);
+                self.pull_backoffs.remove(&container);
+                if self
+                    .start_failures
+                    .get(&container)
+                    .is_none_or(|until| now >= *until)
+                {
+                    self.waiting.remove(&container);
+                }
+                self.images.insert(container, Step::Done(image));
+            }
+            Err(failure) => {
+                let backoff = self.pull_backoffs.entry(container.clone()).or_default();
+                backoff.next(now, now);
+                let until = backoff.until();
+                self.images
+                    .insert(container.clone(), Step::Failed { until });
+                self.waiting.insert(
+                    container.clone(),
+                    Waiting {
+                        reason: failure.reason.to_owned(),
+                        message: failure.message.clone(),
+                    },
+                );
+                self.pull_failures.insert(
+                    container,
+                    PullFailure {
+                        failure,
+                        backoff_from: now + (until - now) / 2,
+                        announced: false,
+                    },
+                );
+            }
+        }
+    }
+
+    /// One round: plan, act, probe, tell.
+    fn step(&mut self) {
+        self.wake_at = None;
+        if self.look_again && !self.observing {
+            self.look_again = false;
+            self.observing = true;
+            let (node, pod, epoch) = (self.node.clone(), self.pod.clone(), self.epoch);
+            self.tasks.spawn(async move {
+                let observed = tasks::observe_pod(node, pod).await;
+                Outcome::Observed { epoch, observed }
+            });
+        }
+        self.check_deadline();
+        if self.stopping() {
+            self.let_go();
+        }
+        if self.observed.is_some() {
+            self.refresh();
+            self.show_pull_backoffs();
+            for action in self.plan() {
+                self.act(action);
+            }
+            self.match_probes();
+        }
+        self.tell();
+    }
+
+    fn plan(&self) -> Vec<Action> {
+        let Some(observed) = &self.observed else {
+            return Vec::new();
+        };
+        let started = self.started(observed);
+        plan::plan(&Situation {
+            pod: &self.pod,
+            goal: self.goal(),
+            observed,
+            volumes: &self.volumes,
+            images: &self.images,
+            busy: &self.busy,
+            restarts: &self.restarts,
+            start_failures: &self.start_failures,
+            sandbox_retry: self.sandbox_retry,
+            unhealthy: &self.unhealthy,
+            started: &started,
+            now: self.now(),
+        })
+    }
+
+    fn act(&mut self, action: Action) {
+        let (node, pod, now) = (self.node.clone(), self.pod.clone(), self.now());
+        match action {
+            Action::MountVolumes => self.mount_volumes(),
+            Action::CreateSandbox { attempt } => {
+                self.busy.sandbox = true;
+                if attempt > 0 {
+                    node.events.normal(
+                        &pod,
+                        "SandboxChanged",
+                        "Pod sandbox changed, it will be killed and re-created.",
+                    );
+                }
+                self.tasks.spawn(async move {
+                    Outcome::Sandbox(tasks::create_sandbox(node, pod, attempt, now).await)
+                });
+            }
+            Action::EnsureImage { container } => {
+                let Some(spec) = find_container(&self.pod, &container).cloned() else {
+                    return;
+                };
+                self.images.insert(container.clone(), Step::Busy);
+                let (held, received) = (self.held.clone(), self.received);
+                let handle = self.tasks.spawn(async move {
+                    let result =
+                        tasks::ensure_image(node, pod, spec, held, received.max(now)).await;
+                    Outcome::Image { container, result }
+                });
+                self.abort_on_stop.retain(|handle| !handle.is_finished());
+                self.abort_on_stop.push(handle);
+            }
+            Action::StartContainer {
+                container,
+                image,
+                restart_count,
+            } => self.start(container, image, restart_count),
+            Action::KillContainer {
+                id,
+                container,
+                reason,
+            } => self.kill(id, container, reason),
+            Action::BackOff { container, until } => {
+                self.show_crash_loop(&container, until);
+            }
+            Action::RemoveContainer { id } => {
+                self.busy.removing.insert(id.clone());
+                let log = self
+                    .observed
+                    .iter()
+                    .flat_map(|observed| &observed.containers)
+                    .find(|record| record.id == id)
+                    .map(|record| record.log_path.clone())
+                    .unwrap_or_default();
+                self.tasks.spawn(async move {
+                    let done = tasks::remove_container(node, id.clone(), log).await;
+                    Outcome::Removed { id, done }
+                });
+            }
+            Action::StopSandbox { id } => {
+                self.busy.stopping.insert(id.clone());
+                let uid = uid(&pod);
+                self.tasks.spawn(async move {
+                    let done = tasks::stop_sandbox(node, uid, id.clone()).await;
+                    Outcome::SandboxStopped { id, done }
+                });
+            }
+            Action::RemoveSandbox { id } => {
+                self.busy.removing.insert(id.clone());
+                self.tasks.spawn(async move {
+                    let done = tasks::remove_sandbox(&node, id.clone()).await;
+                    Outcome::SandboxRemoved { id, done }
+                });
+            }
+            Action::Finish => self.finish(),
+            Action::WakeAt(at) => self.wake(at),
+        }
+    }
+
+    fn mount_volumes(&mut self) {
+        self.volumes = Step::Busy;
+        self.refresh_volumes = false;
+        let (node, pod, held) = (self.node.clone(), self.pod.clone(), self.held.clone());
+        let wanted = self.now();
+        let handle = self.tasks.spawn(async move {
+            let start = node.spans.now();
+            let facts = node.facts(Vec::new());
+            let result = node.volumes.set_up(&pod, &facts, &held).await;
+            if result.is_ok() {
+                node.spans
+                    .record(&uid(&pod), Hop::Node, "volumes", wanted, start);
+            }
+            Outcome::Volumes(result)
+        });
+        self.abort_on_stop.push(handle);
+    }
+
+    /// Brings volumes up to date when what they show has changed or a token grows old.
+    fn refresh(&mut self) {
+        if self.stopping() {
+            return;
+        }
+        let now = self.now();
+        let due = self.mounted.refresh_at.is_some_and(|at| now >= at);
+        match self.volumes {
+            Step::Failed { .. } if self.refresh_volumes => self.mount_volumes(),
+            Step::Done(()) if self.refresh_volumes || due => {
+                self.refresh_volumes = false;
+                // Containers may start meanwhile: what is mounted stays mounted.
+                let (node, pod, held) = (self.node.clone(), self.pod.clone(), self.held.clone());
+                self.mounted.refresh_at = Some(now + 60 * SECOND);
+                self.tasks.spawn(async move {
+                    let facts = node.facts(Vec::new());
+                    Outcome::Refreshed(node.volumes.set_up(&pod, &facts, &held).await)
+                });
+            }
+            _ => {}
+        }
+        if let Some(at) = self.mounted.refresh_at {
+            self.wake(at);
+        }
+    }
+
+    fn start(&mut self, container: String, image: Image, restart_count: i32) {
+        let Some(spec) = find_container(&self.pod, &container).cloned() else {
+            return;
+        };
+        let Some(observed) = &self.observed else {
+            return;
+        };
+        let Some(sandbox) = observed.ready_sandbox().cloned() else {
+            return;
+        };
+        let now = self.now();
+        if let Some(record) = observed.latest(&container).filter(|record| record.ended()) {
+            let backoff = self.restarts.entry(container.clone()).or_default();
+            backoff.next(record.finished_at / 1000, now);
+        }
+        self.busy.starting.insert(container.clone());
+        let start = Start {
+            pod: self.pod.clone(),
+            container: spec,
+            image,
+            restart_count,
+            sandbox,
+            mounted: self.mounted.clone(),
+            held: self.held.clone(),
+            wanted: now,
+        };
+        let node = self.node.clone();
+        self.tasks.spawn(async move {
+            let result = tasks::start_container(node, start).await;
+            Outcome::Started { container, result }
+        });
+    }
+
+    fn kill(&mut self, id: String, container: String, reason: KillReason) {
+        let Some(observed) = &self.observed else {
+            return;
+        };
+        let Some(record) = observed.containers.iter().find(|record| record.id == id) else {
+            return;
+        };
+        let spec = find_container(&self.pod, &container);
+        let restarts = spec.is_some_and(|spec| plan::may_restart(&self.pod, spec, 137));
+        let cause = match reason {
+            KillReason::PodEnds | KillReason::SandboxGone => None,
+            KillReason::LivenessProbe => Some("failed liveness probe"),
+            KillReason::StartupProbe => Some("failed startup probe"),
+            KillReason::DefinitionChanged => Some("definition changed"),
+        };
+        let message = match cause {
+            None => format!("Stopping container {container}"),
+            Some(cause) if restarts => format!("Container {container} {cause}, will be restarted"),
+            Some(cause) => format!("Container {container} {cause}"),
+        };
+        let probe_grace = match reason {
+            KillReason::LivenessProbe => spec.and_then(|spec| spec.liveness_probe.as_ref()),
+            KillReason::StartupProbe => spec.and_then(|spec| spec.startup_probe.as_ref()),
+            _ => None,
+        };
+        let probe_grace = probe_grace.and_then(|probe| probe.termination_grace_period_seconds);
+        let kill = Kill {
+            pod: self.pod.clone(),
+            id: id.clone(),
+            sandbox_id: record.sandbox_id.clone(),
+            container,
+            message,
+            grace: tasks::grace(&self.pod, probe_grace),
+            pod_ip: observed
+                .sandbox()
+                .and_then(|sandbox| {
+                    tasks::pod_ips(&self.node, &self.pod, sandbox)
+                        .first()
+                        .cloned()
+                })
+                .unwrap_or_default(),
+        };
+        self.busy.killing.insert(id.clone());
+        let (node, grace) = (self.node.clone(), kill.grace);
+        let for_task = id.clone();
+        let handle = self.tasks.spawn(async move {
+            let record = tasks::kill_container(node, kill).await;
+            Outcome::Killed {
+                id: for_task,
+                record,
+            }
+        });
+        self.kills.insert(id, (handle, grace));
+    }
+
+    /// The pod is to end: pulls and mounts stop, and kills that would take longer than is now
+    /// allowed are begun anew.
+    fn let_go(&mut self) {
+        for handle in self.abort_on_stop.drain(..) {
+            handle.abort();
+        }
+        for step in self.images.values_mut() {
+            if *step == Step::Busy {
+                *step = Step::Idle;
+            }
+        }
+        if self.volumes == Step::Busy {
+            self.volumes = Step::Idle;
+        }
+        let grace = tasks::grace(&self.pod, None);
+        let overdue: Vec<String> = self
+            .kills
+            .iter()
+            .filter(|(_, (_, allowed))| grace < *allowed)
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in overdue {
+            if let Some((handle, _)) = self.kills.remove(&id) {
+                handle.abort();
+                self.busy.killing.remove(&id);
+            }
+        }
+        self.watchers.abort_all();
+    }
+
+    fn finish(&mut self) {
+        self.busy.finishing = true;
+        let sandboxes = self
+            .observed
+            .iter()
+            .flat_map(|observed| observed.sandboxes.iter().rev())
+            .map(|sandbox| sandbox.id.clone())
+            .collect();
+        let last = (!self.removed).then(|| (self.compute(), self.written.clone()));
+        let (node, pod) = (self.node.clone(), self.pod.clone());
+        self.tasks.spawn(async move {
+            tasks::finish(node, pod, sandboxes, last).await;
+            Outcome::Finished
+        });
+    }
+
+    fn check_deadline(&mut self) {
+        let Some(seconds) = self
+            .pod
+            .spec
+            .as_ref()
+            .and_then(|s| s.active_deadline_seconds)
+        else {
+            return;
+        };
+        let started = self
+            .status
+            .as_ref()
+            .and_then(|status| status.start_time.as_ref());
+        let Some(started) = started.map(|time| time.0.as_microsecond()) else {
+            return;
+        };
+        let deadline = started + seconds * SECOND;
+        if self.now() < deadline {
+            self.wake(deadline);
+        } else if self.verdict.is_none()
+            && !self
+                .observed
+                .as_ref()
+                .is_some_and(|observed| plan::finished(&self.pod, observed))
+        {
+            let message = "Pod was active on the node longer than the specified deadline";
+            self.node
+                .events
+                .normal(&self.pod, "DeadlineExceeded", message);
+            self.verdict = Some(Verdict {
+                reason: "DeadlineExceeded".to_owned(),
+                message: message.to_owned(),
+            });
+        }
+    }
+
+    fn show_crash_loop(&mut self, container: &str, _until: i64) {
+        let Some(backoff) = self.restarts.get(container) else {
+            return;
+        };
+        let pod = format_pod(&self.pod);
+        let waiting = Waiting {
+            reason: "CrashLoopBackOff".to_owned(),
+            message: format!(
+                "back-off {} restarting failed container={container} pod={pod}",
+                backoff.text()
+            ),
+        };
+        if self.waiting.get(container) != Some(&waiting) {
+            self.waiting.insert(container.to_owned(), waiting);
+            self.node.events.container(
+                &self.pod,
+                container,
+                Severity::Warning,
+                "BackOff",
+                format!("Back-off restarting failed container {container} in pod {pod}"),
+            );
+        }
+    }
+
+    /// A failed pull is first shown as what it was, later as waiting for the next try.
+    fn show_pull_backoffs(&mut self) {
+        let now = self.now();
+        let mut wakes = Vec::new();
+        for (container, failed) in &mut self.pull_failures {
+            if failed.announced || failed.failure.reason != "ErrImagePull" {
+                continue;
+            }
+            if now < failed.backoff_from {
+                wakes.push(failed.backoff_from);
+                continue;
+            }
+            failed.announced = true;
+            let image = find_container(&self.pod, container)
+                .and_then(|spec| spec.image.clone())
+                .unwrap_or_default();
+            let message = format!("Back-off pulling image \"{image}\"");
+            self.node
+                .events
+                .container(&self.pod, container, Severity::Normal, "BackOff", &message);
+            self.node.events.container(
+                &self.pod,
+                container,
+                Severity::Warning,
+                "Failed",
+                "Error: ImagePullBackOff",
+            );
+            let waiting = Waiting {
+                reason: "ImagePullBackOff".to_owned(),
+                message: format!(
+                    "{message}: {}: {}",
+                    failed.failure.reason, failed.failure.message
+                ),
+            };
+            self.waiting.insert(container.clone(), waiting);
+        }
+        for at in wakes {
+            self.wake(at);
+        }
+    }
+
+    /// Running containers that count as started.
+    fn started(&self, observed: &Observed) -> BTreeSet<String> {
+        observed
+            .running()
+            .filter(|record| {
+                let probed = find_container(&self.pod, &record.name)
+                    .is_some_and(|spec| spec.startup_probe.is_some());
+                !probed || self.startup_passed.contains(&record.id)
+            })
+            .map(|record| record.id.clone())
+            .collect()
+    }
+
+    fn ready(&self, observed: &Observed, started: &BTreeSet<String>) -> BTreeSet<String> {
+        observed
+            .running()
+            .filter(|record| started.contains(&record.id))
+            .filter(|record| {
+                let probed = find_container(&self.pod, &record.name)
+                    .is_some_and(|spec| spec.readiness_probe.is_some());
+                !probed || self.readiness_passed.contains(&record.id)
+            })
+            .map(|record| record.id.clone())
+            .collect()
+    }
+
+    /// Begins the probes that running containers have and ends those of containers that are gone.
+    fn match_probes(&mut self) {
+        let Some(observed) = &self.observed else {
+            return;
+        };
+        let Some(sandbox) = observed.sandbox() else {
+            return;
+        };
+        let started = self.started(observed);
+        let stopping = self.stopping();
+        let mut wanted: BTreeMap<(String, probes::Kind), &ContainerRecord> = BTreeMap::new();
+        for record in observed.running() {
+            let Some(spec) = find_container(&self.pod, &record.name) else {
+                continue;
+            };
+            for kind in [
+                probes::Kind::Startup,
+                probes::Kind::Readiness,
+                probes::Kind::Liveness,
+            ] {
+                let turn = match kind {
+                    probes::Kind::Startup => !stopping && !started.contains(&record.id),
+                    probes::Kind::Readiness => started.contains(&record.id),
+                    probes::Kind::Liveness => !stopping && started.contains(&record.id),
+                };
+                if turn && kind.of(spec).is_some() {
+                    wanted.insert((record.id.clone(), kind), record);
+                }
+            }
+        }
+        self.probes.retain(|key, stop| {
+            let keep = wanted.contains_key(key);
+            if !keep {
+                stop.cancel();
+            }
+            keep
+        });
+        for (key, record) in wanted {
+            if self.probes.contains_key(&key) {
+                continue;
+            }
+            let Some(spec) = find_container(&self.pod, &record.name) else {
+                continue;
+            };
+            let stop = CancellationToken::new();
+            let target = probes::Target {
+                pod: self.pod.clone(),
+                container: spec.clone(),
+                container_id: record.id.clone(),
+                pod_ip: tasks::pod_ips(&self.node, &self.pod, sandbox)
+                    .first()
+                    .cloned()
+                    .unwrap_or_default(),
+                started_at: record.started_at / 1000,
+                now: self.now(),
+            };
+            let mailbox = self.mailbox.clone();
+            tokio::spawn(probes::run(
+                self.node.cri.clone(),
+                self.node.events.clone(),
+                key.1,
+                target,
+                move |verdict| mailbox.verdict(verdict),
+                stop.clone(),
+            ));
+            self.probes.insert(key, stop);
+        }
+    }
+
+    fn compute(&mut self) -> PodStatus {
+        let nothing = Observed::default();
+        let observed = self.observed.as_ref().unwrap_or(&nothing);
+        let started = self.started(observed);
+        let ready = self.ready(observed, &started);
+        let over = self.stopping() || plan::finished(&self.pod, observed);
+        let idle = self.observed.is_some()
+            && observed.running().next().is_none()
+            && self.busy.starting.is_empty()
+            && !self.busy.sandbox;
+        let empty = PodStatus::default();
+        let previous = self
+            .status
+            .as_ref()
+            .or(self.pod.status.as_ref())
+            .unwrap_or(&empty);
+        let status = status::compute(&status::Input {
+            pod: &self.pod,
+            observed,
+            waiting: &self.waiting,
+            started: &started,
+            ready: &ready,
+            runtime_name: &self.node.runtime_name,
+            host_ip: &self.node.host_ip,
+            previous,
+            terminal: over && idle,
+            verdict: self.verdict.as_ref(),
+            now: self.node.environment.now(),
+        });
+        self.status = Some(status.clone());
+        status
+    }
+
+    /// Writes the status if it differs from what the API has.
+    fn tell(&mut self) {
+        if self.removed || self.busy.finishing || self.observed.is_none() {
+            return;
+        }
+        let status = self.compute();
+        let value = status_writer::to_value(&status);
+        if self.writing || value == self.written {
+            return;
+        }
+        self.writing = true;
+        let uid = uid(&self.pod);
+        let patch = status_writer::patch(&uid, &self.written, &value);
+        let first_running = !self.told_running && status.phase.as_deref() == Some("Running");
+        let is_ready = status
+            .conditions
+            .iter()
+            .flatten()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        let first_ready = !self.told_ready && is_ready && !first_running;
+        self.told_running |= first_running;
+        self.told_ready |= is_ready;
+        let (node, pod, computed) = (self.node.clone(), self.pod.clone(), self.now());
+        self.tasks.spawn(async move {
+            let start = node.spans.now();
+            let bytes = patch.to_string().len() as u64;
+            let result = status_writer::write(&node.client, &pod, patch).await;
+            if result.is_ok() && first_running {
+                node.spans
+                    .record_bytes(&uid, Hop::Status, "status Running", start, bytes);
+            }
+            if result.is_ok() && first_ready {
+                node.spans
+                    .record(&uid, Hop::After, "status Ready", computed, start);
+            }
+            if matches!(result, Err(status_writer::Error::Api(_))) {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            Outcome::StatusWritten {
+                value,
+                result: result.map(drop),
+            }
+        });
+    }
+
+    fn wake(&mut self, at: i64) {
+        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+}

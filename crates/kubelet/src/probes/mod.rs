@@ -1,0 +1,122 @@
+//! Probes: one task per probe of a running container, telling the pod's worker when the verdict
+//! changes. What follows from a verdict is the worker's.
+
+mod check;
+mod grpc;
+mod tally;
+
+use std::{sync::Arc, time::Duration};
+
+use client::events::Severity;
+use k8s_openapi::api::core::v1::{Container, Pod, Probe};
+use tokio_util::sync::CancellationToken;
+
+use crate::events::Events;
+use tally::Tally;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Startup,
+    Readiness,
+    Liveness,
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Kind::Startup => "Startup",
+            Kind::Readiness => "Readiness",
+            Kind::Liveness => "Liveness",
+        }
+    }
+
+    pub fn of(self, container: &Container) -> Option<&Probe> {
+        match self {
+            Kind::Startup => container.startup_probe.as_ref(),
+            Kind::Readiness => container.readiness_probe.as_ref(),
+            Kind::Liveness => container.liveness_probe.as_ref(),
+        }
+    }
+}
+
+/// A verdict that changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub container_id: String,
+    pub kind: Kind,
+    pub good: bool,
+}
+
+/// What one probe is asked of.
+pub struct Target {
+    pub pod: Arc<Pod>,
+    pub container: Container,
+    pub container_id: String,
+    pub pod_ip: String,
+    /// When the container started, and now, in microseconds: the initial delay counts from then.
+    pub started_at: i64,
+    pub now: i64,
+}
+
+/// Probes until cancelled. `report` takes verdicts.
+pub async fn run(
+    cri: cri::Client,
+    events: Events,
+    kind: Kind,
+    target: Target,
+    report: impl Fn(Verdict) + Send + 'static,
+    stop: CancellationToken,
+) {
+    let Some(probe) = kind.of(&target.container).cloned() else {
+        return;
+    };
+    let seconds = |value: Option<i32>, default: i32| {
+        Duration::from_secs(value.filter(|value| *value > 0).unwrap_or(default) as u64)
+    };
+    let period = seconds(probe.period_seconds, 10);
+    let timeout = seconds(probe.timeout_seconds, 1);
+    let delay = Duration::from_secs(probe.initial_delay_seconds.unwrap_or(0).max(0) as u64);
+    let age = Duration::from_micros((target.now - target.started_at).max(0) as u64);
+    let mut tally = Tally::new(
+        kind,
+        probe.success_threshold.unwrap_or(1),
+        probe.failure_threshold.unwrap_or(3),
+    );
+    let mut ticks = tokio::time::interval_at(
+        tokio::time::Instant::now() + delay.saturating_sub(age),
+        period,
+    );
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        let outcome = tokio::select! {
+            () = stop.cancelled() => return,
+            outcome = check::run(&cri, &probe, &target, timeout) => outcome,
+        };
+        let good = outcome.is_ok();
+        if let Err(message) = outcome {
+            events.container(
+                &target.pod,
+                &target.container.name,
+                Severity::Warning,
+                "Unhealthy",
+                format!("{} probe failed: {message}", kind.word()),
+            );
+        }
+        if let Some(good) = tally.count(good) {
+            report(Verdict {
+                container_id: target.container_id.clone(),
+                kind,
+                good,
+            });
+            let decided = kind == Kind::Startup || (kind == Kind::Liveness && !good);
+            if decided {
+                // Started is for good, and a condemned container gets no second opinion.
+                return;
+            }
+        }
+    }
+}

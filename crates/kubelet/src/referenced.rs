@@ -1,0 +1,95 @@
+//! ConfigMaps and Secrets that pods of this node refer to: one small watch per object, shared by
+//! the pods that hold it and ended with the last of them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use client::{Informer, Informers, Object, Scope, Subscription};
+use environment::Environment;
+use parking_lot::Mutex;
+
+/// How long a first read may take before the pod is told that it did not come.
+const FIRST_READ: Duration = Duration::from_secs(10);
+
+/// The referenced objects of one kind. Cheap to clone.
+pub struct Referenced<K> {
+    client: kube::Client,
+    environment: Environment,
+    entries: Arc<Mutex<BTreeMap<(String, String), Weak<Entry<K>>>>>,
+}
+
+struct Entry<K> {
+    namespace: String,
+    name: String,
+    informer: Informer<K>,
+}
+
+/// A hold on one object; while it lives the object is watched.
+pub struct Held<K>(Arc<Entry<K>>);
+
+impl<K> Clone for Referenced<K> {
+    fn clone(&self) -> Referenced<K> {
+        Referenced {
+            client: self.client.clone(),
+            environment: self.environment.clone(),
+            entries: self.entries.clone(),
+        }
+    }
+}
+
+impl<K> Clone for Held<K> {
+    fn clone(&self) -> Held<K> {
+        Held(self.0.clone())
+    }
+}
+
+impl<K: Object> Referenced<K> {
+    pub fn new(client: kube::Client, environment: Environment) -> Referenced<K> {
+        Referenced {
+            client,
+            environment,
+            entries: Arc::default(),
+        }
+    }
+
+    pub fn hold(&self, namespace: &str, name: &str) -> Held<K> {
+        let mut entries = self.entries.lock();
+        entries.retain(|_, entry| entry.strong_count() > 0);
+        let key = (namespace.to_owned(), name.to_owned());
+        if let Some(entry) = entries.get(&key).and_then(Weak::upgrade) {
+            return Held(entry);
+        }
+        // Informers of its own: dropping the last hold ends exactly this watch.
+        let informers = Informers::new(self.client.clone(), self.environment.clone());
+        let informer = informers.within::<K>(Scope {
+            namespace: Some(namespace.to_owned()),
+            field_selector: Some(format!("metadata.name={name}")),
+            label_selector: None,
+        });
+        let entry = Arc::new(Entry {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            informer,
+        });
+        entries.insert(key, Arc::downgrade(&entry));
+        Held(entry)
+    }
+}
+
+impl<K: Object> Held<K> {
+    /// The object, `Some(None)` if it does not exist, `None` if that could not be found out.
+    pub async fn get(&self) -> Option<Option<Arc<K>>> {
+        let entry = &self.0;
+        tokio::time::timeout(FIRST_READ, entry.informer.synced())
+            .await
+            .ok()?;
+        Some(entry.informer.get(&entry.namespace, &entry.name))
+    }
+
+    pub fn subscribe(&self) -> Subscription<K> {
+        self.0.informer.subscribe()
+    }
+}

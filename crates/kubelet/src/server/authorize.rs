@@ -1,0 +1,124 @@
+//! Who calls, from the client certificate, and whether they may, from a SubjectAccessReview.
+
+use http::{Method, StatusCode};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::{Api, api::PostParams};
+use rustls_pki_types::CertificateDer;
+use x509_parser::prelude::FromDer;
+
+use super::Refusal;
+use crate::node_context::NodeContext;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    pub name: String,
+    pub groups: Vec<String>,
+}
+
+/// The user a verified client certificate names: common name, and organizations as groups.
+pub fn user_of(certificates: Option<&[CertificateDer<'_>]>) -> Option<User> {
+    let first = certificates?.first()?;
+    let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(first).ok()?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let mut groups: Vec<String> = subject
+        .iter_organization()
+        .filter_map(|organization| organization.as_str().ok())
+        .map(str::to_owned)
+        .collect();
+    groups.push("system:authenticated".to_owned());
+    Some(User { name, groups })
+}
+
+/// Asks the API server whether `user` may do this to the node.
+pub async fn check(
+    node: &NodeContext,
+    user: &User,
+    method: &Method,
+    path: &str,
+) -> Result<(), Refusal> {
+    let verb = verb(method);
+    let subresources = subresources(path);
+    for subresource in subresources {
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(user.name.clone()),
+                groups: Some(user.groups.clone()),
+                resource_attributes: Some(ResourceAttributes {
+                    verb: Some(verb.to_owned()),
+                    version: Some("v1".to_owned()),
+                    resource: Some("nodes".to_owned()),
+                    subresource: Some((*subresource).to_owned()),
+                    name: Some(node.node_name.clone()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let api: Api<SubjectAccessReview> = Api::all(node.client.clone());
+        match api.create(&PostParams::default(), &review).await {
+            Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => {
+                return Ok(());
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "a request could not be authorized");
+                return Err(Refusal {
+                    status: StatusCode::INTERNAL_SERVER_ERROR,
+                    message: format!(
+                        "Authorization error (user={}, verb={verb}, resource=nodes, subresource(s)=[{}])",
+                        user.name,
+                        subresources.join(" ")
+                    ),
+                });
+            }
+        }
+    }
+    Err(Refusal {
+        status: StatusCode::FORBIDDEN,
+        message: format!(
+            "Forbidden (user={}, verb={verb}, resource=nodes, subresource(s)=[{}])",
+            user.name,
+            subresources.join(" ")
+        ),
+    })
+}
+
+fn verb(method: &Method) -> &'static str {
+    match method.as_str() {
+        "POST" => "create",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "get",
+    }
+}
+
+/// Any of these suffices, as upstream maps paths.
+fn subresources(path: &str) -> &'static [&'static str] {
+    let first = path.trim_start_matches('/').split('/').next();
+    match first.unwrap_or_default() {
+        "pods" | "runningpods" => &["pods", "proxy"],
+        "healthz" => &["healthz", "proxy"],
+        "configz" => &["configz", "proxy"],
+        "stats" => &["stats"],
+        "metrics" => &["metrics"],
+        "logs" => &["log"],
+        _ => &["proxy"],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_map_to_subresources() {
+        assert_eq!(subresources("/containerLogs/a/b/c"), ["proxy"]);
+        assert_eq!(subresources("/pods"), ["pods", "proxy"]);
+        assert_eq!(subresources("/logs/x"), ["log"]);
+    }
+}

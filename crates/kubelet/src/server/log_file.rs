@@ -1,0 +1,292 @@
+//! Reads one container's log file in CRI format: from the end if asked, filtered by time, and on
+//! as it grows, until the container has ended.
+
+use std::{future::Future, io, os::fd::AsFd, path::Path, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use k8s_openapi::jiff::Timestamp;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use tokio::{
+    fs::File,
+    io::{AsyncReadExt, AsyncSeekExt},
+    net::unix::pipe,
+    sync::{Notify, mpsc},
+};
+
+use super::logs::Options;
+use crate::log_format;
+
+const BLOCK: usize = 32 * 1024;
+/// How long a follower waits at most before it looks again, should a notice be lost.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// Sends the log's text. `running` tells whether the container may still write; `changed` wakes
+/// when it may have ended.
+pub async fn read<F: Future<Output = bool>>(
+    path: &Path,
+    options: &Options,
+    sender: &mpsc::Sender<Bytes>,
+    running: impl Fn() -> F,
+    changed: &Arc<Notify>,
+) -> io::Result<()> {
+    let mut file = match File::open(path).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    // Watched before it is read: what is written in between is not missed.
+    let growth = if options.follow {
+        Some(Growth::watch(path)?)
+    } else {
+        None
+    };
+    if let Some(lines) = options.tail_lines {
+        let start = tail_start(&mut file, lines).await?;
+        file.seek(io::SeekFrom::Start(start)).await?;
+    }
+    let mut output = Output {
+        options,
+        new_line: true,
+        left: options.limit_bytes,
+    };
+    let mut pending: Vec<u8> = Vec::new();
+    let mut block = vec![0; BLOCK];
+    let mut last_round = growth.is_none();
+    loop {
+        let count = file.read(&mut block).await?;
+        if count > 0 {
+            pending.extend_from_slice(&block[..count]);
+            let Some(end) = pending.iter().rposition(|byte| *byte == b'\n') else {
+                continue;
+            };
+            let rest = pending.split_off(end + 1);
+            let text = output.take(&pending);
+            pending = rest;
+            if !text.is_empty() && sender.send(text.into()).await.is_err() {
+                return Ok(());
+            }
+            if output.left == Some(0) {
+                return Ok(());
+            }
+            continue;
+        }
+        if last_round {
+            let text = output.take(&pending);
+            if !text.is_empty() {
+                let _ = sender.send(text.into()).await;
+            }
+            return Ok(());
+        }
+        // Asked before the wait: if it ends after this, a notice comes.
+        let notified = changed.notified();
+        tokio::pin!(notified);
+        notified.as_mut().enable();
+        if !running().await {
+            // What it wrote last is read once more.
+            last_round = true;
+            continue;
+        }
+        let Some(growth) = &growth else { continue };
+        tokio::select! {
+            result = growth.wait() => result?,
+            () = &mut notified => {}
+            () = sender.closed() => return Ok(()),
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+        }
+    }
+}
+
+struct Output<'a> {
+    options: &'a Options,
+    /// The next record begins a line (the one before was not a part).
+    new_line: bool,
+    left: Option<usize>,
+}
+
+impl Output<'_> {
+    /// The text of whole records, as the client is to see it.
+    fn take(&mut self, lines: &[u8]) -> Vec<u8> {
+        let mut text = Vec::with_capacity(lines.len());
+        for line in lines.split(|byte| *byte == b'\n') {
+            let Some(record) = log_format::parse(line) else {
+                continue;
+            };
+            if let Some(since) = self.options.since {
+                let time: Option<Timestamp> = record.time.parse().ok();
+                if time.is_some_and(|time| time < since) {
+                    continue;
+                }
+            }
+            if self.options.timestamps && self.new_line {
+                text.extend_from_slice(record.time.as_bytes());
+                text.push(b' ');
+            }
+            text.extend_from_slice(record.text);
+            self.new_line = !record.partial;
+            if !record.partial {
+                text.push(b'\n');
+            }
+        }
+        if let Some(left) = &mut self.left {
+            text.truncate(*left);
+            *left -= text.len();
+        }
+        text
+    }
+}
+
+/// Where the last `lines` lines begin, found by reading backwards.
+async fn tail_start(file: &mut File, lines: usize) -> io::Result<u64> {
+    let length = file.metadata().await?.len();
+    let mut position = length;
+    let mut found = 0;
+    let mut block = vec![0; BLOCK];
+    if lines == 0 {
+        return Ok(length);
+    }
+    while position > 0 {
+        let size = position.min(BLOCK as u64) as usize;
+        position -= size as u64;
+        file.seek(io::SeekFrom::Start(position)).await?;
+        file.read_exact(&mut block[..size]).await?;
+        for index in (0..size).rev() {
+            let offset = position + index as u64;
+            // The newline that ends the file ends its last line and begins none.
+            if block[index] == b'\n' && offset + 1 != length {
+                found += 1;
+                if found == lines {
+                    return Ok(offset + 1);
+                }
+            }
+        }
+    }
+    Ok(0)
+}
+
+/// Notices when a file grows.
+struct Growth {
+    /// Keeps the watch alive; the notices are read through `notices`.
+    _inotify: Inotify,
+    notices: pipe::Receiver,
+}
+
+impl Growth {
+    fn watch(path: &Path) -> io::Result<Growth> {
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+        inotify.add_watch(
+            path,
+            AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CLOSE_WRITE,
+        )?;
+        // An inotify descriptor is read like a pipe, and tokio knows pipes.
+        let descriptor = inotify.as_fd().try_clone_to_owned()?;
+        Ok(Growth {
+            _inotify: inotify,
+            notices: pipe::Receiver::from_owned_fd_unchecked(descriptor)?,
+        })
+    }
+
+    async fn wait(&self) -> io::Result<()> {
+        self.notices.readable().await?;
+        // One notice is as good as many.
+        let mut buffer = [0; 4096];
+        while self
+            .notices
+            .try_read(&mut buffer)
+            .is_ok_and(|count| count > 0)
+        {}
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const LOG: &str = "2026-01-01T00:00:00Z stdout F one\n\
+                       2026-01-01T00:00:01Z stdout P tw\n\
+                       2026-01-01T00:00:01Z stdout F o\n\
+                       2026-01-01T00:00:02Z stderr F three\n";
+
+    async fn check(options: Options, expected: &str) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("0.log");
+        std::fs::write(&path, LOG).expect("written");
+        let (sender, mut receiver) = mpsc::channel(16);
+        let changed = Arc::default();
+        read(&path, &options, &sender, || async { false }, &changed)
+            .await
+            .expect("read");
+        drop(sender);
+        let mut text = Vec::new();
+        while let Some(chunk) = receiver.recv().await {
+            text.extend_from_slice(&chunk);
+        }
+        assert_eq!(String::from_utf8_lossy(&text), expected, "{options:?}");
+    }
+
+    #[tokio::test]
+    async fn options_choose_what_is_read() {
+        check(Options::default(), "one\ntwo\nthree\n").await;
+        let options = |change: fn(&mut Options)| {
+            let mut options = Options::default();
+            change(&mut options);
+            options
+        };
+        check(options(|o| o.tail_lines = Some(1)), "three\n").await;
+        check(options(|o| o.tail_lines = Some(0)), "").await;
+        check(options(|o| o.tail_lines = Some(99)), "one\ntwo\nthree\n").await;
+        check(options(|o| o.limit_bytes = Some(6)), "one\ntw").await;
+        check(
+            options(|o| o.since = "2026-01-01T00:00:02Z".parse().ok()),
+            "three\n",
+        )
+        .await;
+        check(
+            options(|o| o.timestamps = true),
+            "2026-01-01T00:00:00Z one\n2026-01-01T00:00:01Z two\n2026-01-01T00:00:02Z three\n",
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn following_ends_with_the_container() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("0.log");
+        std::fs::write(&path, LOG).expect("written");
+        let running = Arc::new(AtomicBool::new(true));
+        let changed: Arc<Notify> = Arc::default();
+        let (sender, mut receiver) = mpsc::channel(16);
+        let reader = {
+            let (path, running, changed) = (path.clone(), running.clone(), changed.clone());
+            tokio::spawn(async move {
+                let options = Options {
+                    follow: true,
+                    tail_lines: Some(0),
+                    ..Options::default()
+                };
+                let state = || {
+                    let running = running.clone();
+                    async move { running.load(Ordering::SeqCst) }
+                };
+                read(&path, &options, &sender, state, &changed).await
+            })
+        };
+        // The reader stands at the end once it is subscribed; what is appended then arrives.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let mut log = std::fs::OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .expect("opened");
+        use std::io::Write;
+        log.write_all(b"2026-01-01T00:00:03Z stdout F four\n")
+            .expect("appended");
+        assert_eq!(receiver.recv().await.as_deref(), Some(&b"four\n"[..]));
+        log.write_all(b"2026-01-01T00:00:04Z stdout F five\n")
+            .expect("appended");
+        running.store(false, Ordering::SeqCst);
+        changed.notify_waiters();
+        assert_eq!(receiver.recv().await.as_deref(), Some(&b"five\n"[..]));
+        assert_eq!(receiver.recv().await, None);
+        reader.await.expect("joined").expect("read");
+    }
+}

@@ -1,0 +1,161 @@
+//! The kubelet's HTTPS server: logs, health and the pods it works on. Every caller shows a client
+//! certificate and is authorized by the API server. Exec, attach and port-forward are not here.
+
+mod authorize;
+mod log_file;
+mod logs;
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+
+use self::authorize::User;
+use crate::{node_context::NodeContext, pods::Pods};
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+const HANDSHAKE: Duration = Duration::from_secs(10);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until `shutdown`.
+pub async fn run(
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    node: Arc<NodeContext>,
+    pods: Pods,
+    shutdown: CancellationToken,
+) {
+    let acceptor = tokio_rustls::TlsAcceptor::from(tls);
+    loop {
+        let accepted = tokio::select! {
+            () = shutdown.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of file descriptors, most likely: give the others time to close theirs.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let connection = serve(stream, acceptor.clone(), node.clone(), pods.clone());
+        let shutdown = shutdown.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = connection => {}
+            }
+        });
+    }
+}
+
+async fn serve(
+    stream: TcpStream,
+    acceptor: tokio_rustls::TlsAcceptor,
+    node: Arc<NodeContext>,
+    pods: Pods,
+) {
+    let _ = stream.set_nodelay(true);
+    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a TLS handshake failed");
+            return;
+        }
+        Err(_) => return,
+    };
+    let user = authorize::user_of(stream.get_ref().1.peer_certificates());
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let (node, pods, user) = (node.clone(), pods.clone(), user.clone());
+        async move { Ok::<_, Infallible>(answer(&node, &pods, user, request).await) }
+    });
+    let builder = auto::Builder::new(TokioExecutor::new());
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a connection ended with an error");
+    }
+}
+
+async fn answer(
+    node: &Arc<NodeContext>,
+    pods: &Pods,
+    user: Option<User>,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let Some(user) = user else {
+        return text(StatusCode::UNAUTHORIZED, "Unauthorized");
+    };
+    let path = request.uri().path().to_owned();
+    if let Err(refusal) = authorize::check(node, &user, request.method(), &path).await {
+        return text(refusal.status, refusal.message);
+    }
+    if request.method() != Method::GET {
+        return text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+    }
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    match parts.as_slice() {
+        ["healthz"] => text(StatusCode::OK, "ok"),
+        ["pods"] => {
+            let items: Vec<_> = pods.list();
+            let list = serde_json::json!({
+                "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items,
+            });
+            let mut response = text(StatusCode::OK, list.to_string());
+            let json = http::HeaderValue::from_static("application/json");
+            response
+                .headers_mut()
+                .insert(http::header::CONTENT_TYPE, json);
+            response
+        }
+        ["containerLogs", namespace, name, container] => {
+            let query = request.uri().query().unwrap_or_default();
+            let options = match logs::Options::parse(query, node.environment.now()) {
+                Ok(options) => options,
+                Err(message) => return text(StatusCode::BAD_REQUEST, message),
+            };
+            match logs::open(node, pods, namespace, name, container, options).await {
+                Ok(chunks) => {
+                    let frames = ReceiverStream::new(chunks).map(|chunk| Ok(Frame::data(chunk)));
+                    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+                    let plain = http::HeaderValue::from_static("text/plain");
+                    response
+                        .headers_mut()
+                        .insert(http::header::CONTENT_TYPE, plain);
+                    response
+                }
+                Err(refusal) => text(refusal.status, refusal.message),
+            }
+        }
+        _ => text(StatusCode::NOT_FOUND, "404 page not found"),
+    }
+}
+
+/// A request that is not served, and why.
+pub struct Refusal {
+    pub status: StatusCode,
+    pub message: String,
+}
+
+fn text(status: StatusCode, message: impl Into<String>) -> Response<Body> {
+    let body = Full::new(Bytes::from(message.into()));
+    let mut response = Response::new(body.boxed_unsync());
+    *response.status_mut() = status;
+    let plain = http::HeaderValue::from_static("text/plain; charset=utf-8");
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, plain);
+    response
+}

@@ -1,0 +1,133 @@
+//! What is mounted into one container: its volumes, the managed `/etc/hosts`, and the file for its
+//! termination message.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use cri::v1;
+use k8s_openapi::api::core::v1::{Container, Pod, Volume};
+
+use super::{Error, Mounted, Volumes, at, blocking, sub_path};
+use crate::container::expansion::expand;
+
+const HOSTS: &str = "/etc/hosts";
+
+/// Mounts of one container start. `hosts`: the content of its `/etc/hosts`.
+pub async fn prepare(
+    volumes: &Volumes,
+    pod: &Pod,
+    container: &Container,
+    mounted: &Mounted,
+    environment: &BTreeMap<String, String>,
+    hosts: String,
+    restart_count: i32,
+) -> Result<Vec<v1::Mount>, Error> {
+    let pod_dir = volumes.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default());
+    let declared: BTreeMap<String, Volume> = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.volumes.iter().flatten())
+        .map(|volume| (volume.name.clone(), volume.clone()))
+        .collect();
+    let message_file = termination_message_file(volumes, pod, container, restart_count);
+    let (container, mounted, environment) =
+        (container.clone(), mounted.clone(), environment.clone());
+    blocking(move || {
+        let mut result = Vec::new();
+        let mut has_hosts = false;
+        for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
+            let Some(path) = mounted.paths.get(&mount.name) else {
+                return Err(Error::Key(format!(
+                    "cannot find volume \"{}\" to mount into container \"{}\"",
+                    mount.name, container.name
+                )));
+            };
+            has_hosts |= mount.mount_path == HOSTS;
+            let sub = match (&mount.sub_path, &mount.sub_path_expr) {
+                (Some(sub), _) if !sub.is_empty() => Some(sub.clone()),
+                (_, Some(expression)) if !expression.is_empty() => {
+                    Some(expand(expression, &environment))
+                }
+                _ => None,
+            };
+            let host_path = match sub {
+                None => path.clone(),
+                Some(sub) => {
+                    let target = pod_dir
+                        .join("volume-subpaths")
+                        .join(&mount.name)
+                        .join(&container.name)
+                        .join(index.to_string());
+                    sub_path::bind(path, &sub, &target)?
+                }
+            };
+            let generated = declared.get(&mount.name).is_some_and(|volume| {
+                volume.config_map.is_some()
+                    || volume.secret.is_some()
+                    || volume.projected.is_some()
+                    || volume.downward_api.is_some()
+            });
+            result.push(v1::Mount {
+                container_path: mount.mount_path.clone(),
+                host_path: text(&host_path),
+                readonly: mount.read_only == Some(true) || generated,
+                propagation: match mount.mount_propagation.as_deref() {
+                    Some("HostToContainer") => v1::MountPropagation::PropagationHostToContainer,
+                    Some("Bidirectional") => v1::MountPropagation::PropagationBidirectional,
+                    _ => v1::MountPropagation::PropagationPrivate,
+                } as i32,
+                recursive_read_only: matches!(
+                    mount.recursive_read_only.as_deref(),
+                    Some("Enabled")
+                ),
+                ..Default::default()
+            });
+        }
+        if !has_hosts {
+            let file = pod_dir.join("etc-hosts");
+            std::fs::create_dir_all(&pod_dir).map_err(at("creating", &pod_dir))?;
+            std::fs::write(&file, hosts).map_err(at("writing", &file))?;
+            result.push(v1::Mount {
+                container_path: HOSTS.to_owned(),
+                host_path: text(&file),
+                ..Default::default()
+            });
+        }
+        let message_path = container.termination_message_path.as_deref();
+        if let Some(path) = message_path.filter(|path| !path.is_empty()) {
+            use std::os::unix::fs::PermissionsExt;
+            if let Some(parent) = message_file.parent() {
+                std::fs::create_dir_all(parent).map_err(at("creating", parent))?;
+            }
+            std::fs::File::create(&message_file).map_err(at("creating", &message_file))?;
+            // Whatever user the container runs as may write it.
+            std::fs::set_permissions(&message_file, std::fs::Permissions::from_mode(0o666))
+                .map_err(at("changing", &message_file))?;
+            result.push(v1::Mount {
+                container_path: path.to_owned(),
+                host_path: text(&message_file),
+                ..Default::default()
+            });
+        }
+        Ok(result)
+    })
+    .await
+}
+
+/// Found again after a restart of the kubelet: named after the container and its count.
+pub fn termination_message_file(
+    volumes: &Volumes,
+    pod: &Pod,
+    container: &Container,
+    restart_count: i32,
+) -> PathBuf {
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    volumes
+        .pod_dir(uid)
+        .join("containers")
+        .join(&container.name)
+        .join(restart_count.to_string())
+}
+
+fn text(path: &std::path::Path) -> String {
+    path.to_string_lossy().into_owned()
+}

@@ -1,0 +1,105 @@
+//! subPath: a place inside a volume, bound where no later change of links can lead out of it.
+
+use std::{
+    fs,
+    os::fd::{AsRawFd, OwnedFd},
+    path::{Component, Path, PathBuf},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, OpenHow, ResolveFlag, openat2},
+    mount::{MsFlags, mount},
+    sys::stat::{Mode, mkdirat},
+};
+
+use super::{Error, at, mount_table};
+
+/// Binds `sub_path` of the volume at `volume` to `target` and returns `target`. A missing path is
+/// made as directories. Links inside the volume are followed, links that lead out are refused.
+pub fn bind(volume: &Path, sub_path: &str, target: &Path) -> Result<PathBuf, Error> {
+    let relative = Path::new(sub_path);
+    let plain = relative
+        .components()
+        .all(|component| matches!(component, Component::Normal(_) | Component::CurDir));
+    if !plain {
+        return Err(Error::Key(format!(
+            "subPath {sub_path:?} must be relative and must not contain \"..\""
+        )));
+    }
+    let file = open_or_make(volume, relative)?;
+    let source = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let is_directory = fs::metadata(&source)
+        .map_err(at("reading", relative))?
+        .is_dir();
+    if let Some(parent) = target.parent() {
+        fs::create_dir_all(parent).map_err(at("creating", parent))?;
+    }
+    if is_directory {
+        fs::create_dir_all(target).map_err(at("creating", target))?;
+    } else if !target.exists() {
+        fs::File::create(target).map_err(at("creating", target))?;
+    }
+    // One container start after another may find its place bound already: bind it afresh, so
+    // that it shows the present file.
+    mount_table::unmount_below(target)?;
+    mount(
+        Some(&source),
+        target,
+        None::<&str>,
+        MsFlags::MS_BIND | MsFlags::MS_REC,
+        None::<&str>,
+    )
+    .map_err(|errno| at("binding", target)(errno.into()))?;
+    Ok(target.to_path_buf())
+}
+
+fn open_or_make(volume: &Path, relative: &Path) -> Result<OwnedFd, Error> {
+    let root = fs::File::open(volume).map_err(at("opening", volume))?;
+    let mode = {
+        use std::os::unix::fs::PermissionsExt;
+        let metadata = root.metadata().map_err(at("reading", volume))?;
+        metadata.permissions().mode() & 0o777 | 0o750
+    };
+    let open = |path: &Path| {
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        openat2(&root, path, how)
+    };
+    match open(relative) {
+        Ok(file) => return Ok(file),
+        Err(Errno::ENOENT) => {}
+        Err(errno) => return Err(at("opening", relative)(errno.into())),
+    }
+    let mut done = PathBuf::from(".");
+    for component in relative.components() {
+        let parent = open(&done).map_err(|errno| at("opening", &done)(errno.into()))?;
+        let name = Path::new(component.as_os_str());
+        match mkdirat(&parent, name, Mode::from_bits_truncate(mode)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(at("creating", relative)(errno.into())),
+        }
+        done.push(name);
+    }
+    open(relative).map_err(|errno| at("opening", relative)(errno.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_out_of_the_volume_is_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let volume = directory.path().join("v");
+        fs::create_dir(&volume).expect("made");
+        std::os::unix::fs::symlink("/etc", volume.join("out")).expect("linked");
+        std::os::unix::fs::symlink("..", volume.join("up")).expect("linked");
+        assert!(open_or_make(&volume, Path::new("out/passwd")).is_err());
+        assert!(open_or_make(&volume, Path::new("up")).is_err());
+        open_or_make(&volume, Path::new("a/b/c")).expect("made");
+        assert!(volume.join("a/b/c").is_dir());
+        assert!(bind(&volume, "../x", &directory.path().join("t")).is_err());
+    }
+}

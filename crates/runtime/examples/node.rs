@@ -1,0 +1,67 @@
+//! A binary for the integration tests: this crate's subcommands as `coracle` has them, and a bare
+//! runtime server. Not part of any release.
+
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+
+use tokio_util::sync::CancellationToken;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    let program = arguments.next();
+    match arguments.next().as_deref().and_then(|name| name.to_str()) {
+        Some("shim") => runtime::shim::main(arguments),
+        Some("oci") => runtime::oci::main(arguments),
+        Some("serve") => serve(program.unwrap_or_default(), arguments.collect()),
+        _ => ExitCode::from(2),
+    }
+}
+
+/// `serve ROOT STATE CNI_CONF OCI…`: the socket is `STATE/cri.sock`.
+fn serve(program: OsString, arguments: Vec<OsString>) -> ExitCode {
+    let program = std::fs::canonicalize(program)
+        .map(OsString::from)
+        .unwrap_or_default();
+    let [root, state, cni, cluster, oci @ ..] = arguments.as_slice() else {
+        return ExitCode::from(2);
+    };
+    let state = PathBuf::from(state);
+    let oci_command = if oci.is_empty() {
+        vec![program.clone(), "oci".into()]
+    } else {
+        oci.to_vec()
+    };
+    let config = runtime::Config {
+        root: root.into(),
+        socket: state.join("cri.sock"),
+        cluster_id: cluster.to_string_lossy().into_owned(),
+        data_dir: root.into(),
+        cni_conf_dir: cni.into(),
+        cni_bin_dirs: vec!["/usr/lib/cni".into()],
+        oci_command,
+        shim_command: vec![program, "shim".into()],
+        insecure_registries: Vec::new(),
+        state,
+    };
+    let result = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())
+        .and_then(|tokio| {
+            let environment = environment::Environment::system();
+            tokio
+                .block_on(runtime::serve(
+                    config,
+                    environment,
+                    CancellationToken::new(),
+                ))
+                .map_err(|error| error.to_string())
+        });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Network namespaces kept alive by a bind mount, with loopback up.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+};
+
+use nix::sched::{CloneFlags, unshare};
+
+use crate::sys;
+
+/// `<state>/netns/<cluster>-<sandbox>`.
+pub fn path(state: &Path, cluster_id: &str, sandbox: &str) -> PathBuf {
+    state.join("netns").join(format!("{cluster_id}-{sandbox}"))
+}
+
+/// Makes the namespace on a thread of its own, which ends with it: namespaces belong to threads.
+pub async fn create(path: PathBuf) -> io::Result<()> {
+    tokio::task::spawn_blocking(move || {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        File::create(&path)?;
+        let target = path.clone();
+        let made = std::thread::Builder::new()
+            .name("netns".into())
+            .stack_size(64 << 10)
+            .spawn(move || -> io::Result<()> {
+                unshare(CloneFlags::CLONE_NEWNET)?;
+                raise_loopback()?;
+                sys::bind_mount(Path::new("/proc/thread-self/ns/net"), &target)?;
+                Ok(())
+            })?
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the namespace thread panicked")));
+        if made.is_err() {
+            let _ = fs::remove_file(&path);
+        }
+        made
+    })
+    .await
+    .unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+/// Unmounts and removes; nothing there is fine.
+pub fn remove(path: &Path) -> io::Result<()> {
+    sys::unmount(path)?;
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn raise_loopback() -> io::Result<()> {
+    // SAFETY: a new socket, closed by the owner below.
+    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and ours.
+    let socket = unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(socket) };
+    // SAFETY: all-zero is a valid request.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l' as libc::c_char;
+    request.ifr_name[1] = b'o' as libc::c_char;
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the request lives through the call and is what SIOCSIFFLAGS reads.
+    if unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCSIFFLAGS as _,
+            &raw mut request,
+        )
+    } != 0
+    {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

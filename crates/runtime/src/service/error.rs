@@ -1,0 +1,147 @@
+//! What can go wrong inside the server, and the gRPC code each becomes at the edge.
+
+use std::{path::PathBuf, sync::Arc};
+
+use tonic::{Code, Status};
+
+use crate::{
+    images,
+    sandbox::cni,
+    shim::{client, protocol::FailureKind},
+    snapshots, spec,
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{path}: {source}")]
+    File {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("serving: {0}")]
+    Transport(#[source] tonic::transport::Error),
+    #[error("{kind} {id:?} not found")]
+    NotFound { kind: &'static str, id: String },
+    #[error("{0}")]
+    Invalid(String),
+    #[error("{0}")]
+    Exists(String),
+    #[error("{0}")]
+    Precondition(String),
+    #[error("{0}")]
+    Unimplemented(&'static str),
+    #[error("{0}")]
+    Deadline(String),
+    #[error("failed to setup network for sandbox {sandbox:?}: {source}")]
+    Network {
+        sandbox: String,
+        #[source]
+        source: cni::Error,
+    },
+    #[error("failed to destroy network for sandbox {sandbox:?}: {source}")]
+    NetworkRemoval {
+        sandbox: String,
+        #[source]
+        source: cni::Error,
+    },
+    #[error("{what}: {source}")]
+    Shim {
+        what: String,
+        #[source]
+        source: client::Error,
+    },
+    #[error(transparent)]
+    Snapshot(#[from] snapshots::Error),
+    #[error(transparent)]
+    Spec(#[from] spec::Error),
+    #[error(transparent)]
+    Image(#[from] images::Error),
+    #[error("failed to pull image {name:?}: {source}")]
+    Pull {
+        name: String,
+        #[source]
+        source: Arc<images::Error>,
+    },
+    #[error("{0}")]
+    Interrupted(String),
+}
+
+impl Error {
+    pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
+        let path = path.into();
+        move |source| Error::File { path, source }
+    }
+
+    pub fn shim(what: impl Into<String>) -> impl FnOnce(client::Error) -> Error {
+        let what = what.into();
+        move |source| Error::Shim { what, source }
+    }
+
+    fn code(&self) -> Code {
+        match self {
+            Error::NotFound { .. } => Code::NotFound,
+            Error::Invalid(_) | Error::Spec(_) => Code::InvalidArgument,
+            Error::Exists(_) => Code::AlreadyExists,
+            Error::Precondition(_) => Code::FailedPrecondition,
+            Error::Unimplemented(_) => Code::Unimplemented,
+            Error::Deadline(_) => Code::DeadlineExceeded,
+            Error::Shim { source, .. } => match source.kind() {
+                FailureKind::NotFound => Code::NotFound,
+                FailureKind::Timeout => Code::DeadlineExceeded,
+                FailureKind::Conflict => Code::FailedPrecondition,
+                FailureKind::Unsupported => Code::Unimplemented,
+                FailureKind::Failed => Code::Unknown,
+            },
+            Error::Image(error) => image_code(error),
+            Error::Pull { source, .. } => image_code(source),
+            _ => Code::Unknown,
+        }
+    }
+}
+
+fn image_code(error: &images::Error) -> Code {
+    use oci_client::errors::{OciDistributionError, OciErrorCode};
+    match error {
+        images::Error::NotFound(_) => Code::NotFound,
+        images::Error::Reference(..) => Code::InvalidArgument,
+        images::Error::Registry { source, .. } => match source.as_ref() {
+            OciDistributionError::ImageManifestNotFoundError(_) => Code::NotFound,
+            OciDistributionError::ServerError { code: 404, .. } => Code::NotFound,
+            OciDistributionError::RegistryError { envelope, .. }
+                if envelope.errors.iter().any(|error| {
+                    matches!(
+                        error.code,
+                        OciErrorCode::ManifestUnknown
+                            | OciErrorCode::NameUnknown
+                            | OciErrorCode::NotFound
+                    )
+                }) =>
+            {
+                Code::NotFound
+            }
+            OciDistributionError::UnauthorizedError { .. }
+            | OciDistributionError::AuthenticationFailure(_) => Code::Unauthenticated,
+            OciDistributionError::RequestError(_) => Code::Unavailable,
+            _ => Code::Unknown,
+        },
+        _ => Code::Unknown,
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Status {
+        // The chain is printed once, at the edge.
+        let mut message = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(error) = cause {
+            let more = error.to_string();
+            if !message.contains(&more) {
+                message.push_str(": ");
+                message.push_str(&more);
+            }
+            cause = error.source();
+        }
+        Status::new(error.code(), message)
+    }
+}

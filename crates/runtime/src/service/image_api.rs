@@ -1,0 +1,180 @@
+//! CRI's image service.
+
+use cri::v1::{
+    AuthConfig, FilesystemIdentifier, FilesystemUsage, Image, ImageFsInfoRequest,
+    ImageFsInfoResponse, ImageSpec, ImageStatusRequest, ImageStatusResponse, Int64Value,
+    ListImagesRequest, ListImagesResponse, PullImageRequest, PullImageResponse, RemoveImageRequest,
+    RemoveImageResponse, StreamImagesRequest, StreamImagesResponse, UInt64Value,
+    image_service_server::ImageService,
+};
+use futures::stream::{self, BoxStream, StreamExt};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{
+    Error,
+    state::{Runtime, blocking},
+    stats::usage_of,
+};
+use crate::images::{Credentials, ImageRecord};
+
+#[async_trait]
+impl ImageService for Runtime {
+    type StreamImagesStream = BoxStream<'static, Result<StreamImagesResponse, Status>>;
+
+    async fn list_images(
+        &self,
+        request: Request<ListImagesRequest>,
+    ) -> Result<Response<ListImagesResponse>, Status> {
+        let wanted = request.into_inner().filter.and_then(|filter| filter.image);
+        Ok(Response::new(ListImagesResponse {
+            images: self.images(wanted).await?,
+        }))
+    }
+
+    async fn stream_images(
+        &self,
+        request: Request<StreamImagesRequest>,
+    ) -> Result<Response<Self::StreamImagesStream>, Status> {
+        let wanted = request.into_inner().filter.and_then(|filter| filter.image);
+        let images = self.images(wanted).await?;
+        Ok(Response::new(
+            stream::iter([Ok(StreamImagesResponse { images })]).boxed(),
+        ))
+    }
+
+    async fn image_status(
+        &self,
+        request: Request<ImageStatusRequest>,
+    ) -> Result<Response<ImageStatusResponse>, Status> {
+        let name = name_of(request.into_inner().image)?;
+        let images = self.0.images.clone();
+        let found = blocking(move || Ok(images.find(&name)?)).await?;
+        Ok(Response::new(ImageStatusResponse {
+            image: found.as_ref().map(to_cri),
+            ..Default::default()
+        }))
+    }
+
+    async fn pull_image(
+        &self,
+        request: Request<PullImageRequest>,
+    ) -> Result<Response<PullImageResponse>, Status> {
+        let request = request.into_inner();
+        let name = name_of(request.image)?;
+        let credentials = request.auth.map(credentials).unwrap_or_default();
+        let pulled = self.0.puller.pull(&name, credentials).await;
+        let record = pulled.map_err(|source| Error::Pull { name, source })?;
+        Ok(Response::new(PullImageResponse {
+            image_ref: record.id.clone(),
+        }))
+    }
+
+    async fn remove_image(
+        &self,
+        request: Request<RemoveImageRequest>,
+    ) -> Result<Response<RemoveImageResponse>, Status> {
+        let name = name_of(request.into_inner().image)?;
+        let images = self.0.images.clone();
+        if blocking(move || Ok(images.remove(&name)?)).await? {
+            self.collect_images().await;
+        }
+        Ok(Response::new(RemoveImageResponse::default()))
+    }
+
+    async fn image_fs_info(
+        &self,
+        _: Request<ImageFsInfoRequest>,
+    ) -> Result<Response<ImageFsInfoResponse>, Status> {
+        let (now, images, root) = (
+            self.now_nanos(),
+            self.0.images.clone(),
+            self.0.config.root.clone(),
+        );
+        let usage = move |path: std::path::PathBuf| {
+            let (bytes, inodes) = usage_of(&path);
+            FilesystemUsage {
+                timestamp: now,
+                fs_id: Some(FilesystemIdentifier {
+                    mountpoint: path.to_string_lossy().into_owned(),
+                }),
+                used_bytes: Some(UInt64Value { value: bytes }),
+                inodes_used: Some(UInt64Value { value: inodes }),
+            }
+        };
+        let response = blocking(move || {
+            let uppers = std::fs::read_dir(root.join("containers"))
+                .into_iter()
+                .flatten()
+                .flatten();
+            let (bytes, inodes) = uppers
+                .map(|entry| usage_of(&entry.path().join("upper")))
+                .fold((0, 0), |(bytes, inodes), (more, most)| {
+                    (bytes + more, inodes + most)
+                });
+            Ok(ImageFsInfoResponse {
+                image_filesystems: vec![usage(images.directory().to_owned())],
+                container_filesystems: vec![FilesystemUsage {
+                    timestamp: now,
+                    fs_id: Some(FilesystemIdentifier {
+                        mountpoint: root.to_string_lossy().into_owned(),
+                    }),
+                    used_bytes: Some(UInt64Value { value: bytes }),
+                    inodes_used: Some(UInt64Value { value: inodes }),
+                }],
+            })
+        });
+        Ok(Response::new(response.await?))
+    }
+}
+
+impl Runtime {
+    async fn images(&self, wanted: Option<ImageSpec>) -> Result<Vec<Image>, Error> {
+        let images = self.0.images.clone();
+        blocking(
+            move || match wanted.filter(|wanted| !wanted.image.is_empty()) {
+                Some(wanted) => Ok(images.find(&wanted.image)?.iter().map(to_cri).collect()),
+                None => Ok(images.list()?.iter().map(to_cri).collect()),
+            },
+        )
+        .await
+    }
+}
+
+fn name_of(image: Option<ImageSpec>) -> Result<String, Error> {
+    image
+        .map(|image| image.image)
+        .filter(|name| !name.is_empty())
+        .ok_or_else(|| Error::Invalid("no image given".into()))
+}
+
+fn to_cri(record: &ImageRecord) -> Image {
+    let user = record.process.user.split(':').next().unwrap_or_default();
+    let (uid, username) = match user.parse::<i64>() {
+        Ok(uid) => (Some(Int64Value { value: uid }), String::new()),
+        Err(_) if user.is_empty() => (Some(Int64Value { value: 0 }), String::new()),
+        Err(_) => (None, user.to_owned()),
+    };
+    Image {
+        id: record.id.clone(),
+        repo_tags: record.tags.iter().cloned().collect(),
+        repo_digests: record.digests.iter().cloned().collect(),
+        size: record.size,
+        uid,
+        username,
+        spec: None,
+        pinned: false,
+    }
+}
+
+fn credentials(auth: AuthConfig) -> Credentials {
+    if !auth.registry_token.is_empty() {
+        return Credentials::Bearer(auth.registry_token);
+    }
+    if !auth.username.is_empty() {
+        return Credentials::Basic(auth.username, auth.password);
+    }
+    match auth.auth.as_str() {
+        "" => Credentials::Anonymous,
+        encoded => Credentials::from(encoded),
+    }
+}

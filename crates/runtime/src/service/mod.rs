@@ -1,0 +1,58 @@
+//! The CRI server: gRPC on a Unix socket over the runtime's parts.
+
+mod containers;
+mod error;
+mod events;
+mod execution;
+mod exits;
+mod image_api;
+mod recovery;
+mod runtime_api;
+mod sandboxes;
+mod state;
+mod stats;
+
+pub use error::Error;
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use cri::v1::{
+    image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer,
+};
+use environment::Environment;
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::{config::Config, sys};
+use state::Runtime;
+
+/// Serves CRI until `shutdown`. Finds again what an earlier server left running; leaves everything
+/// running when it ends.
+pub async fn serve(
+    config: Config,
+    environment: Environment,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let socket = config.socket.clone();
+    let failed = |source| Error::File {
+        path: socket.clone(),
+        source,
+    };
+    if let Some(parent) = socket.parent() {
+        fs::create_dir_all(parent).map_err(failed)?;
+    }
+    let runtime = Runtime::open(config, environment, shutdown.child_token())?;
+    runtime.recover().await?;
+    let listener = sys::listen(&socket).map_err(failed)?;
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let incoming = UnixListenerStream::new(UnixListener::from_std(listener).map_err(failed)?);
+    tracing::info!(socket = %socket.display(), "the container runtime listens");
+    tonic::transport::Server::builder()
+        .add_service(RuntimeServiceServer::new(runtime.clone()))
+        .add_service(ImageServiceServer::new(runtime.clone()))
+        .serve_with_incoming_shutdown(incoming, shutdown.cancelled_owned())
+        .await
+        .map_err(Error::Transport)
+}

@@ -1,0 +1,249 @@
+//! The server's memory: sandboxes and containers, their records on disk, and who waits for what.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use cri::v1::ContainerEventResponse;
+use environment::Environment;
+use parking_lot::Mutex;
+use tokio::sync::{broadcast, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::Error;
+use crate::{
+    cgroups::Hierarchies,
+    config::Config,
+    images::{ImageStore, Puller},
+    pause,
+    records::{ContainerRecord, Directory, SandboxRecord},
+    sandbox::files::Files,
+    shim::{Layout, client::Shim},
+    snapshots::Snapshot,
+};
+
+/// A subscriber this far behind must list anew.
+const EVENTS_KEPT: usize = 1024;
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Runtime(pub(super) Arc<Inner>);
+
+pub struct Inner {
+    pub config: Config,
+    pub environment: Environment,
+    pub shutdown: CancellationToken,
+    pub images: Arc<ImageStore>,
+    pub puller: Puller,
+    pub hierarchies: Hierarchies,
+    pub sandbox_records: Directory,
+    pub container_records: Directory,
+    pub events: broadcast::Sender<ContainerEventResponse>,
+    /// Never held across an await. Per-object locks are taken before it, never inside.
+    pub state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub sandboxes: BTreeMap<String, SandboxEntry>,
+    pub containers: BTreeMap<String, ContainerEntry>,
+}
+
+/// Serialises what changes one object.
+pub type Lock = Arc<tokio::sync::Mutex<()>>;
+
+pub struct SandboxEntry {
+    pub record: SandboxRecord,
+    /// None once the shim is gone.
+    pub shim: Option<Shim>,
+    pub lock: Lock,
+    /// True when the pause process has ended.
+    pub ended: watch::Sender<bool>,
+}
+
+pub struct ContainerEntry {
+    pub record: ContainerRecord,
+    pub lock: Lock,
+    pub ended: watch::Sender<bool>,
+}
+
+impl Runtime {
+    pub fn open(
+        config: Config,
+        environment: Environment,
+        shutdown: CancellationToken,
+    ) -> Result<Runtime, Error> {
+        for directory in [&config.root, &config.state] {
+            std::fs::create_dir_all(directory).map_err(Error::file(directory))?;
+        }
+        let pause_root = config.state.join("pause");
+        std::fs::create_dir_all(&pause_root).map_err(Error::file(&pause_root))?;
+        pause::write_root(&pause_root).map_err(Error::file(&pause_root))?;
+        let images = Arc::new(ImageStore::open(&config.root)?);
+        let hierarchies = Hierarchies::detect().map_err(Error::file("/proc/self/mountinfo"))?;
+        Ok(Runtime(Arc::new(Inner {
+            puller: Puller::new(images.clone(), config.insecure_registries.clone()),
+            images,
+            hierarchies,
+            sandbox_records: Directory::new(&config.root, "sandboxes"),
+            container_records: Directory::new(&config.root, "containers"),
+            events: broadcast::channel(EVENTS_KEPT).0,
+            state: Mutex::default(),
+            config,
+            environment,
+            shutdown,
+        })))
+    }
+
+    pub fn now_nanos(&self) -> i64 {
+        self.0.environment.now_micros() * 1000
+    }
+
+    /// 64 hexadecimal characters, as other runtimes make them.
+    pub fn new_id(&self) -> String {
+        let mut bytes = [0; 32];
+        self.0.environment.fill(&mut bytes);
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub fn pause_root(&self) -> PathBuf {
+        self.0.config.state.join("pause")
+    }
+
+    pub fn shim_directory(&self, sandbox: &str) -> PathBuf {
+        self.0.config.state.join("shims").join(sandbox)
+    }
+
+    pub fn bundle(&self, sandbox: &str, container: &str) -> PathBuf {
+        Layout(&self.shim_directory(sandbox)).bundle(container)
+    }
+
+    pub fn files(&self, sandbox: &str) -> Files {
+        Files(self.0.sandbox_records.of(sandbox).join("files"))
+    }
+
+    pub fn snapshot(&self, container: &str) -> Snapshot {
+        Snapshot::in_directory(&self.0.container_records.of(container))
+    }
+
+    pub fn shim_cgroup(&self, sandbox: &str) -> String {
+        format!("{}/shims/{sandbox}", self.0.config.cgroup_root())
+    }
+
+    /// The full id of a sandbox given by id or a unique beginning of it.
+    pub fn sandbox_id(&self, id: &str) -> Result<String, Error> {
+        full_id(&self.0.state.lock().sandboxes, id).ok_or_else(|| Error::NotFound {
+            kind: "sandbox",
+            id: id.into(),
+        })
+    }
+
+    pub fn container_id(&self, id: &str) -> Result<String, Error> {
+        full_id(&self.0.state.lock().containers, id).ok_or_else(|| Error::NotFound {
+            kind: "container",
+            id: id.into(),
+        })
+    }
+
+    pub fn sandbox_record(&self, id: &str) -> Result<SandboxRecord, Error> {
+        let state = self.0.state.lock();
+        let entry = state.sandboxes.get(id).ok_or_else(|| Error::NotFound {
+            kind: "sandbox",
+            id: id.into(),
+        })?;
+        Ok(entry.record.clone())
+    }
+
+    pub fn container_record(&self, id: &str) -> Result<ContainerRecord, Error> {
+        let state = self.0.state.lock();
+        let entry = state.containers.get(id).ok_or_else(|| Error::NotFound {
+            kind: "container",
+            id: id.into(),
+        })?;
+        Ok(entry.record.clone())
+    }
+
+    pub fn containers_of(&self, sandbox: &str) -> Vec<ContainerRecord> {
+        let state = self.0.state.lock();
+        state
+            .containers
+            .values()
+            .filter(|entry| entry.record.sandbox == sandbox)
+            .map(|entry| entry.record.clone())
+            .collect()
+    }
+
+    pub fn shim_of(&self, sandbox: &str) -> Option<Shim> {
+        self.0.state.lock().sandboxes.get(sandbox)?.shim.clone()
+    }
+
+    /// Changes a record in memory and on disk.
+    pub fn update_sandbox(
+        &self,
+        id: &str,
+        change: impl FnOnce(&mut SandboxRecord),
+    ) -> Result<(), Error> {
+        let mut state = self.0.state.lock();
+        let Some(entry) = state.sandboxes.get_mut(id) else {
+            return Ok(());
+        };
+        change(&mut entry.record);
+        self.0
+            .sandbox_records
+            .write(id, &entry.record)
+            .map_err(Error::file(self.0.sandbox_records.of(id)))
+    }
+
+    pub fn update_container(
+        &self,
+        id: &str,
+        change: impl FnOnce(&mut ContainerRecord),
+    ) -> Result<(), Error> {
+        let mut state = self.0.state.lock();
+        let Some(entry) = state.containers.get_mut(id) else {
+            return Ok(());
+        };
+        change(&mut entry.record);
+        self.0
+            .container_records
+            .write(id, &entry.record)
+            .map_err(Error::file(self.0.container_records.of(id)))
+    }
+
+    /// The layers that existing containers stand on.
+    pub fn layers_in_use(&self) -> BTreeSet<String> {
+        let state = self.0.state.lock();
+        state
+            .containers
+            .values()
+            .flat_map(|entry| entry.record.layers.iter().cloned())
+            .collect()
+    }
+}
+
+fn full_id<T>(map: &BTreeMap<String, T>, id: &str) -> Option<String> {
+    if map.contains_key(id) {
+        return Some(id.to_owned());
+    }
+    if id.is_empty() {
+        return None;
+    }
+    let mut found = map
+        .range(id.to_owned()..)
+        .take_while(|(known, _)| known.starts_with(id));
+    match (found.next(), found.next()) {
+        (Some((known, _)), None) => Some(known.clone()),
+        _ => None,
+    }
+}
+
+/// Work that waits for the disk or the kernel, off the async threads.
+pub async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(Error::Interrupted(error.to_string())))
+}

@@ -1,0 +1,149 @@
+//! Numbers read from cgroup files: cpu time, memory, processes, and the size of writable layers.
+
+use std::path::Path;
+
+use cri::v1::{
+    ContainerAttributes, ContainerStats, CpuUsage, FilesystemIdentifier, FilesystemUsage,
+    LinuxPodSandboxStats, MemoryUsage, PodSandboxAttributes, PodSandboxStats, ProcessUsage,
+    UInt64Value,
+};
+
+use super::state::Runtime;
+use crate::{
+    cgroups::{read_flat, read_number},
+    records::{ContainerRecord, SandboxRecord},
+};
+
+impl Runtime {
+    pub fn container_stats(&self, record: &ContainerRecord) -> ContainerStats {
+        let now = self.now_nanos();
+        let (bytes, inodes) = usage_of(&self.snapshot(&record.id).upper());
+        ContainerStats {
+            attributes: Some(ContainerAttributes {
+                id: record.id.clone(),
+                metadata: record.config.metadata.clone(),
+                labels: record.config.labels.clone(),
+                annotations: record.config.annotations.clone(),
+            }),
+            cpu: self.cpu(&record.cgroup, now),
+            memory: self.memory(&record.cgroup, now),
+            writable_layer: Some(FilesystemUsage {
+                timestamp: now,
+                fs_id: Some(FilesystemIdentifier {
+                    mountpoint: self.0.config.root.to_string_lossy().into_owned(),
+                }),
+                used_bytes: value(bytes),
+                inodes_used: value(inodes),
+            }),
+            ..ContainerStats::default()
+        }
+    }
+
+    pub fn sandbox_stats(&self, record: &SandboxRecord) -> PodSandboxStats {
+        let now = self.now_nanos();
+        let parent = record
+            .cgroup
+            .rsplit_once('/')
+            .map_or(record.cgroup.as_str(), |(parent, _)| parent);
+        let containers = self
+            .containers_of(&record.id)
+            .iter()
+            .filter(|container| container.started_at != 0 && container.exit.is_none())
+            .map(|container| self.container_stats(container))
+            .collect();
+        PodSandboxStats {
+            attributes: Some(PodSandboxAttributes {
+                id: record.id.clone(),
+                metadata: record.config.metadata.clone(),
+                labels: record.config.labels.clone(),
+                annotations: record.config.annotations.clone(),
+            }),
+            linux: Some(LinuxPodSandboxStats {
+                cpu: self.cpu(parent, now),
+                memory: self.memory(parent, now),
+                process: Some(ProcessUsage {
+                    timestamp: now,
+                    process_count: value(self.0.hierarchies.processes(parent).len() as u64),
+                }),
+                containers,
+                ..LinuxPodSandboxStats::default()
+            }),
+            ..PodSandboxStats::default()
+        }
+    }
+
+    fn cpu(&self, group: &str, now: i64) -> Option<CpuUsage> {
+        let hierarchies = &self.0.hierarchies;
+        let nanos = hierarchies
+            .legacy_path("cpuacct", group)
+            .and_then(|directory| read_number(&directory.join("cpuacct.usage")))
+            .or_else(|| {
+                let directory = hierarchies.unified_path(group)?;
+                read_flat(&directory.join("cpu.stat"), "usage_usec").map(|micros| micros * 1000)
+            })?;
+        Some(CpuUsage {
+            timestamp: now,
+            usage_core_nano_seconds: value(nanos),
+            ..CpuUsage::default()
+        })
+    }
+
+    fn memory(&self, group: &str, now: i64) -> Option<MemoryUsage> {
+        let hierarchies = &self.0.hierarchies;
+        let (directory, files) = match hierarchies.legacy_path("memory", group) {
+            Some(directory) => (
+                directory,
+                [
+                    "memory.usage_in_bytes",
+                    "total_inactive_file",
+                    "total_rss",
+                    "memory.limit_in_bytes",
+                ],
+            ),
+            None => (
+                hierarchies.unified_path(group)?,
+                ["memory.current", "inactive_file", "anon", "memory.max"],
+            ),
+        };
+        let [usage, inactive, resident, limit] = files;
+        let usage = read_number(&directory.join(usage))?;
+        let stat = directory.join("memory.stat");
+        let flat = |key: &str| read_flat(&stat, key).unwrap_or(0);
+        let working_set = usage.saturating_sub(flat(inactive));
+        // Values near the top of the range mean "no limit" on v1.
+        let limit = read_number(&directory.join(limit)).filter(|limit| *limit < 1 << 62);
+        Some(MemoryUsage {
+            timestamp: now,
+            working_set_bytes: value(working_set),
+            available_bytes: limit.and_then(|limit| value(limit.saturating_sub(working_set))),
+            usage_bytes: value(usage),
+            rss_bytes: value(flat(resident)),
+            page_faults: value(flat("pgfault")),
+            major_page_faults: value(flat("pgmajfault")),
+            ..MemoryUsage::default()
+        })
+    }
+}
+
+fn value(value: u64) -> Option<UInt64Value> {
+    Some(UInt64Value { value })
+}
+
+/// Bytes and inodes of a directory tree.
+pub fn usage_of(directory: &Path) -> (u64, u64) {
+    use std::os::unix::fs::MetadataExt;
+    let (mut bytes, mut inodes) = (0, 0);
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
+        bytes += metadata.blocks() * 512;
+        inodes += 1;
+        if metadata.is_dir() {
+            let (more_bytes, more_inodes) = usage_of(&entry.path());
+            bytes += more_bytes;
+            inodes += more_inodes;
+        }
+    }
+    (bytes, inodes)
+}

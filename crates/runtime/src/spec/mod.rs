@@ -1,0 +1,47 @@
+//! From CRI's wishes and an image's defaults to an OCI bundle's `config.json`. Pure but for looking
+//! at mount sources, devices and the image's user files; starts nothing.
+
+pub mod capabilities;
+mod container;
+mod devices;
+mod mounts;
+pub mod resources;
+mod sandbox;
+mod seccomp;
+pub mod user;
+
+pub use container::{ContainerInput, container, exec_process};
+pub use mounts::Provided;
+pub use sandbox::{SandboxInput, sandbox};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    User(#[from] user::Error),
+    #[error(transparent)]
+    Capability(#[from] capabilities::Unknown),
+    #[error("mount source {0}: {1}")]
+    Source(String, #[source] std::io::Error),
+    #[error("device {0}: {1}")]
+    Device(String, #[source] std::io::Error),
+    #[error("seccomp profile {0}: {1}")]
+    Profile(String, String),
+    #[error("no command specified")]
+    NoCommand,
+    #[error("{0} are not supported by this runtime yet")]
+    Unsupported(String),
+}
+
+const OCI_VERSION: &str = "1.0.2";
+
+/// The score to ask for: without the capability it can only be raised.
+pub fn oom_score_adj(wanted: i64, held: u64) -> i64 {
+    if capabilities::has_sys_resource(held) {
+        return wanted;
+    }
+    let current = std::fs::read_to_string("/proc/self/oom_score_adj")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0);
+    wanted.max(current)
+}

@@ -1,0 +1,185 @@
+//! Who a container runs as, looked up in the image's own `/etc/passwd` and `/etc/group`.
+
+use std::{
+    fs::File,
+    io::Read,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    fcntl::{OFlag, OpenHow, ResolveFlag, openat2},
+    sys::stat::Mode,
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("unable to find user {0}: no matching entries in passwd file")]
+    NoUser(String),
+    #[error("unable to find group {0}: no matching entries in group file")]
+    NoGroup(String),
+    #[error("user group is specified without user")]
+    GroupWithoutUser,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    pub uid: u32,
+    pub gid: u32,
+    /// Supplementary groups, the primary one first.
+    pub groups: Vec<u32>,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Request<'a> {
+    /// `user`, `uid`, `user:group`… from the security context or the image.
+    pub user: String,
+    pub supplemental: &'a [i64],
+    /// Leave out the groups that the image's `/etc/group` lists the user in.
+    pub strict: bool,
+}
+
+/// Reads the two files once and decides.
+pub fn resolve(rootfs: &Path, request: &Request<'_>) -> Result<Identity, Error> {
+    let passwd = read_inside(rootfs, "etc/passwd");
+    let group = read_inside(rootfs, "etc/group");
+    decide(&passwd, &group, request)
+}
+
+fn decide(passwd: &str, group: &str, request: &Request<'_>) -> Result<Identity, Error> {
+    let (user, wanted_group) = match request.user.split_once(':') {
+        Some((user, group)) => (user, Some(group).filter(|group| !group.is_empty())),
+        None => (request.user.as_str(), None),
+    };
+    if user.is_empty() && wanted_group.is_some() {
+        return Err(Error::GroupWithoutUser);
+    }
+    let user = if user.is_empty() { "0" } else { user };
+    let entry = rows(passwd).find(|fields| {
+        fields.len() > 3
+            && (fields[0] == user || (user.parse::<u32>().is_ok() && fields[2] == user))
+    });
+    let number = |text: &str| text.parse::<u32>().ok();
+    let (name, uid, default_gid) = match (&entry, number(user)) {
+        (Some(fields), _) => {
+            let uid = number(fields[2]).ok_or_else(|| Error::NoUser(user.into()))?;
+            (fields[0], uid, number(fields[3]).unwrap_or(0))
+        }
+        (None, Some(uid)) => ("", uid, 0),
+        (None, None) => return Err(Error::NoUser(user.into())),
+    };
+    let gid = match wanted_group {
+        None => default_gid,
+        Some(wanted) => rows(group)
+            .find(|fields| fields.len() > 2 && fields[0] == wanted)
+            .and_then(|fields| number(fields[2]))
+            .or_else(|| number(wanted))
+            .ok_or_else(|| Error::NoGroup(wanted.into()))?,
+    };
+    let mut groups = vec![gid];
+    if !request.strict && !name.is_empty() {
+        groups.extend(
+            rows(group)
+                .filter(|fields| {
+                    fields.len() > 3 && fields[3].split(',').any(|member| member == name)
+                })
+                .filter_map(|fields| number(fields[2])),
+        );
+    }
+    groups.extend(
+        request
+            .supplemental
+            .iter()
+            .filter_map(|gid| u32::try_from(*gid).ok()),
+    );
+    let mut seen = std::collections::BTreeSet::new();
+    groups.retain(|gid| seen.insert(*gid));
+    Ok(Identity { uid, gid, groups })
+}
+
+fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    text.lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.trim().split(':').collect())
+}
+
+/// A file of the image, or nothing; links inside it cannot lead outside.
+fn read_inside(rootfs: &Path, path: &str) -> String {
+    let mut text = String::new();
+    if let Some(mut file) =
+        open_inside(rootfs, Path::new(path), OFlag::O_RDONLY | OFlag::O_NONBLOCK)
+    {
+        // A megabyte of users is enough for anyone.
+        let _ = file.by_ref().take(1 << 20).read_to_string(&mut text);
+    }
+    text
+}
+
+fn open_inside(rootfs: &Path, path: &Path, flags: OFlag) -> Option<File> {
+    let root = File::open(rootfs).ok()?;
+    let how = OpenHow::new()
+        .flags(flags | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    openat2(root.as_fd(), path, how).ok().map(File::from)
+}
+
+/// Makes a directory of the container's file system if it is not there, never outside of it.
+pub fn make_directory_inside(rootfs: &Path, path: &Path) -> std::io::Result<()> {
+    let mut walked = PathBuf::new();
+    for component in path.components() {
+        let std::path::Component::Normal(name) = component else {
+            continue;
+        };
+        let parent = if walked.as_os_str().is_empty() {
+            PathBuf::from(".")
+        } else {
+            walked.clone()
+        };
+        walked.push(name);
+        if open_inside(rootfs, &walked, OFlag::O_PATH).is_some() {
+            continue;
+        }
+        let directory = open_inside(rootfs, &parent, OFlag::O_DIRECTORY)
+            .ok_or(std::io::ErrorKind::NotADirectory)?;
+        nix::sys::stat::mkdirat(&directory, name, Mode::from_bits_truncate(0o755))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nweb:x:1000:50:Web:/:/bin/sh\n";
+    const GROUP: &str = "root:x:0:\nstaff:x:50:\nextra:x:60:web,other\n";
+
+    fn check(user: &str, supplemental: &[i64], strict: bool, expected: Option<(u32, u32, &[u32])>) {
+        let request = Request {
+            user: user.into(),
+            supplemental,
+            strict,
+        };
+        let found = decide(PASSWD, GROUP, &request).ok();
+        let expected = expected.map(|(uid, gid, groups)| Identity {
+            uid,
+            gid,
+            groups: groups.to_vec(),
+        });
+        assert_eq!(found, expected, "{user}");
+    }
+
+    #[test]
+    fn names_and_numbers_are_found() {
+        check("", &[], false, Some((0, 0, &[0])));
+        check("web", &[], false, Some((1000, 50, &[50, 60])));
+        check("web", &[7], true, Some((1000, 50, &[50, 7])));
+        check("1000", &[7, 60], false, Some((1000, 50, &[50, 60, 7])));
+        check("1000:extra", &[], true, Some((1000, 60, &[60])));
+        check("4242", &[], false, Some((4242, 0, &[0])));
+        check("4242:4343", &[], false, Some((4242, 4343, &[4343])));
+        check("nobody", &[], false, None);
+        check("web:nogroup", &[], false, None);
+        check(":50", &[], false, None);
+    }
+}

@@ -1,0 +1,10 @@
+//! The runtime with real containers: a server process of `examples/node`, a real CRI client, an
+//! image made of busybox-static on the spot, Debian's CNI plugins. Needs root.
+
+mod image;
+mod images;
+mod lifecycle;
+mod network;
+mod recovery;
+mod security;
+mod server;

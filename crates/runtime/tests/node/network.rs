@@ -1,0 +1,172 @@
+//! Sandboxes with a network of their own, by Debian's CNI plugins.
+
+use anyhow::{Context, Result, ensure};
+use cri::v1::*;
+
+use super::server::{Server, container, with_server};
+
+fn delete_bridge(bridge: &str) {
+    let _ = std::process::Command::new("ip")
+        .args(["link", "delete", bridge])
+        .status();
+}
+
+#[test]
+fn pods_get_addresses_names_and_each_other() {
+    with_server(&[], async |server| {
+        let bridge = server.configure_bridge(1)?;
+        let result = pods_on_a_bridge(server).await;
+        delete_bridge(&bridge);
+        result
+    });
+}
+
+async fn pods_on_a_bridge(server: &mut Server) -> Result<()> {
+    let mut pod = server.sandbox_config("netpod", false);
+    pod.dns_config = Some(DnsConfig {
+        servers: vec!["10.96.0.10".into()],
+        searches: vec!["default.svc.cluster.local".into()],
+        options: vec!["ndots:5".into()],
+    });
+    pod.linux.get_or_insert_default().sysctls =
+        [("kernel.shm_rmid_forced".to_owned(), "1".to_owned())].into();
+    let begun = tokio::time::Instant::now();
+    let sandbox = server.run_sandbox(&pod).await?;
+    println!("sandbox with bridge {:?}", begun.elapsed());
+    let request = PodSandboxStatusRequest {
+        pod_sandbox_id: sandbox.clone(),
+        verbose: false,
+    };
+    let status = server
+        .runtime
+        .pod_sandbox_status(request)
+        .await?
+        .into_inner()
+        .status
+        .context("no status")?;
+    let address = status.network.context("no network")?.ip;
+    ensure!(address.starts_with("10.231.1."), "{address}");
+    let one = server
+        .run(
+            &sandbox,
+            &pod,
+            container(
+                "one",
+                &[
+                    "sh",
+                    "-c",
+                    "echo hi > /tmp/index.html; httpd -f -p 80 -h /tmp",
+                ],
+            ),
+        )
+        .await?;
+    let two = server
+        .run(&sandbox, &pod, container("two", &["sleep", "100"]))
+        .await?;
+    ensure!(server.output(&one, &["hostname"]).await? == "netpod");
+    ensure!(server.output(&one, &["cat", "/etc/hostname"]).await? == "netpod");
+    ensure!(
+        server
+            .output(&two, &["cat", "/etc/resolv.conf"])
+            .await?
+            .contains("nameserver 10.96.0.10")
+    );
+    ensure!(
+        server
+            .output(&two, &["ip", "-4", "addr", "show", "eth0"])
+            .await?
+            .contains(&address)
+    );
+    ensure!(
+        server
+            .output(&two, &["ip", "link", "show", "lo"])
+            .await?
+            .contains("UP")
+    );
+    ensure!(
+        server
+            .output(&two, &["cat", "/proc/sys/kernel/shm_rmid_forced"])
+            .await?
+            == "1"
+    );
+    // Two containers share the network and /dev/shm, not the processes.
+    ensure!(
+        server
+            .output(&two, &["wget", "-q", "-O", "-", "http://127.0.0.1/"])
+            .await?
+            == "hi"
+    );
+    server.output(&one, &["touch", "/dev/shm/shared"]).await?;
+    server.output(&two, &["stat", "/dev/shm/shared"]).await?;
+    ensure!(server.output(&two, &["cat", "/proc/1/comm"]).await? == "sleep");
+    let fetched = tokio::net::TcpStream::connect((address.as_str(), 80)).await;
+    ensure!(fetched.is_ok(), "the host reaches the pod");
+    server.remove_sandbox(&sandbox).await?;
+    let leased = std::fs::read_dir(
+        server
+            .directory
+            .join("ipam")
+            .join(format!("test-{}", server.cluster_id)),
+    )?
+    .flatten()
+    .filter(|entry| entry.file_name().to_string_lossy().starts_with("10."))
+    .count();
+    ensure!(leased == 0, "the address is given back");
+    ensure!(
+        std::fs::read_dir(server.state().join("netns"))?
+            .next()
+            .is_none()
+    );
+    Ok(())
+}
+
+#[test]
+fn a_failing_network_leaves_nothing() {
+    with_server(&[], async |server| {
+        let pod = server.sandbox_config("nonet", false);
+        let status = server
+            .runtime
+            .status(StatusRequest::default())
+            .await?
+            .into_inner()
+            .status
+            .context("no status")?;
+        let network = status
+            .conditions
+            .iter()
+            .find(|condition| condition.r#type == "NetworkReady");
+        ensure!(network.is_some_and(|condition| !condition.status));
+        let error = server
+            .run_sandbox(&pod)
+            .await
+            .err()
+            .context("no network configured")?;
+        ensure!(
+            error.to_string().contains("cni plugin not initialized"),
+            "{error}"
+        );
+        let broken = r#"{"cniVersion":"0.4.0","name":"x","plugins":[{"type":"no-such-plugin"}]}"#;
+        std::fs::write(server.directory.join("cni/10-broken.conflist"), broken)?;
+        let error = server
+            .run_sandbox(&pod)
+            .await
+            .err()
+            .context("no such plugin")?;
+        ensure!(
+            error.to_string().contains("failed to find plugin"),
+            "{error}"
+        );
+        for part in ["shims", "netns"] {
+            let left = std::fs::read_dir(server.state().join(part))?.count();
+            ensure!(left == 0, "{part}: {left}");
+        }
+        let left = server
+            .runtime
+            .list_pod_sandbox(ListPodSandboxRequest::default())
+            .await?
+            .into_inner()
+            .items;
+        ensure!(left.is_empty());
+        Ok(())
+    });
+}

@@ -1,0 +1,176 @@
+//! Users, capabilities, seccomp, read-only roots, mounts: what a container may and may not.
+
+use anyhow::{Result, ensure};
+use cri::v1::*;
+
+use super::server::{Server, container, with_server};
+
+#[test]
+fn privileges_with_our_oci_command() {
+    with_server(&[], privileges);
+}
+
+#[test]
+fn privileges_with_runc() {
+    with_server(&["/usr/sbin/runc"], privileges);
+}
+
+fn with_security(
+    name: &str,
+    change: impl FnOnce(&mut LinuxContainerSecurityContext),
+) -> ContainerConfig {
+    let mut config = container(name, &["sleep", "100"]);
+    change(
+        config
+            .linux
+            .get_or_insert_default()
+            .security_context
+            .get_or_insert_default(),
+    );
+    config
+}
+
+async fn privileges(server: &mut Server) -> Result<()> {
+    let pod = server.sandbox_config("secure", true);
+    let sandbox = server.run_sandbox(&pod).await?;
+    let plain = server
+        .run(&sandbox, &pod, with_security("plain", |_| {}))
+        .await?;
+    let field =
+        async |server: &mut Server, id: &str, process: &str, name: &str| -> Result<String> {
+            let path = format!("/proc/{process}/status");
+            let line = server.output(id, &["grep", name, &path]).await?;
+            Ok(line
+                .split_whitespace()
+                .last()
+                .unwrap_or_default()
+                .to_owned())
+        };
+    // Both the first process and an exec have the filter and the usual capabilities.
+    for process in ["1", "self"] {
+        ensure!(
+            field(server, &plain, process, "Seccomp:").await? == "2",
+            "{process}"
+        );
+        ensure!(
+            field(server, &plain, process, "CapEff").await? == "00000000a80425fb",
+            "{process}"
+        );
+        ensure!(
+            field(server, &plain, process, "CapBnd").await? == "00000000a80425fb",
+            "{process}"
+        );
+    }
+    ensure!(
+        server
+            .exec(&plain, &["unshare", "-n", "true"], 10)
+            .await?
+            .exit_code
+            != 0
+    );
+    ensure!(
+        server
+            .exec(&plain, &["mount", "-t", "tmpfs", "x", "/tmp"], 10)
+            .await?
+            .exit_code
+            != 0
+    );
+    ensure!(
+        server
+            .exec(
+                &plain,
+                &["sh", "-c", "echo 1 > /proc/sys/kernel/domainname"],
+                10
+            )
+            .await?
+            .exit_code
+            != 0
+    );
+    let user = with_security("user", |security| {
+        security.run_as_username = "web".into();
+        security.no_new_privs = true;
+        security.readonly_rootfs = true;
+        security.supplemental_groups = vec![7];
+        security.capabilities = Some(Capability {
+            drop_capabilities: vec!["ALL".into()],
+            ..Default::default()
+        });
+    });
+    let user = server.run(&sandbox, &pod, user).await?;
+    for process in ["1", "self"] {
+        ensure!(field(server, &user, process, "NoNewPrivs").await? == "1");
+        ensure!(field(server, &user, process, "CapBnd").await? == "0000000000000000");
+        ensure!(field(server, &user, process, "Seccomp:").await? == "2");
+    }
+    let id = server.output(&user, &["id"]).await?;
+    ensure!(
+        id.starts_with("uid=1000(web) gid=1001(webs)")
+            && id.contains("50000(extra)")
+            && id.contains('7'),
+        "{id}"
+    );
+    ensure!(
+        server
+            .exec(&user, &["touch", "/tmp/x"], 10)
+            .await?
+            .exit_code
+            != 0,
+        "the root is read-only"
+    );
+    let status = server
+        .status(&user)
+        .await?
+        .user
+        .and_then(|user| user.linux)
+        .unwrap_or_default();
+    ensure!(
+        status.uid == 1000 && status.gid == 1001 && status.supplemental_groups.contains(&50000),
+        "{status:?}"
+    );
+    let unknown = with_security("unknown", |security| {
+        security.run_as_username = "nobody-here".into()
+    });
+    ensure!(server.create(&sandbox, &pod, unknown).await.is_err());
+    let free = with_security("free", |security| security.privileged = true);
+    let free = server.run(&sandbox, &pod, free).await?;
+    ensure!(field(server, &free, "1", "Seccomp:").await? == "0");
+    server
+        .output(&free, &["mount", "-t", "tmpfs", "x", "/tmp"])
+        .await?;
+    server.output(&free, &["stat", "/dev/kmsg"]).await?;
+    mounts(server, &sandbox, &pod).await?;
+    server.remove_sandbox(&sandbox).await
+}
+
+async fn mounts(server: &mut Server, sandbox: &str, pod: &PodSandboxConfig) -> Result<()> {
+    let host = server.directory.join("volume");
+    std::fs::create_dir_all(host.join("sub"))?;
+    std::fs::write(host.join("file"), "content")?;
+    let mount = |path: &str, readonly: bool, source: &str| Mount {
+        container_path: path.into(),
+        host_path: host.join(source).to_string_lossy().into_owned(),
+        readonly,
+        ..Default::default()
+    };
+    let mut config = container("mounts", &["sleep", "100"]);
+    config.mounts = vec![
+        mount("/data/ro", true, "."),
+        mount("/data", false, "sub"),
+        mount("/etc/hosts", true, "file"),
+    ];
+    config.working_dir = "/made/here".into();
+    let id = server.run(sandbox, pod, config).await?;
+    ensure!(server.output(&id, &["cat", "/data/ro/file"]).await? == "content");
+    ensure!(server.output(&id, &["cat", "/etc/hosts"]).await? == "content");
+    ensure!(
+        server
+            .exec(&id, &["touch", "/data/ro/x"], 10)
+            .await?
+            .exit_code
+            != 0
+    );
+    server.output(&id, &["touch", "/data/written"]).await?;
+    ensure!(host.join("sub/written").exists());
+    ensure!(server.output(&id, &["pwd"]).await? == "/made/here");
+    Ok(())
+}

@@ -1,0 +1,424 @@
+//! A server process in a directory of its own, removed with everything it made when dropped.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use cri::v1::{
+    image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient, *,
+};
+use runtime::images::ImageStore;
+use tonic::transport::Channel;
+
+use super::image::{Archive, BUSYBOX};
+
+pub struct Server {
+    pub directory: PathBuf,
+    pub cluster_id: String,
+    oci: Vec<String>,
+    process: Option<Child>,
+    pub runtime: RuntimeServiceClient<Channel>,
+    pub images: ImageServiceClient<Channel>,
+}
+
+/// The example binary, built once per test run by the cargo that runs us.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let status = Command::new(cargo)
+            .args(["build", "-q", "-p", "runtime", "--example", "node"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .expect("cargo runs");
+        assert!(status.success(), "the example builds");
+        let mut path = std::env::current_exe().expect("our own path");
+        path.pop();
+        path.pop();
+        path.join("examples/node")
+    })
+}
+
+/// Runs a test against a server, then checks that nothing is left of it.
+pub fn with_server<F: AsyncFnOnce(&mut Server) -> Result<()>>(oci: &[&str], test: F) {
+    assert!(nix::unistd::geteuid().is_root(), "these tests need root");
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("tokio");
+    tokio.block_on(async {
+        let mut server = Server::start(oci).await.expect("the server starts");
+        let result = test(&mut server).await;
+        let log = std::fs::read_to_string(server.directory.join("server.log")).unwrap_or_default();
+        let cleaned = server.clean_up();
+        if let Err(error) = result {
+            panic!("{error:?}\nserver log:\n{log}");
+        }
+        cleaned.expect("everything is removed");
+    });
+}
+
+impl Server {
+    async fn start(oci: &[&str]) -> Result<Server> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let cluster_id = format!("{:06x}", (std::process::id() << 8 | number) & 0xff_ffff);
+        let directory = tempfile::Builder::new()
+            .prefix("coracle-runtime-")
+            .tempdir()?
+            .keep();
+        for part in ["cni", "logs", "archives"] {
+            std::fs::create_dir_all(directory.join(part))?;
+        }
+        let channel = Channel::from_static("http://unused").connect_lazy();
+        let mut server = Server {
+            directory,
+            cluster_id,
+            oci: oci.iter().map(|part| (*part).to_owned()).collect(),
+            process: None,
+            runtime: RuntimeServiceClient::new(channel.clone()),
+            images: ImageServiceClient::new(channel),
+        };
+        let archive = Archive::default().write(&server.directory.join("archives"));
+        ImageStore::open(&server.root())?.import(&archive, None)?;
+        server.launch().await?;
+        Ok(server)
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.directory.join("root")
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.directory.join("state")
+    }
+
+    /// Starts the process on whatever the directory holds.
+    pub async fn launch(&mut self) -> Result<()> {
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.directory.join("server.log"))?;
+        let _ = std::fs::remove_file(self.state().join("cri.sock"));
+        let child = Command::new(binary())
+            .arg("serve")
+            .args([self.root(), self.state(), self.directory.join("cni")])
+            .arg(&self.cluster_id)
+            .args(&self.oci)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()?;
+        self.process = Some(child);
+        let socket = self.state().join("cri.sock");
+        for _ in 0..500 {
+            if std::os::unix::net::UnixStream::connect(&socket).is_ok() {
+                let connector = tower::service_fn(move |_| {
+                    let socket = socket.clone();
+                    async move {
+                        Ok::<_, std::io::Error>(hyper_util::rt::TokioIo::new(
+                            tokio::net::UnixStream::connect(socket).await?,
+                        ))
+                    }
+                });
+                let channel = Channel::from_static("http://unused")
+                    .connect_with_connector(connector)
+                    .await?;
+                self.runtime =
+                    RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(64 << 20);
+                self.images = ImageServiceClient::new(channel);
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::bail!("the server does not listen")
+    }
+
+    /// `kill -9` of the server.
+    pub fn kill(&mut self) -> Result<()> {
+        if let Some(mut child) = self.process.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// What remains must be nothing.
+    fn clean_up(&mut self) -> Result<()> {
+        self.kill()?;
+        runtime::remove_all(&self.root(), &self.state(), &self.cluster_id)?;
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let directory = self.directory.to_string_lossy().into_owned();
+        ensure!(
+            !mounts.contains(&directory),
+            "mounts are left below {directory}"
+        );
+        for controller in std::fs::read_dir("/sys/fs/cgroup")?.flatten() {
+            let group = controller
+                .path()
+                .join(format!("coracle-{}", self.cluster_id));
+            ensure!(!group.exists(), "{} is left", group.display());
+        }
+        for process in std::fs::read_dir("/proc")?.flatten() {
+            let arguments = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            let ours = String::from_utf8_lossy(&arguments).contains(&directory);
+            let alive = std::fs::read_to_string(process.path().join("stat"))
+                .is_ok_and(|stat| !stat.contains(") Z"));
+            ensure!(
+                !(ours && alive),
+                "process {:?} is left",
+                process.file_name()
+            );
+        }
+        std::fs::remove_dir_all(&self.directory)?;
+        Ok(())
+    }
+
+    pub fn sandbox_config(&self, name: &str, host_network: bool) -> PodSandboxConfig {
+        let mode = if host_network {
+            NamespaceMode::Node
+        } else {
+            NamespaceMode::Pod
+        };
+        PodSandboxConfig {
+            metadata: Some(PodSandboxMetadata {
+                name: name.into(),
+                uid: format!("uid-{name}"),
+                namespace: "default".into(),
+                attempt: 0,
+            }),
+            hostname: if host_network {
+                String::new()
+            } else {
+                name.into()
+            },
+            log_directory: self
+                .directory
+                .join("logs")
+                .join(name)
+                .to_string_lossy()
+                .into_owned(),
+            linux: Some(LinuxPodSandboxConfig {
+                cgroup_parent: format!("/coracle-{}/kubepods/pod{name}", self.cluster_id),
+                security_context: Some(LinuxSandboxSecurityContext {
+                    namespace_options: Some(NamespaceOption {
+                        network: mode.into(),
+                        pid: NamespaceMode::Container.into(),
+                        ..Default::default()
+                    }),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            labels: [("app".to_owned(), name.to_owned())].into(),
+            ..Default::default()
+        }
+    }
+
+    pub async fn run_sandbox(&mut self, config: &PodSandboxConfig) -> Result<String> {
+        let request = RunPodSandboxRequest {
+            config: Some(config.clone()),
+            ..Default::default()
+        };
+        Ok(self
+            .runtime
+            .run_pod_sandbox(request)
+            .await?
+            .into_inner()
+            .pod_sandbox_id)
+    }
+
+    pub async fn create(
+        &mut self,
+        sandbox: &str,
+        pod: &PodSandboxConfig,
+        config: ContainerConfig,
+    ) -> Result<String> {
+        let request = CreateContainerRequest {
+            pod_sandbox_id: sandbox.into(),
+            config: Some(config),
+            sandbox_config: Some(pod.clone()),
+        };
+        Ok(self
+            .runtime
+            .create_container(request)
+            .await?
+            .into_inner()
+            .container_id)
+    }
+
+    pub async fn start_container(&mut self, id: &str) -> Result<()> {
+        self.runtime
+            .start_container(StartContainerRequest {
+                container_id: id.into(),
+            })
+            .await?;
+        Ok(())
+    }
+
+    /// Creates and starts.
+    pub async fn run(
+        &mut self,
+        sandbox: &str,
+        pod: &PodSandboxConfig,
+        config: ContainerConfig,
+    ) -> Result<String> {
+        let id = self.create(sandbox, pod, config).await?;
+        self.start_container(&id).await?;
+        Ok(id)
+    }
+
+    pub async fn status(&mut self, id: &str) -> Result<ContainerStatus> {
+        let request = ContainerStatusRequest {
+            container_id: id.into(),
+            ..Default::default()
+        };
+        self.runtime
+            .container_status(request)
+            .await?
+            .into_inner()
+            .status
+            .context("no status")
+    }
+
+    pub async fn pid(&mut self, id: &str) -> Result<i64> {
+        let request = ContainerStatusRequest {
+            container_id: id.into(),
+            verbose: true,
+        };
+        let info = self
+            .runtime
+            .container_status(request)
+            .await?
+            .into_inner()
+            .info;
+        let info: serde_json::Value = serde_json::from_str(&info["info"])?;
+        info["pid"].as_i64().context("no pid")
+    }
+
+    pub async fn wait_exit(&mut self, id: &str) -> Result<ContainerStatus> {
+        for _ in 0..1000 {
+            let status = self.status(id).await?;
+            if status.state() == ContainerState::ContainerExited {
+                return Ok(status);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        anyhow::bail!("container {id} does not end")
+    }
+
+    pub async fn exec(
+        &mut self,
+        id: &str,
+        command: &[&str],
+        timeout: i64,
+    ) -> Result<ExecSyncResponse, tonic::Status> {
+        let request = ExecSyncRequest {
+            container_id: id.into(),
+            cmd: command.iter().map(|part| (*part).to_owned()).collect(),
+            timeout,
+        };
+        Ok(self.runtime.exec_sync(request).await?.into_inner())
+    }
+
+    /// Standard output of a command that must succeed.
+    pub async fn output(&mut self, id: &str, command: &[&str]) -> Result<String> {
+        let output = self.exec(id, command, 20).await?;
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        ensure!(
+            output.exit_code == 0,
+            "{command:?}: {} {text} {:?}",
+            output.exit_code,
+            output.stderr
+        );
+        Ok(text)
+    }
+
+    /// The log's lines without their times.
+    pub fn log(&self, pod: &str, path: &str) -> Vec<String> {
+        let path = self.directory.join("logs").join(pod).join(path);
+        std::fs::read_to_string(path)
+            .unwrap_or_default()
+            .lines()
+            .map(|line| {
+                line.split_once(' ')
+                    .map_or(line, |(_, rest)| rest)
+                    .to_owned()
+            })
+            .collect()
+    }
+
+    pub async fn remove_sandbox(&mut self, id: &str) -> Result<()> {
+        self.runtime
+            .stop_pod_sandbox(StopPodSandboxRequest {
+                pod_sandbox_id: id.into(),
+            })
+            .await?;
+        self.runtime
+            .remove_pod_sandbox(RemovePodSandboxRequest {
+                pod_sandbox_id: id.into(),
+            })
+            .await?;
+        Ok(())
+    }
+
+    /// Debian's bridge plugin on a bridge of this test's own.
+    pub fn configure_bridge(&self, subnet: u8) -> Result<String> {
+        let bridge = format!("crt{}", self.cluster_id);
+        let configuration = serde_json::json!({
+            "cniVersion": "0.4.0", "name": format!("test-{}", self.cluster_id),
+            "plugins": [{
+                "type": "bridge", "bridge": bridge, "isGateway": true,
+                "ipam": {
+                    "type": "host-local", "dataDir": self.directory.join("ipam"),
+                    "ranges": [[{"subnet": format!("10.231.{subnet}.0/24")}]],
+                },
+            }],
+        });
+        std::fs::write(
+            self.directory.join("cni/10-test.conflist"),
+            configuration.to_string(),
+        )?;
+        Ok(bridge)
+    }
+}
+
+pub fn container(name: &str, command: &[&str]) -> ContainerConfig {
+    ContainerConfig {
+        metadata: Some(ContainerMetadata {
+            name: name.into(),
+            attempt: 0,
+        }),
+        image: Some(ImageSpec {
+            image: BUSYBOX.into(),
+            ..Default::default()
+        }),
+        command: command.iter().map(|part| (*part).to_owned()).collect(),
+        log_path: format!("{name}.log"),
+        linux: Some(LinuxContainerConfig {
+            resources: Some(LinuxContainerResources {
+                oom_score_adj: 500,
+                ..Default::default()
+            }),
+            security_context: Some(LinuxContainerSecurityContext {
+                namespace_options: Some(NamespaceOption {
+                    pid: NamespaceMode::Container.into(),
+                    ..Default::default()
+                }),
+                seccomp: Some(SecurityProfile::default()),
+                masked_paths: vec!["/proc/kcore".into(), "/proc/acpi".into()],
+                readonly_paths: vec!["/proc/sys".into()],
+                ..Default::default()
+            }),
+        }),
+        ..Default::default()
+    }
+}

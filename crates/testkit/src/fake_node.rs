@@ -1,0 +1,330 @@
+//! A node without containers: it registers, renews its Lease, and "runs" the pods bound to it by
+//! writing the status a kubelet would write. What runs is kept in a [`Machine`], which outlives a
+//! crash of the node's process as real containers do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::controller::Outcome;
+use client::{Change, Informer, Informers, ObjectKey, WorkQueue, retry};
+use environment::Environment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+const HEARTBEAT: Duration = Duration::from_secs(10);
+const LEASE_SECONDS: i64 = 40;
+/// How long a pod takes to start and to stop, at most.
+const SLOWEST_STEP_MICROS: u64 = 300_000;
+
+/// A host: what runs on it. Clones are the same host.
+#[derive(Clone)]
+pub struct Machine {
+    name: String,
+    number: u8,
+    running: Arc<Mutex<Running>>,
+}
+
+#[derive(Default)]
+struct Running {
+    /// By pod UID.
+    pods: BTreeMap<String, Sandbox>,
+    addresses_used: u16,
+}
+
+#[derive(Clone)]
+struct Sandbox {
+    address: String,
+    /// Microseconds since the epoch.
+    started: i64,
+    /// When stopping is through, once it was asked for.
+    stopped: Option<i64>,
+}
+
+impl Machine {
+    /// `number` tells the addresses of several hosts apart.
+    pub fn new(name: impl Into<String>, number: u8) -> Machine {
+        Machine {
+            name: name.into(),
+            number,
+            running: Arc::default(),
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The UIDs of the pods that run.
+    pub fn pods(&self) -> Vec<String> {
+        self.running.lock().pods.keys().cloned().collect()
+    }
+
+    fn sandbox(&self, uid: &str, environment: &Environment) -> Sandbox {
+        let mut running = self.running.lock();
+        if let Some(sandbox) = running.pods.get(uid) {
+            return sandbox.clone();
+        }
+        running.addresses_used += 1;
+        let address = running.addresses_used;
+        let sandbox = Sandbox {
+            address: format!("10.{}.{}.{}", self.number, address / 250, address % 250 + 2),
+            started: environment.now_micros() + step(environment),
+            stopped: None,
+        };
+        running.pods.insert(uid.to_owned(), sandbox.clone());
+        sandbox
+    }
+
+    /// Begins or continues to stop a pod; returns how long it still takes.
+    fn stop(&self, uid: &str, grace: i64, environment: &Environment) -> Duration {
+        let mut running = self.running.lock();
+        let now = environment.now_micros();
+        let Some(sandbox) = running.pods.get_mut(uid) else {
+            return Duration::ZERO;
+        };
+        let longest = grace.max(0).saturating_mul(1_000_000);
+        let stopped = *sandbox
+            .stopped
+            .get_or_insert_with(|| now + step(environment).min(longest));
+        Duration::from_micros(u64::try_from(stopped - now).unwrap_or(0))
+    }
+
+    fn remove(&self, uid: &str) {
+        self.running.lock().pods.remove(uid);
+    }
+}
+
+fn step(environment: &Environment) -> i64 {
+    (environment.random_u64() % SLOWEST_STEP_MICROS) as i64
+}
+
+/// The process on the machine that speaks to the API.
+pub struct FakeNode {
+    pub machine: Machine,
+    pub client: kube::Client,
+    pub informers: Informers,
+    pub environment: Environment,
+}
+
+impl FakeNode {
+    /// Runs until `shutdown`.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let selector = format!("spec.nodeName={}", self.machine.name);
+        let pods = self.informers.with_selector::<Pod>(&selector);
+        let queue = WorkQueue::new();
+        let mut changes = pods.subscribe();
+        let feed = {
+            let queue = queue.clone();
+            let pods = pods.clone();
+            async move {
+                loop {
+                    match changes.next().await {
+                        Change::Added(pod) | Change::Modified { new: pod, .. } => {
+                            queue.add(ObjectKey::of(&*pod));
+                        }
+                        Change::Deleted(_) => {}
+                        Change::Resynced => {
+                            for pod in pods.list() {
+                                queue.add(ObjectKey::of(&*pod));
+                            }
+                        }
+                    }
+                }
+            }
+        };
+        let node = Arc::new(self);
+        let reconcile = {
+            let node = node.clone();
+            move |key: ObjectKey| {
+                let (node, pods) = (node.clone(), pods.clone());
+                async move { node.reconcile(&pods, &key).await }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            () = node.stay_alive() => {}
+            () = feed => {}
+            () = client::controller::run("fake-node", queue, 4, reconcile, shutdown.clone()) => {}
+        }
+    }
+
+    /// Registers the node and keeps its Lease and status fresh.
+    async fn stay_alive(&self) {
+        loop {
+            let pause = match self.heartbeat().await {
+                Ok(()) => HEARTBEAT,
+                Err(error) => {
+                    tracing::debug!(node = self.machine.name, %error, "no heartbeat");
+                    Duration::from_secs(1)
+                }
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn heartbeat(&self) -> Result<(), kube::Error> {
+        let name = &self.machine.name;
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        if nodes.get_opt(name).await?.is_none() {
+            let node = object(json!({
+                "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+            }))?;
+            ignore_existing(nodes.create(&PostParams::default(), &node).await)?;
+        }
+        let now = self.environment.now().to_string();
+        let resources = json!({"cpu": "16", "memory": "32Gi", "pods": "110"});
+        let status = json!({"status": {
+            "capacity": resources,
+            "allocatable": resources,
+            "addresses": [{"type": "InternalIP", "address": format!("192.168.0.{}", self.machine.number)}],
+            "conditions": [{
+                "type": "Ready", "status": "True", "reason": "KubeletReady",
+                "message": "the fake node is ready", "lastHeartbeatTime": now,
+                "lastTransitionTime": now,
+            }],
+        }});
+        let parameters = PatchParams::default();
+        nodes
+            .patch_status(name, &parameters, &Patch::Strategic(status))
+            .await?;
+
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
+        let renewed = format!("{:.6}", self.environment.now());
+        let spec = json!({
+            "holderIdentity": name,
+            "leaseDurationSeconds": LEASE_SECONDS,
+            "renewTime": renewed,
+        });
+        if leases.get_opt(name).await?.is_none() {
+            let lease = object(json!({"metadata": {"name": name}, "spec": spec}))?;
+            ignore_existing(leases.create(&PostParams::default(), &lease).await)?;
+        } else {
+            let patch = Patch::Merge(json!({"spec": spec}));
+            leases.patch(name, &parameters, &patch).await?;
+        }
+        Ok(())
+    }
+
+    /// Brings one pod where its object says it should be.
+    async fn reconcile(
+        &self,
+        pods: &Informer<Pod>,
+        key: &ObjectKey,
+    ) -> Result<Outcome, kube::Error> {
+        let Some(pod) = pods.get(&key.namespace, &key.name) else {
+            return Ok(Outcome::Done);
+        };
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        if pod.metadata.deletion_timestamp.is_some() {
+            let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
+            let remaining = self.machine.stop(&uid, grace, &self.environment);
+            if !remaining.is_zero() {
+                return Ok(Outcome::After(remaining));
+            }
+            let parameters = DeleteParams {
+                grace_period_seconds: Some(0),
+                preconditions: Some(Preconditions {
+                    uid: Some(uid.clone()),
+                    resource_version: None,
+                }),
+                ..DeleteParams::default()
+            };
+            match api.delete(&key.name, &parameters).await {
+                Ok(_) => {}
+                // Gone already, or another pod of that name.
+                Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => {}
+                Err(error) => return Err(error),
+            }
+            self.machine.remove(&uid);
+            return Ok(Outcome::Done);
+        }
+        let sandbox = self.machine.sandbox(&uid, &self.environment);
+        let remaining = sandbox.started - self.environment.now_micros();
+        if remaining > 0 {
+            return Ok(Outcome::After(Duration::from_micros(
+                remaining.unsigned_abs(),
+            )));
+        }
+        if is_ready(&pod, &sandbox) {
+            return Ok(Outcome::Done);
+        }
+        let patch = Patch::Strategic(self.running_status(&pod, &uid, &sandbox));
+        match api
+            .patch_status(&key.name, &PatchParams::default(), &patch)
+            .await
+        {
+            Ok(_) => Ok(Outcome::Done),
+            Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => {
+                Ok(Outcome::Done)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn running_status(&self, pod: &Pod, uid: &str, sandbox: &Sandbox) -> serde_json::Value {
+        let now = self.environment.now().to_string();
+        let condition =
+            |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now});
+        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        let statuses: Vec<_> = containers
+            .map(|container| {
+                json!({
+                    "name": container.name,
+                    "image": container.image.clone().unwrap_or_default(),
+                    "imageID": "",
+                    "containerID": format!("fake://{uid}/{}", container.name),
+                    "ready": true,
+                    "started": true,
+                    "restartCount": 0,
+                    "state": {"running": {"startedAt": now}},
+                })
+            })
+            .collect();
+        json!({
+            "metadata": {"uid": uid},
+            "status": {
+                "phase": "Running",
+                "hostIP": format!("192.168.0.{}", self.machine.number),
+                "podIP": sandbox.address,
+                "podIPs": [{"ip": sandbox.address}],
+                "startTime": now,
+                "conditions": [
+                    condition("Initialized"), condition("Ready"), condition("ContainersReady"),
+                ],
+                "containerStatuses": statuses,
+            },
+        })
+    }
+}
+
+/// Whether the API says already that the pod runs in this sandbox.
+fn is_ready(pod: &Pod, sandbox: &Sandbox) -> bool {
+    pod.status.as_ref().is_some_and(|status| {
+        status.pod_ip.as_ref() == Some(&sandbox.address)
+            && status
+                .conditions
+                .iter()
+                .flatten()
+                .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    })
+}
+
+fn object<K: serde::de::DeserializeOwned>(value: serde_json::Value) -> Result<K, kube::Error> {
+    serde_json::from_value(value).map_err(kube::Error::SerdeError)
+}
+
+fn ignore_existing<K>(result: Result<K, kube::Error>) -> Result<(), kube::Error> {
+    match result {
+        Ok(_) => Ok(()),
+        Err(error) if retry::is_already_exists(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

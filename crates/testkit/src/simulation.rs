@@ -1,0 +1,154 @@
+//! The seeded simulation: a whole cluster on one thread under simulated time, while its parts
+//! crash, its disk forgets and its network fails. A seed fixes everything that happens.
+//!
+//! A user goes on applying, scaling, changing and deleting Deployments; chaos goes on beside it.
+//! Then chaos ends, and within bounded time everything the user was promised must be true.
+
+mod chaos;
+mod convergence;
+mod user;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use parking_lot::Mutex;
+use rand::{SeedableRng, rngs::StdRng};
+use store::embedded::{Options, Window};
+use store::{KeyRange, RangeRequest, Store};
+
+use crate::{Cluster, Part};
+use chaos::Chaos;
+pub use user::Promises;
+
+const NODES: usize = 2;
+/// How long after the last fault everything must have become true (simulated time). Retries back
+/// off up to minutes, and a node that was away is tainted for a while.
+const PATIENCE: Duration = Duration::from_secs(1_800);
+/// How long it must stay true.
+const CALM: Duration = Duration::from_secs(60);
+
+/// What a simulation did; equal for equal seeds.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Report {
+    pub crashes: u32,
+    pub writes: u32,
+    pub revision: u64,
+    /// A digest of every key and value in the store at the end.
+    pub digest: u64,
+    /// Simulated time until all was well after the last fault.
+    pub converged_after: Duration,
+}
+
+/// Runs one simulation to its end.
+pub fn run(seed: u64) -> Result<Report> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        // The order in which tasks wake must follow from the seed as well.
+        .build()?;
+    runtime.block_on(simulate(seed))
+}
+
+/// 1. A cluster with everything running.
+/// 2. The user works through its list while chaos crashes parts and degrades the network.
+/// 3. All faults end and everything is started again.
+/// 4. What the user wants becomes true and stays true; no acknowledged write is missing.
+async fn simulate(seed: u64) -> Result<Report> {
+    let mut cluster = Cluster::builder()
+        .simulated(seed)
+        .scheduler()
+        .controllers()
+        .nodes(NODES)
+        .store_options(Options {
+            checkpoint_bytes: 200_000,
+            history: Window {
+                revisions: 500,
+                bytes: 4 << 20,
+            },
+            ..Options::default()
+        })
+        .start()
+        .await
+        .context("starting the cluster")?;
+    let promises = Arc::new(Mutex::new(Promises::default()));
+    let work = tokio::spawn(user::work(
+        cluster.client(),
+        StdRng::seed_from_u64(seed ^ 0x75),
+        promises.clone(),
+    ));
+    let mut chaos = Chaos::new(seed);
+    while !work.is_finished() {
+        chaos.strike(&mut cluster).await?;
+    }
+    work.await?.context("the user")?;
+
+    cluster.network().heal();
+    if !cluster.is_server_running() {
+        cluster
+            .start_server()
+            .await
+            .context("starting the server")?;
+    }
+    for part in every_part() {
+        cluster.start(part);
+    }
+    let client = cluster.client();
+    let healed = tokio::time::Instant::now();
+    convergence::wait(&client, &promises, PATIENCE).await?;
+    let converged_after = healed.elapsed();
+    tokio::time::sleep(CALM).await;
+    convergence::check(&client, &promises)
+        .await?
+        .map_err(|problem| anyhow::anyhow!("it did not stay so: {problem}"))?;
+    convergence::check_machines(&client, cluster.machines()).await?;
+
+    let store = cluster.store().context("the server runs")?;
+    let revision = store.revision().await?;
+    ensure!(
+        revision >= cluster.network().acknowledged(),
+        "the store is at {revision}, but {} was acknowledged",
+        cluster.network().acknowledged()
+    );
+    let everything = RangeRequest {
+        range: KeyRange::prefix(""),
+        revision: None,
+        limit: 0,
+    };
+    let mut digest = Digest::default();
+    for item in store.range(everything).await?.items {
+        digest.add(&item.key);
+        digest.add(&item.value);
+    }
+    let writes = promises.lock().writes;
+    Ok(Report {
+        crashes: chaos.crashes,
+        writes,
+        revision,
+        digest: digest.0,
+        converged_after,
+    })
+}
+
+fn every_part() -> impl Iterator<Item = Part> {
+    [Part::Scheduler, Part::Controllers]
+        .into_iter()
+        .chain((0..NODES).map(Part::Node))
+}
+
+/// FNV-1a: small, and the same on every run.
+struct Digest(u64);
+
+impl Default for Digest {
+    fn default() -> Digest {
+        Digest(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Digest {
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}

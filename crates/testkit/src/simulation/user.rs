@@ -1,0 +1,189 @@
+//! The user of a simulation: applies, scales, changes and deletes Deployments and counts in a
+//! ConfigMap, asks again when an answer is lost, and remembers what it was promised.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use client::retry;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use parking_lot::Mutex;
+use rand::{RngExt, rngs::StdRng};
+use serde_json::json;
+
+const STEPS: u32 = 25;
+const NAMES: [&str; 4] = ["web", "api", "db", "queue"];
+pub const COUNTER: &str = "counter";
+/// Attempts until the user gives up; each waits a second, and no outage lasts that long.
+const ATTEMPTS: u32 = 600;
+
+/// What must be true in the end.
+#[derive(Default)]
+pub struct Promises {
+    /// Deployments that were applied and not deleted.
+    pub deployments: BTreeMap<&'static str, Desired>,
+    /// Increments that were acknowledged, and those whose answer was lost.
+    pub counted: u64,
+    pub unknown: u64,
+    pub writes: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Desired {
+    pub replicas: i32,
+    pub image: String,
+}
+
+pub async fn work(
+    client: kube::Client,
+    mut random: StdRng,
+    promises: Arc<Mutex<Promises>>,
+) -> Result<()> {
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    for _ in 0..STEPS {
+        let pause = random.random_range(0..4_000);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        let name = NAMES[random.random_range(0..NAMES.len())];
+        let current = promises.lock().deployments.get(name).cloned();
+        let replicas = random.random_range(0..6);
+        let image = format!("registry.test/{name}:v{}", random.random_range(0..3));
+        match (current, random.random_range(0..8)) {
+            (_, 0..2) => count(&client, &promises).await.context("counting")?,
+            (None, _) => {
+                let desired = Desired { replicas, image };
+                create(&deployments, name, &desired).await?;
+                promises.lock().deployments.insert(name, desired);
+            }
+            (Some(_), 2) => {
+                delete(&deployments, name).await?;
+                promises.lock().deployments.remove(name);
+            }
+            (Some(current), 3..6) => {
+                let desired = Desired {
+                    replicas,
+                    ..current
+                };
+                change(&deployments, name, &desired).await?;
+                promises.lock().deployments.insert(name, desired);
+            }
+            (Some(current), _) => {
+                let desired = Desired { image, ..current };
+                change(&deployments, name, &desired).await?;
+                promises.lock().deployments.insert(name, desired);
+            }
+        }
+        promises.lock().writes += 1;
+    }
+    Ok(())
+}
+
+async fn create(api: &Api<Deployment>, name: &str, desired: &Desired) -> Result<()> {
+    let deployment: Deployment = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": desired.replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [{"name": "main", "image": desired.image}],
+                },
+            },
+        },
+    }))?;
+    for attempt in 0..ATTEMPTS {
+        match api.create(&PostParams::default(), &deployment).await {
+            Ok(_) => return Ok(()),
+            // An attempt whose answer was lost took effect.
+            Err(error) if attempt > 0 && retry::is_already_exists(&error) => return Ok(()),
+            Err(error) => wait_out(error, "creating a Deployment").await?,
+        }
+    }
+    bail!("creating {name} never succeeded")
+}
+
+async fn change(api: &Api<Deployment>, name: &str, desired: &Desired) -> Result<()> {
+    let patch = Patch::Strategic(json!({"spec": {
+        "replicas": desired.replicas,
+        "template": {"spec": {"containers": [{"name": "main", "image": desired.image}]}},
+    }}));
+    for _ in 0..ATTEMPTS {
+        match api.patch(name, &PatchParams::default(), &patch).await {
+            Ok(_) => return Ok(()),
+            Err(error) => wait_out(error, "changing a Deployment").await?,
+        }
+    }
+    bail!("changing {name} never succeeded")
+}
+
+async fn delete(api: &Api<Deployment>, name: &str) -> Result<()> {
+    for attempt in 0..ATTEMPTS {
+        match api.delete(name, &DeleteParams::background()).await {
+            Ok(_) => return Ok(()),
+            Err(error) if attempt > 0 && retry::is_not_found(&error) => return Ok(()),
+            Err(error) => wait_out(error, "deleting a Deployment").await?,
+        }
+    }
+    bail!("deleting {name} never succeeded")
+}
+
+/// Adds one to a number in a ConfigMap by optimistic concurrency, once: a lost answer is not
+/// asked for again but remembered as unknown.
+async fn count(client: &kube::Client, promises: &Arc<Mutex<Promises>>) -> Result<()> {
+    let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    for _ in 0..ATTEMPTS {
+        let found = match api.get_opt(COUNTER).await {
+            Ok(found) => found,
+            Err(error) => {
+                wait_out(error, "reading the counter").await?;
+                continue;
+            }
+        };
+        let value = found.as_ref().map_or(0, counter_value) + 1;
+        let mut map = found.clone().unwrap_or_default();
+        map.metadata.name = Some(COUNTER.to_owned());
+        map.data = Some(BTreeMap::from([("value".into(), value.to_string())]));
+        let written = match found {
+            Some(_) => api.replace(COUNTER, &PostParams::default(), &map).await,
+            None => api.create(&PostParams::default(), &map).await,
+        };
+        match written {
+            Ok(written) => {
+                anyhow::ensure!(counter_value(&written) == value, "another value came back");
+                promises.lock().counted += 1;
+                return Ok(());
+            }
+            // An earlier attempt of unknown outcome came in between: read again.
+            Err(error) if retry::is_conflict(&error) || retry::is_already_exists(&error) => {}
+            Err(error) => {
+                promises.lock().unknown += 1;
+                return wait_out(error, "counting").await;
+            }
+        }
+    }
+    bail!("counting never succeeded")
+}
+
+pub fn counter_value(map: &ConfigMap) -> u64 {
+    map.data
+        .as_ref()
+        .and_then(|data| data.get("value")?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// A broken wire or a server that is not there is waited out; a refusal is a failure.
+async fn wait_out(error: kube::Error, doing: &'static str) -> Result<()> {
+    if let kube::Error::Api(status) = &error
+        && (400..500).contains(&status.code)
+        && !matches!(status.code, 409 | 429)
+    {
+        return Err(error).context(doing);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    Ok(())
+}
