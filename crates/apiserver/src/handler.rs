@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use api::selector::FieldSelector;
 use api::{Reason, Resource, Status};
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
@@ -119,6 +120,20 @@ fn authorize(context: &Context) -> Result<(), Status> {
             ..Attributes::default()
         },
         _ => Attributes::of(info),
+    };
+    let attributes = match info.verb {
+        // Asking for the one object of a name is allowed to those who may see that object.
+        "list" | "watch" | "deletecollection" if info.name.is_empty() => {
+            let selector = FieldSelector::parse(context.query.get("fieldSelector")).ok();
+            let name = selector
+                .as_ref()
+                .and_then(|selector| selector.exact("metadata.name"));
+            Attributes {
+                name: name.unwrap_or_default().to_string(),
+                ..attributes
+            }
+        }
+        _ => attributes,
     };
     context
         .server

@@ -19,7 +19,7 @@ struct Times {
 impl Hops {
     pub fn begin(context: &Context, resource: &Resource, body: usize) -> Hops {
         let is_pod = resource.group.is_empty() && resource.kind == "Pod";
-        Hops((is_pod && !context.dry_run).then(|| Times {
+        Hops((is_pod && !context.dry_run).then_some(Times {
             body: body as u64,
             put: 0,
             stored: 0,

@@ -132,6 +132,7 @@ impl ApiServer {
             kubelets,
             metrics: Metrics::default(),
             advertise: config.advertise,
+            event_lease: Default::default(),
             ready: AtomicBool::new(false),
             _stop: stop.drop_guard(),
         });

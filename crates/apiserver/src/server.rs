@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use api::{Resource, Status, Value};
 use bytes::Bytes;
 use environment::Environment;
 use http::HeaderMap;
 use parking_lot::Mutex;
-use store::Store;
+use store::{LeaseId, Store};
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::allocation::ServiceAllocator;
@@ -21,6 +23,9 @@ use crate::query::Query;
 use crate::request::RequestInfo;
 use crate::subresources::KubeletDialer;
 
+const EVENT_LIFE: Duration = Duration::from_secs(3600);
+const EVENT_LEASE_SHARED: Duration = Duration::from_secs(60);
+
 pub(crate) struct Server {
     pub store: Arc<dyn Store>,
     pub environment: Environment,
@@ -32,6 +37,8 @@ pub(crate) struct Server {
     pub kubelets: Option<KubeletDialer>,
     pub metrics: Metrics,
     pub advertise: std::net::SocketAddr,
+    /// The lease that Events are put under now, and since when.
+    pub event_lease: tokio::sync::Mutex<Option<(LeaseId, Instant)>>,
     /// Set once the first objects are there.
     pub ready: AtomicBool,
     /// Ends the background tasks with the server.
@@ -106,6 +113,24 @@ impl Server {
 
     pub fn store_key(resource: &Resource, namespace: &str, name: &str) -> Bytes {
         storage_key(resource, &key_of(namespace, name))
+    }
+
+    /// Events vanish after an hour; other kinds stay. A lease is shared by the Events of a minute.
+    pub async fn lease_of(&self, resource: &Resource) -> Result<Option<LeaseId>, Status> {
+        if resource.kind != "Event" {
+            return Ok(None);
+        }
+        let mut current = self.event_lease.lock().await;
+        match *current {
+            Some((lease, since)) if since.elapsed() < EVENT_LEASE_SHARED => Ok(Some(lease)),
+            _ => {
+                let life = EVENT_LIFE + EVENT_LEASE_SHARED;
+                let granted = self.store.grant_lease(life.as_secs()).await;
+                let lease = granted.map_err(store_failure)?;
+                *current = Some((lease, Instant::now()));
+                Ok(Some(lease))
+            }
+        }
     }
 
     /// Now, as `metadata.creationTimestamp` has it.

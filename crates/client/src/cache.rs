@@ -5,18 +5,25 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Weak},
+    pin::pin,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::{Object, ObjectKey, subscription::Mailbox};
 
 pub(crate) struct Cache<K> {
     /// Taken before a mailbox's lock.
     state: Mutex<State<K>>,
-    synced: watch::Sender<bool>,
+    synced: AtomicBool,
+    /// Not a `watch` channel: that wakes those who wait in a random order, and a simulation could
+    /// not repeat itself.
+    became_synced: Notify,
 }
 
 struct State<K> {
@@ -32,7 +39,8 @@ impl<K: Object> Cache<K> {
                 objects: BTreeMap::new(),
                 subscribers: Vec::new(),
             }),
-            synced: watch::Sender::new(false),
+            synced: AtomicBool::new(false),
+            became_synced: Notify::new(),
         }
     }
 
@@ -59,12 +67,16 @@ impl<K: Object> Cache<K> {
     }
 
     pub(crate) fn is_synced(&self) -> bool {
-        *self.synced.borrow()
+        self.synced.load(Ordering::Acquire)
     }
 
     pub(crate) async fn synced(&self) {
-        // The sender lives as long as `self`, so waiting cannot fail.
-        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
+        let mut became_synced = pin!(self.became_synced.notified());
+        // Enabled before looking, so that a change in between wakes us.
+        became_synced.as_mut().enable();
+        if !self.is_synced() {
+            became_synced.await;
+        }
     }
 
     pub(crate) fn subscribe(&self, now_micros: i64) -> Arc<Mailbox<K>> {
@@ -115,7 +127,8 @@ impl<K: Object> Cache<K> {
         }
         state.each_subscriber(|mailbox| mailbox.resynced(received_micros));
         // Under the lock, so that a subscriber arriving meanwhile gets exactly one `Resynced`.
-        self.synced.send_replace(true);
+        self.synced.store(true, Ordering::Release);
+        self.became_synced.notify_waiters();
     }
 }
 

@@ -30,12 +30,16 @@ impl QosClass {
 
 /// A quantity in thousandths, rounded up, or `None` when it cannot be read.
 pub fn milli(quantity: &Quantity) -> Option<i64> {
-    scaled(&quantity.0, 1000)
+    api::quantity::Quantity::parse(&quantity.0)
+        .ok()
+        .map(api::quantity::Quantity::milli)
 }
 
 /// A quantity in whole units, rounded up.
 pub fn whole(quantity: &Quantity) -> Option<i64> {
-    scaled(&quantity.0, 1)
+    api::quantity::Quantity::parse(&quantity.0)
+        .ok()
+        .map(api::quantity::Quantity::value)
 }
 
 /// One named request of a container in thousandths, 0 when absent.
@@ -200,54 +204,6 @@ fn amount<'a>(
     amounts.get(resource)
 }
 
-/// Reads a Kubernetes quantity as a count of `1/unit`, rounded up.
-fn scaled(text: &str, unit: i128) -> Option<i64> {
-    let text = text.trim();
-    let end = text
-        .find(|character: char| !character.is_ascii_digit() && !"+-.".contains(character))
-        .unwrap_or(text.len());
-    let (number, suffix) = text.split_at(end);
-    let (multiplier, divisor): (i128, i128) = match suffix {
-        "" => (1, 1),
-        "n" => (1, 1_000_000_000),
-        "u" => (1, 1_000_000),
-        "m" => (1, 1000),
-        "k" => (1000, 1),
-        "M" => (1_000_000, 1),
-        "G" => (1_000_000_000, 1),
-        "T" => (1_000_000_000_000, 1),
-        "P" => (1_000_000_000_000_000, 1),
-        "E" => (1_000_000_000_000_000_000, 1),
-        "Ki" => (1 << 10, 1),
-        "Mi" => (1 << 20, 1),
-        "Gi" => (1 << 30, 1),
-        "Ti" => (1 << 40, 1),
-        "Pi" => (1 << 50, 1),
-        "Ei" => (1 << 60, 1),
-        exponent => {
-            let power: i32 = exponent
-                .strip_prefix('e')
-                .or_else(|| exponent.strip_prefix('E'))?
-                .parse()
-                .ok()?;
-            let ten = 10i128.checked_pow(power.unsigned_abs())?;
-            if power < 0 { (1, ten) } else { (ten, 1) }
-        }
-    };
-    let (negative, number) = match number.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, number.strip_prefix('+').unwrap_or(number)),
-    };
-    let (integer, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let digits: i128 = format!("{integer}{fraction}").parse().ok()?;
-    let fraction_scale = 10i128.checked_pow(fraction.len() as u32)?;
-    let numerator = digits.checked_mul(multiplier)?.checked_mul(unit)?;
-    let denominator = divisor.checked_mul(fraction_scale)?;
-    let value = (numerator + denominator - 1) / denominator;
-    let value = i64::try_from(value).unwrap_or(i64::MAX);
-    Some(if negative { -value } else { value })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,7 +242,10 @@ mod tests {
         use serde_json::json;
         assert_eq!(qos_class(&pod(&[json!({})])), QosClass::BestEffort);
         let full = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}});
-        assert_eq!(qos_class(&pod(std::slice::from_ref(&full))), QosClass::Guaranteed);
+        assert_eq!(
+            qos_class(&pod(std::slice::from_ref(&full))),
+            QosClass::Guaranteed
+        );
         assert_eq!(qos_class(&pod(&[full, json!({})])), QosClass::Burstable);
         assert_eq!(
             qos_class(&pod(&[json!({"requests": {"cpu": "10m"}})])),

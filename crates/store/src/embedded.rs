@@ -17,6 +17,7 @@ mod state;
 mod tests;
 mod watcher;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -129,14 +130,13 @@ impl Embedded {
     /// Waits until the store has closed, and says why. The process should then stop: after a
     /// failed sync nothing more can be promised.
     pub async fn closed(&self) -> String {
-        let mut changed = self.shared.subscribe();
         loop {
-            changed.mark_unchanged();
+            let mut changed = pin!(self.shared.changed());
+            changed.as_mut().enable();
             if let Some(reason) = self.shared.closed_reason() {
                 return reason;
             }
-            // The sender lives in `shared`: waiting cannot fail.
-            let _ = changed.changed().await;
+            changed.await;
         }
     }
 

@@ -110,12 +110,19 @@ impl Builder {
         let machines = (0..self.nodes)
             .map(|index| Machine::new(format!("node-{index}"), index as u8 + 1))
             .collect();
+        let pki = Pki::generate()?;
         let mut cluster = Cluster {
+            // Keys are made by the kernel's randomness: in a simulation nothing of them may reach
+            // the store.
+            published_authority: match self.seed {
+                Some(_) => "the simulated authority".into(),
+                None => pki.authority_pem.clone(),
+            },
             timelines: Timelines::open(None, environment.clone())?,
             environment,
             storage,
             store_options: self.store,
-            pki: Pki::generate()?,
+            pki,
             network: Network::default(),
             machines,
             admin_life: CancellationToken::new(),
@@ -148,6 +155,7 @@ pub struct Cluster {
     storage: Storage,
     store_options: Options,
     pki: Pki,
+    published_authority: String,
     network: Network,
     machines: Vec<Machine>,
     admin_life: CancellationToken,
@@ -346,7 +354,7 @@ impl Cluster {
                     client,
                     environment,
                     recorder,
-                    root_ca_pem: self.pki.authority_pem.clone(),
+                    root_ca_pem: self.published_authority.clone(),
                 };
                 tokio::spawn(controllers::run(config, shutdown.clone()))
             }

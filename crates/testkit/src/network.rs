@@ -173,7 +173,9 @@ impl Service<Request<RequestBody>> for Transport {
 
 impl Transport {
     async fn send(&self, request: Request<RequestBody>) -> Result<Response<Wire>, BoxError> {
-        let fate = self.network.fate(self.identity.user());
+        let user = self.identity.user();
+        tracing::debug!(user, method = %request.method(), uri = %request.uri(), "request");
+        let fate = self.network.fate(user);
         tokio::time::sleep(fate.delay).await;
         if fate.lost_before {
             return Err(broken("the request was lost"));

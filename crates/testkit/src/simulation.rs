@@ -45,7 +45,6 @@ pub fn run(seed: u64) -> Result<Report> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
-        // The order in which tasks wake must follow from the seed as well.
         .build()?;
     runtime.block_on(simulate(seed))
 }

@@ -103,7 +103,7 @@ pub(crate) async fn follow(cache: Arc<Cache>, store: Arc<dyn Store>, stop: Cance
                         let id = (kind.resource.group, kind.resource.plural);
                         kind.reset(kinds.remove(&id).unwrap_or_default(), revision);
                     }
-                    cache.applied.send_replace(revision);
+                    cache.advance(revision);
                 }
                 Err(problem) => error!(%problem, "the watch cache cannot be refilled"),
             },
@@ -154,9 +154,5 @@ fn take(cache: &Cache, places: &Places, item: WatchItem) {
             revision
         }
     };
-    cache.applied.send_if_modified(|applied| {
-        let grew = revision > *applied;
-        *applied = revision.max(*applied);
-        grew
-    });
+    cache.advance(revision);
 }

@@ -10,10 +10,12 @@ mod resource;
 mod watchers;
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::catalogue::{self, Resource};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 pub(crate) use change::{Change, EventType};
 pub(crate) use entry::Entry;
@@ -25,7 +27,10 @@ pub(crate) use watchers::Requirement;
 pub(crate) struct Cache {
     kinds: BTreeMap<(&'static str, &'static str), ResourceCache>,
     /// The revision up to which every kind has everything.
-    applied: watch::Sender<u64>,
+    applied: AtomicU64,
+    /// Not a `watch` channel: that wakes those who wait in a random order, and a simulation could
+    /// not repeat itself.
+    advanced: Notify,
 }
 
 impl Cache {
@@ -41,7 +46,8 @@ impl Cache {
             .collect();
         Cache {
             kinds,
-            applied: watch::channel(revision).0,
+            applied: AtomicU64::new(revision),
+            advanced: Notify::new(),
         }
     }
 
@@ -62,17 +68,27 @@ impl Cache {
     }
 
     pub fn applied(&self) -> u64 {
-        *self.applied.borrow()
+        self.applied.load(Ordering::Acquire)
     }
 
     /// Waits until everything up to `revision` is in.
     pub async fn reach(&self, revision: u64) {
-        if self.applied() >= revision {
-            return;
+        loop {
+            let mut advanced = pin!(self.advanced.notified());
+            // Enabled before looking, so that an advance in between wakes us.
+            advanced.as_mut().enable();
+            if self.applied() >= revision {
+                return;
+            }
+            advanced.await;
         }
-        let mut applied = self.applied.subscribe();
-        // The sender lives as long as `self`.
-        let _ = applied.wait_for(|applied| *applied >= revision).await;
+    }
+
+    /// Everything up to `revision` is in; never goes back.
+    fn advance(&self, revision: u64) {
+        if self.applied.fetch_max(revision, Ordering::AcqRel) < revision {
+            self.advanced.notify_waiters();
+        }
     }
 
     pub fn snapshot(&self, kind: &ResourceCache) -> Snapshot {

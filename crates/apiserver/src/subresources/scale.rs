@@ -48,7 +48,7 @@ pub(super) async fn handle(
             .await?
         }
     };
-    Ok(answer(&entry)?)
+    answer(&entry)
 }
 
 fn answer(entry: &Entry) -> Result<Response<Body>, Status> {

@@ -140,6 +140,7 @@ async fn insert(
         }
         return server.entry(resource, namespace, name, bytes, 0, object);
     }
+    let lease = server.lease_of(resource).await?;
     hops.put(context, bytes.len());
     let result = server
         .store
@@ -151,7 +152,7 @@ async fn insert(
             then: vec![Operation::Put {
                 key,
                 value: bytes.clone(),
-                lease: None,
+                lease,
             }],
         })
         .await

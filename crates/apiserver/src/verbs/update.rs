@@ -195,12 +195,13 @@ async fn write(
         return Ok(Written::Done(entry));
     }
     let key = Server::store_key(resource, namespace, name);
+    let lease = server.lease_of(resource).await?;
     let operation = match is_deleting(old) && !awaits_deletion(&new) {
         true => Operation::Delete { key: key.clone() },
         false => Operation::Put {
             key: key.clone(),
             value: bytes.clone(),
-            lease: None,
+            lease,
         },
     };
     let result = server

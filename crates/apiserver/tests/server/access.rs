@@ -40,6 +40,27 @@ async fn a_role_and_its_binding_allow_what_they_say() {
     jane.post(maps, &config_map("a"))
         .await
         .failure(403, "Forbidden");
+    let named = api::document!({
+        "metadata": {"name": "one"},
+        "rules": [{"verbs": ["list"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["s"]}],
+    });
+    admin
+        .post(&format!("{namespace}/roles"), &named)
+        .await
+        .expect(201);
+    let mut second = binding.clone();
+    second.set(&["metadata", "name"], "jane-one");
+    second.set(&["roleRef", "name"], "one");
+    admin
+        .post(&format!("{namespace}/rolebindings"), &second)
+        .await
+        .expect(201);
+    let secrets = "/api/v1/namespaces/default/secrets";
+    admin.get(secrets).await.expect(200);
+    jane.get(secrets).await.failure(403, "Forbidden");
+    jane.get(&format!("{secrets}?fieldSelector=metadata.name%3Ds"))
+        .await
+        .expect(200);
     jane.get("/version").await.expect(200);
     jane.get("/api").await.expect(200);
 }

@@ -281,3 +281,22 @@ async fn everything_survives_a_restart() {
     let found = cluster.admin().get(&format!("{MAPS}/a")).await.expect(200);
     assert_eq!(found, created);
 }
+
+#[tokio::test(start_paused = true)]
+async fn events_vanish_after_an_hour() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let events = "/api/v1/namespaces/default/events";
+    let event = api::document!({
+        "metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "namespace": "default", "name": "a"},
+        "reason": "Tested", "message": "it", "type": "Normal",
+    });
+    admin.post(events, &event).await.expect(201);
+    tokio::time::sleep(std::time::Duration::from_secs(3590)).await;
+    admin.get(&format!("{events}/e")).await.expect(200);
+    tokio::time::sleep(std::time::Duration::from_secs(200)).await;
+    admin
+        .get(&format!("{events}/e"))
+        .await
+        .failure(404, "NotFound");
+}

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::watch;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use super::committer::{closed, deadline};
@@ -16,8 +17,9 @@ use crate::{Error, KeyValue, LeaseId, RangeRequest, RangeResult, Revision};
 pub struct Shared {
     /// Held for moments only: readers take a snapshot and let go.
     published: RwLock<Published>,
-    /// The newest published revision; signals also closing.
-    changed: watch::Sender<Revision>,
+    /// Something was published, or the store closed. Not a `watch` channel: that wakes those who
+    /// wait in a random order, and a simulation could not repeat itself.
+    changed: Notify,
     /// When each lease ends. Never held together with `published`.
     deadlines: Mutex<BTreeMap<LeaseId, Instant>>,
 }
@@ -44,7 +46,7 @@ impl Shared {
             .map(|(lease, seconds)| (*lease, deadline(now, *seconds)))
             .collect();
         Shared {
-            changed: watch::Sender::new(state.revision),
+            changed: Notify::new(),
             deadlines: Mutex::new(deadlines),
             published: RwLock::new(Published {
                 state,
@@ -72,21 +74,21 @@ impl Shared {
             }
             published.history.trim(window);
         }
-        self.changed.send_replace(state.revision);
+        self.changed.notify_waiters();
     }
 
     /// Ends the store; the first reason stays.
     pub fn close(&self, reason: &str) {
-        let revision = {
-            let mut published = self.published.write();
-            published.closed.get_or_insert_with(|| reason.to_owned());
-            published.state.revision
-        };
-        self.changed.send_replace(revision);
+        self.published
+            .write()
+            .closed
+            .get_or_insert_with(|| reason.to_owned());
+        self.changed.notify_waiters();
     }
 
-    pub fn subscribe(&self) -> watch::Receiver<Revision> {
-        self.changed.subscribe()
+    /// Ends at the first change after it was polled or enabled.
+    pub fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
     }
 
     pub fn closed_reason(&self) -> Option<String> {

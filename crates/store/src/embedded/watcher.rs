@@ -2,20 +2,18 @@
 //! so a slow one costs nobody anything; when history has gone past it, it ends.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
-
-use futures::StreamExt;
-use tokio::sync::watch;
 
 use super::shared::{Look, Shared};
 use crate::{Error, KeyRange, Revision, WatchItem, WatchStream};
+use futures::StreamExt;
 
 /// How many revisions a watcher takes at once.
 const BUFFER: usize = 128;
 
 pub fn stream(shared: Arc<Shared>, range: KeyRange, from: Revision) -> WatchStream {
     let watcher = Watcher {
-        changed: shared.subscribe(),
         shared,
         range,
         next: from,
@@ -33,7 +31,6 @@ pub fn stream(shared: Arc<Shared>, range: KeyRange, from: Revision) -> WatchStre
 
 struct Watcher {
     shared: Arc<Shared>,
-    changed: watch::Receiver<Revision>,
     range: KeyRange,
     /// The first revision not looked at.
     next: Revision,
@@ -46,11 +43,11 @@ impl Watcher {
             if let Some(item) = self.ready.pop_front() {
                 return Ok(item);
             }
-            // Marked as seen before looking, so that a change in between wakes us.
-            self.changed.mark_unchanged();
+            // Enabled before looking, so that a change in between wakes us.
+            let mut changed = pin!(self.shared.changed());
+            changed.as_mut().enable();
             match self.shared.look(self.next, BUFFER)? {
-                // The sender lives in `shared`, which we hold: waiting cannot fail.
-                Look::Nothing => drop(self.changed.changed().await),
+                Look::Nothing => changed.await,
                 Look::Changes(changes, newest) => {
                     // The very first revision changed nothing and has no entry.
                     if changes.is_empty() {

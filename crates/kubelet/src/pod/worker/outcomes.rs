@@ -1,0 +1,181 @@
+//! What a pod's worker learns from its tasks' outcomes.
+
+use super::*;
+
+impl Worker {
+    pub(super) fn take(&mut self, outcome: Result<Outcome, tokio::task::JoinError>) {
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                if error.is_panic() {
+                    tracing::error!(pod = uid(&self.pod), %error, "a task of a pod failed");
+                }
+                return;
+            }
+        };
+        let now = self.now();
+        match outcome {
+            Outcome::Observed { epoch, observed } => {
+                self.observing = false;
+                match observed {
+                    Ok(observed) if epoch == self.epoch => self.observed = Some(observed),
+                    _ => self.look_again = true,
+                }
+            }
+            Outcome::Volumes(Ok(mounted)) => {
+                self.mounted = mounted;
+                self.mount_failures = 0;
+                self.volumes = Step::Done(());
+            }
+            Outcome::Volumes(Err(failure)) => {
+                let shift = self.mount_failures.min(8);
+                self.mount_failures += 1;
+                let delay = (FIRST_MOUNT_RETRY << shift).min(LAST_MOUNT_RETRY);
+                self.volumes = Step::Failed { until: now + delay };
+                self.node
+                    .events
+                    .warning(&self.pod, "FailedMount", failure.to_string());
+            }
+            Outcome::Refreshed(Ok(mounted)) => self.mounted = mounted,
+            // A source that is gone leaves the files as they are.
+            Outcome::Refreshed(Err(failure)) => {
+                tracing::info!(pod = uid(&self.pod), %failure, "a volume was not refreshed");
+            }
+            Outcome::Sandbox(result) => {
+                self.busy.sandbox = false;
+                self.epoch += 1;
+                match result {
+                    Ok(sandbox) => {
+                        self.sandbox_failures = 0;
+                        self.sandbox_retry = None;
+                        if let Some(observed) = &mut self.observed {
+                            observed.put_sandbox(sandbox);
+                        }
+                    }
+                    Err(_) => {
+                        let delay = SECOND << self.sandbox_failures.min(4);
+                        self.sandbox_failures += 1;
+                        self.sandbox_retry = Some(now + delay.min(10 * SECOND));
+                        self.look_again = true;
+                    }
+                }
+            }
+            Outcome::Image { container, result } => self.image_outcome(container, result, now),
+            Outcome::Started { container, result } => {
+                self.busy.starting.remove(&container);
+                self.images.remove(&container);
+                self.epoch += 1;
+                let record = match result {
+                    Ok(record) => {
+                        self.waiting.remove(&container);
+                        self.start_failures.remove(&container);
+                        Some(record)
+                    }
+                    Err(failure) => {
+                        let waiting = Waiting {
+                            reason: failure.reason.to_owned(),
+                            message: failure.message,
+                        };
+                        self.waiting.insert(container.clone(), waiting);
+                        self.start_failures.insert(container, now + START_RETRY);
+                        failure.record
+                    }
+                };
+                if let (Some(observed), Some(record)) = (&mut self.observed, record) {
+                    observed.put_container(record);
+                }
+                self.look_again = true;
+            }
+            Outcome::Killed { id, record } => {
+                self.busy.killing.remove(&id);
+                self.kills.remove(&id);
+                self.unhealthy.remove(&id);
+                self.epoch += 1;
+                if let (Some(observed), Some(record)) = (&mut self.observed, record) {
+                    observed.put_container(record);
+                } else {
+                    self.look_again = true;
+                }
+            }
+            Outcome::Removed { id, done } => {
+                self.busy.removing.remove(&id);
+                self.epoch += 1;
+                if let Some(observed) = self.observed.as_mut().filter(|_| done) {
+                    observed.containers.retain(|record| record.id != id);
+                }
+            }
+            Outcome::SandboxStopped { id, done } => {
+                self.busy.stopping.remove(&id);
+                self.epoch += 1;
+                if let Some(observed) = self.observed.as_mut().filter(|_| done) {
+                    for sandbox in &mut observed.sandboxes {
+                        sandbox.ready &= sandbox.id != id;
+                    }
+                }
+            }
+            Outcome::SandboxRemoved { id, done } => {
+                self.busy.removing.remove(&id);
+                self.epoch += 1;
+                if let Some(observed) = self.observed.as_mut().filter(|_| done) {
+                    observed.sandboxes.retain(|sandbox| sandbox.id != id);
+                }
+            }
+            Outcome::StatusWritten { value, result } => {
+                self.writing = false;
+                match result {
+                    Ok(()) => self.written = value,
+                    // The watch will tell what became of it.
+                    Err(status_writer::Error::Gone) => self.written = value,
+                    Err(error) => tracing::warn!(
+                        pod = uid(&self.pod), %error, "a status was not written, it is tried again"
+                    ),
+                }
+            }
+            Outcome::Finished => self.done = true,
+        }
+    }
+
+    pub(super) fn image_outcome(
+        &mut self,
+        container: String,
+        result: Result<Image, images::Failure>,
+        now: i64,
+    ) {
+        match result {
+            Ok(image) => {
+                self.pull_failures.remove(&container);
+                self.pull_backoffs.remove(&container);
+                if self
+                    .start_failures
+                    .get(&container)
+                    .is_none_or(|until| now >= *until)
+                {
+                    self.waiting.remove(&container);
+                }
+                self.images.insert(container, Step::Done(image));
+            }
+            Err(failure) => {
+                let backoff = self.pull_backoffs.entry(container.clone()).or_default();
+                backoff.next(now, now);
+                let until = backoff.until();
+                self.images
+                    .insert(container.clone(), Step::Failed { until });
+                self.waiting.insert(
+                    container.clone(),
+                    Waiting {
+                        reason: failure.reason.to_owned(),
+                        message: failure.message.clone(),
+                    },
+                );
+                self.pull_failures.insert(
+                    container,
+                    PullFailure {
+                        failure,
+                        backoff_from: now + (until - now) / 2,
+                        announced: false,
+                    },
+                );
+            }
+        }
+    }
+}

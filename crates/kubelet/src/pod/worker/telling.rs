@@ -1,0 +1,247 @@
+//! What a pod's worker tells: its status, why containers wait, and which probes run.
+
+use super::*;
+
+impl Worker {
+    pub(super) fn show_crash_loop(&mut self, container: &str, _until: i64) {
+        let Some(backoff) = self.restarts.get(container) else {
+            return;
+        };
+        let pod = format_pod(&self.pod);
+        let waiting = Waiting {
+            reason: "CrashLoopBackOff".to_owned(),
+            message: format!(
+                "back-off {} restarting failed container={container} pod={pod}",
+                backoff.text()
+            ),
+        };
+        if self.waiting.get(container) != Some(&waiting) {
+            self.waiting.insert(container.to_owned(), waiting);
+            self.node.events.container(
+                &self.pod,
+                container,
+                Severity::Warning,
+                "BackOff",
+                format!("Back-off restarting failed container {container} in pod {pod}"),
+            );
+        }
+    }
+
+    /// A failed pull is first shown as what it was, later as waiting for the next try.
+    pub(super) fn show_pull_backoffs(&mut self) {
+        let now = self.now();
+        let mut wakes = Vec::new();
+        for (container, failed) in &mut self.pull_failures {
+            if failed.announced || failed.failure.reason != "ErrImagePull" {
+                continue;
+            }
+            if now < failed.backoff_from {
+                wakes.push(failed.backoff_from);
+                continue;
+            }
+            failed.announced = true;
+            let image = find_container(&self.pod, container)
+                .and_then(|spec| spec.image.clone())
+                .unwrap_or_default();
+            let message = format!("Back-off pulling image \"{image}\"");
+            self.node
+                .events
+                .container(&self.pod, container, Severity::Normal, "BackOff", &message);
+            self.node.events.container(
+                &self.pod,
+                container,
+                Severity::Warning,
+                "Failed",
+                "Error: ImagePullBackOff",
+            );
+            let waiting = Waiting {
+                reason: "ImagePullBackOff".to_owned(),
+                message: format!(
+                    "{message}: {}: {}",
+                    failed.failure.reason, failed.failure.message
+                ),
+            };
+            self.waiting.insert(container.clone(), waiting);
+        }
+        for at in wakes {
+            self.wake(at);
+        }
+    }
+
+    /// Running containers that count as started.
+    pub(super) fn started(&self, observed: &Observed) -> BTreeSet<String> {
+        observed
+            .running()
+            .filter(|record| {
+                let probed = find_container(&self.pod, &record.name)
+                    .is_some_and(|spec| spec.startup_probe.is_some());
+                !probed || self.startup_passed.contains(&record.id)
+            })
+            .map(|record| record.id.clone())
+            .collect()
+    }
+
+    pub(super) fn ready(
+        &self,
+        observed: &Observed,
+        started: &BTreeSet<String>,
+    ) -> BTreeSet<String> {
+        observed
+            .running()
+            .filter(|record| started.contains(&record.id))
+            .filter(|record| {
+                let probed = find_container(&self.pod, &record.name)
+                    .is_some_and(|spec| spec.readiness_probe.is_some());
+                !probed || self.readiness_passed.contains(&record.id)
+            })
+            .map(|record| record.id.clone())
+            .collect()
+    }
+
+    /// Begins the probes that running containers have and ends those of containers that are gone.
+    pub(super) fn match_probes(&mut self) {
+        let Some(observed) = &self.observed else {
+            return;
+        };
+        let Some(sandbox) = observed.sandbox() else {
+            return;
+        };
+        let started = self.started(observed);
+        let stopping = self.stopping();
+        let mut wanted: BTreeMap<(String, probes::Kind), &ContainerRecord> = BTreeMap::new();
+        for record in observed.running() {
+            let Some(spec) = find_container(&self.pod, &record.name) else {
+                continue;
+            };
+            for kind in [
+                probes::Kind::Startup,
+                probes::Kind::Readiness,
+                probes::Kind::Liveness,
+            ] {
+                let turn = match kind {
+                    probes::Kind::Startup => !stopping && !started.contains(&record.id),
+                    probes::Kind::Readiness => started.contains(&record.id),
+                    probes::Kind::Liveness => !stopping && started.contains(&record.id),
+                };
+                if turn && kind.of(spec).is_some() {
+                    wanted.insert((record.id.clone(), kind), record);
+                }
+            }
+        }
+        self.probes.retain(|key, stop| {
+            let keep = wanted.contains_key(key);
+            if !keep {
+                stop.cancel();
+            }
+            keep
+        });
+        for (key, record) in wanted {
+            if self.probes.contains_key(&key) {
+                continue;
+            }
+            let Some(spec) = find_container(&self.pod, &record.name) else {
+                continue;
+            };
+            let stop = CancellationToken::new();
+            let target = probes::Target {
+                pod: self.pod.clone(),
+                container: spec.clone(),
+                container_id: record.id.clone(),
+                pod_ip: tasks::pod_ips(&self.node, &self.pod, sandbox)
+                    .first()
+                    .cloned()
+                    .unwrap_or_default(),
+                started_at: record.started_at / 1000,
+                now: self.now(),
+            };
+            let mailbox = self.mailbox.clone();
+            tokio::spawn(probes::run(
+                self.node.cri.clone(),
+                self.node.events.clone(),
+                key.1,
+                target,
+                move |verdict| mailbox.verdict(verdict),
+                stop.clone(),
+            ));
+            self.probes.insert(key, stop);
+        }
+    }
+
+    pub(super) fn compute(&mut self) -> PodStatus {
+        let nothing = Observed::default();
+        let observed = self.observed.as_ref().unwrap_or(&nothing);
+        let started = self.started(observed);
+        let ready = self.ready(observed, &started);
+        let over = self.stopping() || plan::finished(&self.pod, observed);
+        let idle = self.observed.is_some()
+            && observed.running().next().is_none()
+            && self.busy.starting.is_empty()
+            && !self.busy.sandbox;
+        let empty = PodStatus::default();
+        let previous = self
+            .status
+            .as_ref()
+            .or(self.pod.status.as_ref())
+            .unwrap_or(&empty);
+        let status = status::compute(&status::Input {
+            pod: &self.pod,
+            observed,
+            waiting: &self.waiting,
+            started: &started,
+            ready: &ready,
+            runtime_name: &self.node.runtime_name,
+            host_ip: &self.node.host_ip,
+            previous,
+            terminal: over && idle,
+            verdict: self.verdict.as_ref(),
+            now: self.node.environment.now(),
+        });
+        self.status = Some(status.clone());
+        status
+    }
+
+    /// Writes the status if it differs from what the API has.
+    pub(super) fn tell(&mut self) {
+        if self.removed || self.busy.finishing || self.observed.is_none() {
+            return;
+        }
+        let status = self.compute();
+        let value = status_writer::to_value(&status);
+        if self.writing || value == self.written {
+            return;
+        }
+        self.writing = true;
+        let uid = uid(&self.pod);
+        let patch = status_writer::patch(&uid, &self.written, &value);
+        let first_running = !self.told_running && status.phase.as_deref() == Some("Running");
+        let is_ready = status
+            .conditions
+            .iter()
+            .flatten()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        let first_ready = !self.told_ready && is_ready && !first_running;
+        self.told_running |= first_running;
+        self.told_ready |= is_ready;
+        let (node, pod, computed) = (self.node.clone(), self.pod.clone(), self.now());
+        self.tasks.spawn(async move {
+            let start = node.spans.now();
+            let bytes = patch.to_string().len() as u64;
+            let result = status_writer::write(&node.client, &pod, patch).await;
+            if result.is_ok() && first_running {
+                node.spans
+                    .record_bytes(&uid, Hop::Status, "status Running", start, bytes);
+            }
+            if result.is_ok() && first_ready {
+                node.spans
+                    .record(&uid, Hop::After, "status Ready", computed, start);
+            }
+            if matches!(result, Err(status_writer::Error::Api(_))) {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            Outcome::StatusWritten {
+                value,
+                result: result.map(drop),
+            }
+        });
+    }
+}

@@ -1,0 +1,233 @@
+//! A node for a test: API server, scripted runtime, kubelet, each on its own in a scratch
+//! directory. Cgroups are real and removed with their pods.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+
+use apiserver::{ApiServer, Identity};
+use environment::Environment;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use kube::{Api, api::PostParams};
+use serde_json::{Value, json};
+use store::{
+    disk::SimulatedDisk,
+    embedded::{Embedded, Options},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::runtime::Runtime;
+
+pub const NODE: &str = "node-1";
+
+pub struct Node {
+    pub runtime: Runtime,
+    pub admin: kube::Client,
+    pub directory: tempfile::TempDir,
+    pub kubelet_port: u16,
+    api: ApiServer,
+    tls: Arc<rustls::ServerConfig>,
+    cgroup_root: String,
+    kubelet: Option<(tokio::task::JoinHandle<()>, CancellationToken)>,
+}
+
+impl Node {
+    pub async fn start() -> Node {
+        client::connect::install_crypto_provider();
+        let environment = Environment::system();
+        let disk = SimulatedDisk::new(1).mount();
+        let store = Embedded::open(disk, environment.clone(), Options::default())
+            .await
+            .expect("a store");
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key");
+        let mut parameters =
+            rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
+        parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let certificate = parameters.self_signed(&key).expect("a certificate");
+        let api = ApiServer::start(apiserver::Config {
+            store,
+            environment: environment.clone(),
+            timelines: trace::Timelines::open(None, environment.clone()).expect("timelines"),
+            client_ca_pem: certificate.pem(),
+            service_account_key_pem: key.serialize_pem(),
+            issuer: "https://kubernetes.default.svc.cluster.local".to_owned(),
+            service_range: "10.96.0.0/12".to_owned(),
+            dns_service_ip: "10.96.0.10".to_owned(),
+            advertise: "127.0.0.1:6443".parse().expect("an address"),
+            kubelet_client: None,
+            cluster_domain: "cluster.local".to_owned(),
+        })
+        .await
+        .expect("an API server");
+        let private = rustls_pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(certificate.der().clone()).expect("a root");
+        let verifier = rustls::server::WebPkiClientVerifier::builder(Arc::new(roots))
+            .allow_unauthenticated()
+            .build()
+            .expect("a verifier");
+        let tls = rustls::ServerConfig::builder()
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(vec![certificate.der().clone()], private.into())
+            .expect("a TLS configuration");
+        let admin = client::connect::from_service(api.in_process(Identity::administrator()));
+        let directory = tempfile::tempdir().expect("a directory");
+        let runtime = Runtime::new();
+        runtime.serve(&directory.path().join("cri.sock"));
+        let mut node = Node {
+            runtime,
+            admin,
+            directory,
+            kubelet_port: 0,
+            api,
+            tls: Arc::new(tls),
+            cgroup_root: format!("/coracle-test-{}", environment.name_suffix(8)),
+            kubelet: None,
+        };
+        let account: ServiceAccount =
+            serde_json::from_value(json!({"metadata": {"name": "default"}})).expect("an account");
+        let accounts: Api<ServiceAccount> = Api::namespaced(node.admin.clone(), "default");
+        let _ = accounts.create(&PostParams::default(), &account).await;
+        node.start_kubelet();
+        node
+    }
+
+    pub fn start_kubelet(&mut self) {
+        let listen = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+        self.kubelet_port = listen.local_addr().expect("an address").port();
+        let config = kubelet::Config {
+            node_name: NODE.to_owned(),
+            node_ip: "127.0.0.1".parse().expect("an address"),
+            root: self.directory.path().join("kubelet"),
+            log_dir: self.directory.path().join("logs"),
+            cri_socket: self.directory.path().join("cri.sock"),
+            cluster_dns: vec!["10.96.0.10".to_owned()],
+            cluster_domain: "cluster.local".to_owned(),
+            listen,
+            tls: self.tls.clone(),
+            cgroup_root: self.cgroup_root.clone(),
+            pod_cidr: "10.244.0.0/24".to_owned(),
+            labels: BTreeMap::new(),
+            environment: Environment::system(),
+            recorder: trace::Recorder::off(),
+        };
+        let client = client::connect::from_service(self.api.in_process(Identity::node(NODE)));
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn({
+            let shutdown = shutdown.clone();
+            async move {
+                kubelet::run(config, client, shutdown)
+                    .await
+                    .expect("the kubelet ran")
+            }
+        });
+        self.kubelet = Some((task, shutdown));
+    }
+
+    pub async fn stop_kubelet(&mut self) {
+        if let Some((task, shutdown)) = self.kubelet.take() {
+            shutdown.cancel();
+            task.await.expect("the kubelet ended");
+        }
+    }
+
+    pub fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.admin.clone(), "default")
+    }
+
+    /// Creates a pod bound to this node.
+    pub async fn create(&self, name: &str, spec: Value) -> Pod {
+        let mut spec = spec;
+        spec["nodeName"] = json!(NODE);
+        if spec.get("automountServiceAccountToken").is_none() {
+            spec["automountServiceAccountToken"] = json!(false);
+        }
+        let pod = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}));
+        let pod = pod.expect("a pod");
+        let created = self.pods().create(&PostParams::default(), &pod).await;
+        created.expect("the pod is created")
+    }
+
+    /// Waits until the pod is as wanted; shows what it is if that never comes.
+    pub async fn wait(&self, name: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
+        let mut last = None;
+        for _ in 0..500 {
+            let pod = self.pods().get_opt(name).await.expect("read");
+            if let Some(pod) = pod {
+                if wanted(&pod) {
+                    return pod;
+                }
+                last = Some(pod);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!(
+            "{name} did not get there; calls: {:?}; status: {}",
+            self.runtime.calls(),
+            serde_json::to_string_pretty(&last.and_then(|pod| pod.status)).unwrap_or_default()
+        );
+    }
+
+    pub async fn wait_gone(&self, name: &str) {
+        for _ in 0..500 {
+            if self.pods().get_opt(name).await.expect("read").is_none() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{name} is still there; calls: {:?}", self.runtime.calls());
+    }
+
+    /// Ends the kubelet; what it left in the kernel goes with the node.
+    pub async fn close(mut self) {
+        self.stop_kubelet().await;
+    }
+}
+
+/// Also when a test fails: no mount and no cgroup stays behind.
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some((task, _)) = &self.kubelet {
+            task.abort();
+        }
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+        for point in points.filter(|point| Path::new(point).starts_with(self.directory.path())) {
+            let _ = nix::mount::umount2(point, nix::mount::MntFlags::MNT_DETACH);
+        }
+        let relative = self.cgroup_root.trim_start_matches('/');
+        let mount = Path::new("/sys/fs/cgroup");
+        remove_cgroups(&mount.join(relative));
+        for hierarchy in std::fs::read_dir(mount).into_iter().flatten().flatten() {
+            remove_cgroups(&hierarchy.path().join(relative));
+        }
+    }
+}
+
+fn remove_cgroups(path: &Path) {
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_cgroups(&entry.path());
+        }
+    }
+    let _ = std::fs::remove_dir(path);
+}
+
+pub fn ready(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let mut conditions = status
+        .into_iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// `reason` of the first container's waiting state.
+pub fn waits_for(pod: &Pod) -> Option<String> {
+    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+    statuses
+        .first()?
+        .state
+        .as_ref()?
+        .waiting
+        .as_ref()?
+        .reason
+        .clone()
+}

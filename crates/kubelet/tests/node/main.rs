@@ -1,0 +1,6 @@
+//! The kubelet against a real API server in this process and a scripted runtime that speaks real
+//! CRI over a Unix socket: what is asked of the runtime, and what the API is told.
+
+mod harness;
+mod lifecycle;
+mod runtime;
