@@ -21,9 +21,22 @@ type Difference struct {
 	Request        string
 }
 
-// Signature is what known.txt is matched against and differences are grouped by.
+// Signature says what differs; known.txt is matched against it.
 func (d Difference) Signature() string {
 	return strings.TrimSpace(d.Kind + " " + d.Aspect + " " + d.Path)
+}
+
+var variable = regexp.MustCompile(`"[^"]*"|'[^']*'|\[[^\]]*\]|\d+`)
+
+// Shape is the signature with what was said, without names and numbers: differences of one shape
+// most likely have one cause.
+func (d Difference) Shape() string {
+	switch d.Aspect {
+	case "object", "managedFields":
+		return d.Signature()
+	}
+	said := variable.ReplaceAllString(d.Upstream+" <> "+d.Ours, "*")
+	return d.Signature() + " " + said[:min(len(said), 300)]
 }
 
 // Compare lists the differences of one case.
@@ -203,7 +216,7 @@ func entryName(entry any) string {
 			return name
 		}
 	}
-	return brief(entry)
+	return "-"
 }
 
 type missing struct{}
@@ -236,8 +249,11 @@ func brief(value any) string {
 	if text, ok := value.(string); ok {
 		return cut(text)
 	}
-	encoded, _ := json.Marshal(value)
-	return cut(string(encoded))
+	var encoded strings.Builder
+	encoder := json.NewEncoder(&encoded)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(value)
+	return cut(strings.TrimSuffix(encoded.String(), "\n"))
 }
 
 func cut(text string) string {
@@ -282,7 +298,11 @@ var levelling = []struct {
 	{regexp.MustCompile(`generated-[a-z0-9]{5}`), "generated-<random>"},
 	{regexp.MustCompile(`current: \d+`), "current: <revision>"},
 	{regexp.MustCompile(`\(\d+\)$`), "(<revision>)"},
-	{regexp.MustCompile(`:\d{5}/`), ":<port>/"},
+	{regexp.MustCompile(`Bad_[a-z0-9]{5}`), "Bad_<random>"},
+	{regexp.MustCompile(`g{40,}[a-z0-9]{5}`), "ggg<random>"},
+	{regexp.MustCompile(`(https://)?\d+\.\d+\.\d+\.\d+:\d{4,5}`), "<server>"},
+	// Go names a scheme after the line that made it, which depends on how it was built.
+	{regexp.MustCompile(`in scheme "[^"]*"`), `in scheme "<scheme>"`},
 }
 
 func levelText(text string) string {

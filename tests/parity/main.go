@@ -24,7 +24,8 @@ func main() {
 	flag.StringVar(&options.Known, "known", "known.txt", "the list of known differences")
 	flag.StringVar(&options.Report, "report", "", "folder for the full report")
 	flag.StringVar(&options.Focus, "focus", "", "run only the cases whose name matches")
-	flag.IntVar(&options.Workers, "workers", 2, "cases at the same time")
+	flag.IntVar(&options.Workers, "workers", 4, "cases at the same time")
+	flag.IntVar(&options.Share, "share", 1, "run one generated case in so many")
 	flag.BoolVar(&options.UpstreamTwice, "self-test", false, "compare kube-apiserver with a second kube-apiserver")
 	flag.Parse()
 	// The answers of thousands of cases live shortly; a tighter heap leaves room for the servers.
@@ -39,7 +40,7 @@ func main() {
 type Options struct {
 	Coracle, KubeAPIServer, Etcd  string
 	Objects, Known, Report, Focus string
-	Workers                       int
+	Workers, Share                int
 	UpstreamTwice                 bool
 }
 
@@ -62,13 +63,13 @@ func run(options Options) error {
 	}
 	defer servers.Stop()
 
-	report := NewReport(known, focus.String() == "")
+	report := NewReport(known, focus.String() == "" && options.Share == 1)
 	served, err := Served(servers.Ours, servers.Upstream, samples, report)
 	if err != nil {
 		return err
 	}
 	var cases []Case
-	for _, c := range AllCases(served) {
+	for _, c := range AllCases(served, options.Share) {
 		if focus.MatchString(c.Kind + "/" + c.Name) {
 			cases = append(cases, c)
 		}

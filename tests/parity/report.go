@@ -26,8 +26,8 @@ type Known struct {
 	used    bool
 }
 
-// ReadKnown reads `PATTERN  # REASON` lines; a pattern is a signature in which * stands for
-// anything. A line without a reason is refused.
+// ReadKnown reads `SIGNATURE [in CASE]  # REASON` lines, in which * stands for anything. A line
+// without a reason is refused.
 func ReadKnown(path string) ([]*Known, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -49,6 +49,9 @@ func ReadKnown(path string) ([]*Known, error) {
 			return nil, fmt.Errorf("%s:%d: expected `SIGNATURE  # REASON`", path, number)
 		}
 		signature = strings.TrimSpace(signature)
+		if !strings.Contains(signature, " in ") {
+			signature += " in *"
+		}
 		pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(signature), `\*`, ".*") + "$"
 		known = append(known, &Known{pattern: regexp.MustCompile(pattern), text: signature, Reason: reason})
 	}
@@ -106,7 +109,7 @@ func (r *Report) Add(c Case, ours, upstream Transcript) {
 func (r *Report) isKnown(difference Difference) bool {
 	found := false
 	for _, known := range r.known {
-		if known.pattern.MatchString(difference.Signature()) {
+		if known.pattern.MatchString(difference.Signature() + " in " + difference.Case) {
 			known.used = true
 			found = true
 		}
@@ -162,13 +165,13 @@ func clip(text string, width int) string {
 }
 
 func group(differences []Difference) [][]Difference {
-	bySignature := map[string][]Difference{}
+	byShape := map[string][]Difference{}
 	for _, difference := range differences {
-		bySignature[difference.Signature()] = append(bySignature[difference.Signature()], difference)
+		byShape[difference.Shape()] = append(byShape[difference.Shape()], difference)
 	}
-	groups := slices.Collect(maps.Values(bySignature))
+	groups := slices.Collect(maps.Values(byShape))
 	slices.SortFunc(groups, func(a, b []Difference) int {
-		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a[0].Signature(), b[0].Signature()))
+		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a[0].Shape(), b[0].Shape()))
 	})
 	return groups
 }
