@@ -21,9 +21,12 @@ type Difference struct {
 	Request        string
 }
 
-// Signature says what differs; known.txt is matched against it.
+var wrapping = regexp.MustCompile(`^(items\[\]\.|\[\]\.object\.|rows\[\]\.object\.)+`)
+
+// Signature says what differs, whether it was seen in an object, in a list or in a watch event;
+// known.txt is matched against it.
 func (d Difference) Signature() string {
-	return strings.TrimSpace(d.Kind + " " + d.Aspect + " " + d.Path)
+	return strings.TrimSpace(d.Kind + " " + d.Aspect + " " + wrapping.ReplaceAllString(d.Path, ""))
 }
 
 var variable = regexp.MustCompile(`"[^"]*"|'[^']*'|\[[^\]]*\]|\d+`)
@@ -211,6 +214,9 @@ func diffNamed(path string, ours, upstream []any, add func(path string, ours, up
 }
 
 func entryName(entry any) string {
+	if text, ok := entry.(string); ok {
+		return text
+	}
 	for _, path := range [][]string{{"name"}, {"groupVersion"}, {"version"}, {"metadata", "name"}, {"resource"}, {"subresource"}} {
 		if name := Text(entry, path...); name != "" {
 			return name
@@ -321,6 +327,34 @@ func levelTexts(texts []string) []string {
 	return levelled
 }
 
+// isProse tells a table column and a schema from an object that has a field of that name.
+func isProse(value map[string]any) bool {
+	_, column := value["priority"]
+	for _, mark := range []string{"type", "$ref", "allOf", "responses", "parameters"} {
+		if _, schema := value[mark]; schema {
+			return true
+		}
+	}
+	_, in := value["in"]
+	_, content := value["content"]
+	return column || in || content || len(value) == 1
+}
+
+var age = regexp.MustCompile(`^(\d+[smhd])+$|^<invalid>$`)
+
+func levelCells(cells any) any {
+	list, ok := level(cells).([]any)
+	if !ok {
+		return cells
+	}
+	for i, cell := range list {
+		if text, ok := cell.(string); ok && age.MatchString(text) {
+			list[i] = "<age>"
+		}
+	}
+	return list
+}
+
 // level returns a copy in which what each server chooses for itself reads the same.
 func level(value any) any {
 	switch value := value.(type) {
@@ -333,8 +367,10 @@ func level(value any) any {
 				copied[name] = "<" + name + ">"
 			case name == "nodePort" || name == "healthCheckNodePort":
 				copied[name] = "<port>"
-			case name == "age" || name == "remainingItemCount":
-				copied[name] = field
+			case name == "description" && isProse(value):
+				// Descriptions are prose; what they describe is compared.
+			case name == "cells":
+				copied[name] = levelCells(field)
 			default:
 				copied[name] = level(field)
 			}

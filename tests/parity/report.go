@@ -10,24 +10,27 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
 
-// Known is one line of known.txt: a pattern over signatures, and why the difference is there.
+// Known is one line of known.txt: how often at most which difference is seen, and why.
 type Known struct {
 	pattern *regexp.Regexp
 	text    string
 	Reason  string
-	used    bool
+	limit   int
+	seen    int
 }
 
-// ReadKnown reads `SIGNATURE [in CASE]  # REASON` lines, in which * stands for anything. A line
-// without a reason is refused.
+// ReadKnown reads `COUNT SIGNATURE [in CASE]  # REASON` lines, in which * stands for anything, also
+// for the count. A line without a reason is refused.
 func ReadKnown(path string) ([]*Known, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -48,12 +51,18 @@ func ReadKnown(path string) ([]*Known, error) {
 		if !found || strings.TrimSpace(reason) == "" {
 			return nil, fmt.Errorf("%s:%d: expected `SIGNATURE  # REASON`", path, number)
 		}
-		signature = strings.TrimSpace(signature)
+		count, signature, _ := strings.Cut(strings.TrimSpace(signature), " ")
+		limit := math.MaxInt
+		if count != "*" {
+			if limit, err = strconv.Atoi(count); err != nil {
+				return nil, fmt.Errorf("%s:%d: the count: %w", path, number, err)
+			}
+		}
 		if !strings.Contains(signature, " in ") {
 			signature += " in *"
 		}
 		pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(signature), `\*`, ".*") + "$"
-		known = append(known, &Known{pattern: regexp.MustCompile(pattern), text: signature, Reason: reason})
+		known = append(known, &Known{pattern: regexp.MustCompile(pattern), text: signature, Reason: reason, limit: limit})
 	}
 	return known, lines.Err()
 }
@@ -107,14 +116,13 @@ func (r *Report) Add(c Case, ours, upstream Transcript) {
 }
 
 func (r *Report) isKnown(difference Difference) bool {
-	found := false
 	for _, known := range r.known {
 		if known.pattern.MatchString(difference.Signature() + " in " + difference.Case) {
-			known.used = true
-			found = true
+			known.seen++
+			return known.seen <= known.limit
 		}
 	}
-	return found
+	return false
 }
 
 // Print writes the table and the grouped differences.
@@ -189,6 +197,9 @@ func (r *Report) Write(directory string) error {
 	for _, group := range group(r.unexpected) {
 		printGroup(grouped, group, 12, 1200)
 	}
+	if err := r.writeCandidates(filepath.Join(directory, "unknown.txt")); err != nil {
+		return err
+	}
 	lines, err := os.Create(filepath.Join(directory, "differences.jsonl"))
 	if err != nil {
 		return err
@@ -203,6 +214,23 @@ func (r *Report) Write(directory string) error {
 	return nil
 }
 
+// writeCandidates keeps what is not known in the form of known.txt, for whoever must decide
+// between mending and listing it.
+func (r *Report) writeCandidates(path string) error {
+	counts := map[string]int{}
+	example := map[string]Difference{}
+	for _, difference := range r.unexpected {
+		counts[difference.Signature()]++
+		example[difference.Signature()] = difference
+	}
+	var text strings.Builder
+	for _, signature := range slices.Sorted(maps.Keys(counts)) {
+		shown := example[signature]
+		fmt.Fprintf(&text, "%d %s  # upstream %s, ours %s\n", counts[signature], signature, clip(shown.Upstream, 60), clip(shown.Ours, 60))
+	}
+	return os.WriteFile(path, []byte(text.String()), 0o644)
+}
+
 // Verdict fails on a difference that is not known and on a known one that is gone.
 func (r *Report) Verdict() error {
 	var problems []error
@@ -211,8 +239,10 @@ func (r *Report) Verdict() error {
 	}
 	if r.whole {
 		for _, known := range r.known {
-			if !known.used {
+			if known.seen == 0 {
 				problems = append(problems, fmt.Errorf("no longer differs, remove it from the list: %s", known.text))
+			} else if known.seen < known.limit && known.limit != math.MaxInt {
+				fmt.Printf("differs less often, lower it in the list to %d: %s\n", known.seen, known.text)
 			}
 		}
 	}
