@@ -139,7 +139,7 @@ func causes(status any) []string {
 	var texts []string
 	list, _ := Get(status, "details", "causes").([]any)
 	for _, cause := range list {
-		texts = append(texts, Text(cause, "reason")+" "+Text(cause, "field")+": "+Text(cause, "message"))
+		texts = append(texts, Text(cause, "reason")+" "+levelText(Text(cause, "field")+": "+Text(cause, "message")))
 	}
 	sort.Strings(texts)
 	return texts
@@ -217,7 +217,13 @@ func entryName(entry any) string {
 	if text, ok := entry.(string); ok {
 		return text
 	}
-	for _, path := range [][]string{{"name"}, {"groupVersion"}, {"version"}, {"metadata", "name"}, {"resource"}, {"subresource"}} {
+	if name := Text(entry, "name"); name != "" {
+		return strings.TrimSpace(name + " " + Text(entry, "in"))
+	}
+	if kind := Text(entry, "kind"); kind != "" && Text(entry, "version") != "" {
+		return Text(entry, "group") + "/" + Text(entry, "version") + "/" + kind
+	}
+	for _, path := range [][]string{{"groupVersion"}, {"version"}, {"metadata", "name"}, {"resource"}, {"subresource"}, {"type"}, {"$ref"}} {
 		if name := Text(entry, path...); name != "" {
 			return name
 		}
@@ -302,11 +308,18 @@ var levelling = []struct {
 	{regexp.MustCompile(`10\.108\.\d+\.\d+`), "<service ip>"},
 	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-<random>"},
 	{regexp.MustCompile(`generated-[a-z0-9]{5}`), "generated-<random>"},
+	{regexp.MustCompile(`\{(TCP|UDP|SCTP) 3\d{4}\}`), "{$1 <port>}"},
+	{regexp.MustCompile(`in record \(\d+\)`), "in record (<revision>)"},
 	{regexp.MustCompile(`current: \d+`), "current: <revision>"},
 	{regexp.MustCompile(`\(\d+\)$`), "(<revision>)"},
 	{regexp.MustCompile(`Bad_[a-z0-9]{5}`), "Bad_<random>"},
 	{regexp.MustCompile(`g{40,}[a-z0-9]{5}`), "ggg<random>"},
 	{regexp.MustCompile(`(https://)?\d+\.\d+\.\d+\.\d+:\d{4,5}`), "<server>"},
+	{regexp.MustCompile(`X509SHA256=[0-9a-f]{64}`), "X509SHA256=<digest>"},
+	// The whole object, with its revision, or a part of it.
+	{regexp.MustCompile(`patch: Invalid value: "(?:[^"\\]|\\.)*"`), `patch: Invalid value: "<object>"`},
+	// Upstream appends a printout of Go structures that differ.
+	{regexp.MustCompile(`(?s)(may not change fields other than [^\n]*).*`), "$1"},
 	// Go names a scheme after the line that made it, which depends on how it was built.
 	{regexp.MustCompile(`in scheme "[^"]*"`), `in scheme "<scheme>"`},
 }
@@ -355,6 +368,16 @@ func levelCells(cells any) any {
 	return list
 }
 
+// sorted is for lists that come out of a Go map.
+func sorted(list any) any {
+	entries, ok := level(list).([]any)
+	if ok {
+		sort.Slice(entries, func(i, j int) bool { return brief(entries[i]) < brief(entries[j]) })
+		return entries
+	}
+	return list
+}
+
 // level returns a copy in which what each server chooses for itself reads the same.
 func level(value any) any {
 	switch value := value.(type) {
@@ -369,6 +392,8 @@ func level(value any) any {
 				copied[name] = "<port>"
 			case name == "description" && isProse(value):
 				// Descriptions are prose; what they describe is compared.
+			case name == "resourceRules" || name == "nonResourceRules":
+				copied[name] = sorted(field)
 			case name == "cells":
 				copied[name] = levelCells(field)
 			default:

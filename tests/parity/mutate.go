@@ -151,6 +151,9 @@ func mutatedCreates(sample *Sample) []Case {
 			return Case{Kind: sample.Resource, Name: fmt.Sprintf("create %d %s%s", index, name, extra), Namespace: namespace,
 				Run: func(session *Session) {
 					body := change(sample.Object(index, unique, namespace))
+					if metadata, ok := Get(body, "metadata").(map[string]any); ok && metadata["name"] == "x" {
+						metadata["name"] = unique // The mutation brought the template's own name.
+					}
 					session.Do(Request{Method: "POST", Path: sample.Path(namespace), Query: extra, Body: body})
 				}}
 		}

@@ -12,11 +12,14 @@ func collection(sample *Sample, name string, run func(session *Session, path, se
 	id := fmt.Sprintf("%s-%08x", sample.Resource, hash(name))
 	return Case{Kind: sample.Resource, Name: name, Namespace: "all-" + id, Run: func(session *Session) {
 		path := sample.Path(session.Namespace)
+		var created Answer
 		for i, color := range []string{"red", "green", "blue"} {
 			object := sample.Object(0, fmt.Sprintf("o%d-%08x", i, hash(name)), session.Namespace)
 			object["metadata"].(map[string]any)["labels"] = map[string]any{"color": color, "set": id}
-			session.side.Send(Request{Method: "POST", Path: path, Body: object})
+			created = session.side.Send(Request{Method: "POST", Path: path, Body: object})
 		}
+		// Reads from the cache may lag behind; this one returns when the cache has caught up.
+		session.side.Send(Request{Path: path, Query: query("resourceVersionMatch", "NotOlderThan", "resourceVersion", Text(created.Body, "metadata", "resourceVersion"))})
 		run(session, path, "set="+id)
 	}}
 }

@@ -96,6 +96,7 @@ func lifeCases(sample *Sample) []Case {
 			created := session.Do(Request{Method: "POST", Path: path, Body: object})
 			session.Do(Request{Method: "POST", Path: path, Body: object})
 			session.Do(Request{Path: path + "/" + name})
+			session.Do(Request{Path: path + "/" + name, Query: query("resourceVersion", Text(created.Body, "metadata", "resourceVersion"))})
 			session.Do(Request{Path: path + "/" + name, Query: "resourceVersion=0"})
 			session.Do(Request{Path: path + "/" + name, Query: "resourceVersion=nonsense"})
 			session.Do(Request{Path: path + "/" + name, Accept: "application/json;as=Table;v=v1;g=meta.k8s.io"})
