@@ -315,6 +315,7 @@ var levelling = []struct {
 	{regexp.MustCompile(`Bad_[a-z0-9]{5}`), "Bad_<random>"},
 	{regexp.MustCompile(`g{40,}[a-z0-9]{5}`), "ggg<random>"},
 	{regexp.MustCompile(`(https://)?\d+\.\d+\.\d+\.\d+:\d{4,5}`), "<server>"},
+	{regexp.MustCompile(`\?hash=[0-9A-Fa-f]+`), "?hash=<digest>"},
 	{regexp.MustCompile(`X509SHA256=[0-9a-f]{64}`), "X509SHA256=<digest>"},
 	// The whole object, with its revision, or a part of it.
 	{regexp.MustCompile(`patch: Invalid value: "(?:[^"\\]|\\.)*"`), `patch: Invalid value: "<object>"`},
@@ -338,6 +339,13 @@ func levelTexts(texts []string) []string {
 	}
 	sort.Strings(levelled)
 	return levelled
+}
+
+func soleReference(field any) any {
+	if list, ok := field.([]any); ok && len(list) == 1 {
+		return Get(list[0], "$ref")
+	}
+	return nil
 }
 
 // isProse tells a table column and a schema from an object that has a field of that name.
@@ -390,6 +398,9 @@ func level(value any) any {
 				copied[name] = "<" + name + ">"
 			case name == "nodePort" || name == "healthCheckNodePort":
 				copied[name] = "<port>"
+			case name == "allOf" && soleReference(field) != nil:
+				// A reference beside a description must be wrapped; without one it need not be.
+				copied["$ref"] = soleReference(field)
 			case name == "description" && isProse(value):
 				// Descriptions are prose; what they describe is compared.
 			case name == "resourceRules" || name == "nonResourceRules":

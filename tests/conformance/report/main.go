@@ -141,7 +141,12 @@ func read(directory string) (cases, suiteFailures []testcase, err error) {
 		return nil, nil, err
 	}
 	if len(files) == 0 {
-		return nil, nil, fmt.Errorf("there is no JUnit report in %s: the suite did not start", directory)
+		fmt.Println("The run was cut short: there is no JUnit report. What follows is read from its log.")
+		cases, err = readLog(filepath.Join(directory, "e2e.log"))
+		if err == nil && len(cases) == 0 {
+			err = fmt.Errorf("the suite did not start, see %s", filepath.Join(directory, "e2e.log"))
+		}
+		return cases, nil, err
 	}
 	for _, file := range files {
 		content, err := os.ReadFile(file)
