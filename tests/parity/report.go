@@ -116,7 +116,7 @@ func (r *Report) Add(c Case, ours, upstream Transcript) {
 }
 
 // slack allows for cases that race with a server's own cache and come out either way.
-func slack(limit int) int { return 2 + limit/50 }
+func slack(limit int) int { return 3 + limit/10 }
 
 func (r *Report) isKnown(difference Difference) bool {
 	for _, known := range r.known {

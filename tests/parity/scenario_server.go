@@ -68,7 +68,7 @@ func impersonationCases() []Case {
 		{Path: "/api/v1/nodes"},
 		{Path: "/api/v1/namespaces/somebody/configmaps/x"},
 		{Path: "/api/v1/namespaces/somebody/pods/x/log"},
-		{Path: "/apis/apps/v1/deployments", Query: "watch=1&timeoutSeconds=1", Stream: true},
+		{Path: "/apis/apps/v1/deployments", Query: "watch=1&timeoutSeconds=1&resourceVersion=0", Stream: true},
 		{Method: "POST", Path: "/api/v1/namespaces/somebody/configmaps", Body: object("v1", "ConfigMap", "mine")},
 		{Method: "DELETE", Path: "/api/v1/namespaces/somebody/configmaps"},
 		{Method: "PATCH", Path: "/api/v1/namespaces/somebody/configmaps/x", ContentType: mergePatch, Body: "{}"},
