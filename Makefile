@@ -4,9 +4,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo clean-demo test lint unit e2e bench soak
+.PHONY: conformance conformance-gate parity test-clients
 
 help: ## Show this list
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 build: ## Build the release binary
 	@scripts/setup build
@@ -39,3 +40,15 @@ bench: build ## Measure start, pod latency and memory
 
 soak: build ## Long campaigns: many simulation seeds, many pods
 	@scripts/soak
+
+conformance: build ## Run Kubernetes' conformance suite (needs Go) [FOCUS=regex] [SKIP=regex] [NODES=1]
+	@scripts/conformance
+
+conformance-gate: build ## Run the conformance tests that must stay green (needs Go)
+	@scripts/conformance gate
+
+parity: build ## Compare answers with the real kube-apiserver (needs Go)
+	@scripts/parity
+
+test-clients: build ## The same scenario with kubectl, kube-rs, client-go, Python and JavaScript
+	@scripts/test-clients

@@ -1,0 +1,3 @@
+module coracle.dev/tests/parity
+
+go 1.26.0
