@@ -191,9 +191,10 @@ impl Claims {
     /// Gives up everything `cluster_id` holds; a sysctl that nobody needs any more is restored.
     pub fn release(&mut self, cluster_id: &str) -> Result<()> {
         self.registry.clusters.remove(cluster_id);
+        self.forget_vanished();
         let mut restore = Vec::new();
         self.registry.sysctls.retain(|name, sysctl| {
-            if sysctl.holders.remove(cluster_id) && sysctl.holders.is_empty() {
+            if sysctl.holders.is_empty() {
                 restore.push((name.clone(), sysctl.original.clone()));
                 return false;
             }
@@ -206,12 +207,16 @@ impl Claims {
         self.save()
     }
 
-    /// Drops claims whose data directory was removed by hand. Their sysctls stay held: what else
-    /// such a cluster left behind is unknown.
+    /// Drops claims whose data directory was removed by hand, and what they held: the last
+    /// cluster to go restores the sysctls.
     fn forget_vanished(&mut self) {
-        self.registry
-            .clusters
-            .retain(|_, claim| claim.data_dir.exists());
+        let clusters = &mut self.registry.clusters;
+        clusters.retain(|_, claim| claim.data_dir.exists());
+        for sysctl in self.registry.sysctls.values_mut() {
+            sysctl
+                .holders
+                .retain(|holder| clusters.contains_key(holder));
+        }
     }
 
     fn save(&mut self) -> Result<()> {
