@@ -35,6 +35,8 @@ struct Known {
     mailbox: Arc<Mailbox>,
     /// Its worker has ended; the object is still there (a finalizer holds it).
     over: bool,
+    /// The API no longer has it; its worker is still clearing up.
+    gone: bool,
 }
 
 impl Pods {
@@ -46,16 +48,17 @@ impl Pods {
             .collect()
     }
 
+    /// The pod of that name; one that the API has goes before a namesake that is being cleared up.
     pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
         let known = self.known.lock();
         known
             .values()
-            .map(|known| &known.pod)
-            .find(|pod| {
-                pod.metadata.namespace.as_deref() == Some(namespace)
-                    && pod.metadata.name.as_deref() == Some(name)
+            .filter(|known| {
+                let meta = &known.pod.metadata;
+                meta.namespace.as_deref() == Some(namespace) && meta.name.as_deref() == Some(name)
             })
-            .cloned()
+            .min_by_key(|known| known.gone)
+            .map(|known| known.pod.clone())
     }
 
     /// Notified whenever something changed in the runtime.
@@ -124,6 +127,7 @@ impl Pods {
             pod: pod.clone(),
             mailbox: mailbox.clone(),
             over: false,
+            gone: false,
         };
         known.insert(uid.clone(), entry);
         drop(known);
@@ -136,11 +140,14 @@ impl Pods {
     fn gone(&self, pod: &Pod) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let mut known = self.known.lock();
-        match known.get(uid) {
+        match known.get_mut(uid) {
             Some(entry) if entry.over => {
                 known.remove(uid);
             }
-            Some(entry) => entry.mailbox.removed(),
+            Some(entry) => {
+                entry.gone = true;
+                entry.mailbox.removed();
+            }
             None => {}
         }
     }
@@ -150,7 +157,7 @@ impl Pods {
         // Kept until the watch says it is gone, so that a late event does not revive it.
         if let Some(entry) = known.get_mut(uid) {
             entry.over = true;
-            if entry.pod.metadata.resource_version.is_none() {
+            if entry.gone {
                 known.remove(uid);
             }
         }
@@ -199,6 +206,7 @@ impl Pods {
                 pod: pod.clone(),
                 mailbox: mailbox.clone(),
                 over: false,
+                gone: true,
             };
             self.known.lock().insert(uid.clone(), entry);
             let worker = Worker::orphaned(node.clone(), mailbox, pod);
@@ -222,5 +230,50 @@ fn orphan(uid: String, namespace: String, name: String) -> Pod {
         },
         spec: Some(PodSpec::default()),
         status: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(pods: &Pods, uid: &str, over: bool) {
+        let entry = Known {
+            pod: Arc::new(orphan(uid.into(), "default".into(), "boat".into())),
+            mailbox: Arc::default(),
+            over,
+            gone: false,
+        };
+        pods.known.lock().insert(uid.into(), entry);
+    }
+
+    fn uid_of(pod: &Pod) -> &str {
+        pod.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_new_pod_goes_before_its_deleted_namesake() {
+        let pods = Pods::default();
+        known(&pods, "a", false);
+        known(&pods, "b", false);
+        let old = pods.find("default", "boat").expect("a pod");
+        assert_eq!(uid_of(&old), "a");
+        pods.gone(&old);
+        let new = pods.find("default", "boat").expect("a pod");
+        assert_eq!(uid_of(&new), "b");
+    }
+
+    #[test]
+    fn a_pod_is_forgotten_when_object_and_worker_are_gone_in_either_order() {
+        let pods = Pods::default();
+        known(&pods, "a", false);
+        known(&pods, "b", true);
+        let all = pods.list();
+        for pod in &all {
+            pods.gone(pod);
+        }
+        assert_eq!(pods.list().len(), 1, "a's worker is still clearing up");
+        pods.over("a");
+        assert!(pods.list().is_empty());
     }
 }
