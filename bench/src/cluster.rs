@@ -47,9 +47,7 @@ impl Cluster {
             .spawn()?;
         let ready_ms = loop {
             if let Ok(client) = self.client().await {
-                let request = kube::core::Request::new("/readyz").get("", &Default::default());
-                let mut request = request?;
-                *request.uri_mut() = "/readyz".parse()?;
+                let request = http::Request::get("/readyz").body(Vec::new())?;
                 if client.request_text(request).await.is_ok() {
                     break (environment.now_micros() - began) as f64 / 1000.0;
                 }

@@ -107,9 +107,7 @@ pub async fn print_steps(client: &kube::Client, count: usize) -> Result<()> {
     let mut steps: BTreeMap<(u64, String), Vec<(u64, u64)>> = BTreeMap::new();
     for number in 0..count {
         let path = format!("/coracle/v1/trace/namespaces/default/pods/seq-{number}");
-        let request = kube::core::Request::new("").get("", &Default::default());
-        let mut request = request?;
-        *request.uri_mut() = path.parse()?;
+        let request = http::Request::get(path).body(Vec::new())?;
         let timeline: serde_json::Value = client.request(request).await?;
         for span in timeline["hops"].as_array().into_iter().flatten() {
             let key = (
