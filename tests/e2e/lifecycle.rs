@@ -100,3 +100,21 @@ fn the_node_can_be_a_process_of_its_own() {
     assert_eq!(cluster.kubectl(&["logs", "hello"]).trim(), "hi");
     drop(agent);
 }
+
+#[test]
+fn down_in_the_middle_of_up_leaves_nothing() {
+    let cluster = Cluster::prepared();
+    let mut up = coracle()
+        .args(["up", "--data-dir", &cluster.data_dir_text()])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("up");
+    let id = eventually("settings", Duration::from_secs(20), || {
+        let settings = std::fs::read(cluster.data_dir().join("cluster.json")).ok()?;
+        let settings: serde_json::Value = serde_json::from_slice(&settings).ok()?;
+        settings["cluster_id"].as_str().map(String::from)
+    });
+    cluster.coracle(&["down", "--delete", "--data-dir", &cluster.data_dir_text()]);
+    assert!(up.wait().expect("up ends").success());
+    assert_eq!(cluster.traces(&id), Vec::<String>::new());
+}

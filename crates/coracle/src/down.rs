@@ -32,6 +32,7 @@ pub fn run(arguments: DownArguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let layout = Layout::existing(&arguments.data_dir)?;
+    let _lock = layout.lock()?;
     if let Some(keeper) = keeper::running(&layout)? {
         kill(Pid::from_raw(keeper), Signal::SIGTERM).context("stopping the keeper")?;
         keeper::wait_until_stopped(&layout)?;
@@ -134,6 +135,7 @@ fn remove_data(layout: &Layout) -> Result<()> {
     for file in [
         layout.server_log(),
         layout.keeper_file(),
+        layout.lock_file(),
         layout.kubeconfig(),
         layout.data_dir.join("cluster.json"),
     ] {

@@ -48,6 +48,26 @@ impl Layout {
         Ok(Layout { data_dir })
     }
 
+    /// Held while a cluster is being started or stopped, so that `down` in the middle of an `up`
+    /// waits for it and finds what it made. Freed when dropped, also by the end of the process.
+    pub fn lock(&self) -> Result<fs::File> {
+        let path = self.lock_file();
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .with_context(|| path.display().to_string())?;
+        file.lock()
+            .with_context(|| format!("locking {}", path.display()))?;
+        Ok(file)
+    }
+
+    pub fn lock_file(&self) -> PathBuf {
+        self.data_dir.join("lock")
+    }
+
     /// The stored settings, or `None` in a fresh directory.
     pub fn settings(&self) -> Result<Option<Settings>> {
         let path = self.settings_file();

@@ -36,6 +36,7 @@ pub fn run(arguments: UpArguments) -> Result<ExitCode> {
     let environment = Environment::system();
     let started = environment.now_micros();
     let layout = Layout::create(&arguments.data_dir)?;
+    let _lock = layout.lock()?;
     let already = keeper::running(&layout)?.is_some();
     let prepared = server::prepare(&layout, &arguments.cluster, &environment)?;
     let mut keeper = match already {
