@@ -224,7 +224,7 @@ async fn dispatch(
     if !resource.namespaced && !info.namespace.is_empty() && !about_namespace_itself {
         return Ok(response::text(404, "404 page not found\n"));
     }
-    let needs_namespace = !matches!(info.verb, "list" | "watch" | "deletecollection");
+    let needs_namespace = !matches!(info.verb, "list" | "watch");
     if resource.namespaced && info.namespace.is_empty() && needs_namespace {
         return Err(not_allowed());
     }

@@ -112,20 +112,22 @@ impl Claims {
                 })
                 .context("no free service range: too many clusters on this machine")?,
         };
-        let taken: BTreeSet<u16> = others
+        let mut taken: BTreeSet<u16> = others
             .iter()
             .flat_map(|claim| [claim.api_port, claim.kubelet_port])
             .collect();
+        let api_port = match wishes.api_port {
+            Some(0) => ephemeral_port()?,
+            Some(port) => port,
+            None => free_port(6443, &taken)?,
+        };
+        taken.insert(api_port);
         let settings = Settings {
             cluster_id: cluster_id.to_string(),
             node_name: node_name.to_string(),
             pod_range,
             service_range,
-            api_port: match wishes.api_port {
-                Some(0) => ephemeral_port()?,
-                Some(port) => port,
-                None => free_port(6443, &taken)?,
-            },
+            api_port,
             kubelet_port: free_port(10250, &taken)?,
         };
         self.claim(&settings, data_dir)?;
@@ -145,6 +147,8 @@ impl Claims {
                 format!("service range {}", settings.service_range)
             } else if other.api_port == settings.api_port {
                 format!("API port {}", settings.api_port)
+            } else if other.kubelet_port == settings.kubelet_port {
+                format!("kubelet port {}", settings.kubelet_port)
             } else {
                 continue;
             };
@@ -173,19 +177,21 @@ impl Claims {
             .with_context(|| format!("reading sysctl {name}"))?
             .trim()
             .to_string();
-        if original != value {
-            fs::write(&path, value).with_context(|| format!("setting sysctl {name}={value}"))?;
-        }
         self.registry
             .sysctls
             .entry(name.to_string())
             .or_insert(SharedSysctl {
-                original,
+                original: original.clone(),
                 holders: BTreeSet::new(),
             })
             .holders
             .insert(cluster_id.to_string());
-        self.save()
+        // Remembered before it is changed, so that it can be restored whatever happens in between.
+        self.save()?;
+        if original != value {
+            fs::write(&path, value).with_context(|| format!("setting sysctl {name}={value}"))?;
+        }
+        Ok(())
     }
 
     /// Gives up everything `cluster_id` holds; a sysctl that nobody needs any more is restored.

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -59,10 +59,12 @@ pub fn run(arguments: KeeperArguments) -> Result<ExitCode> {
     signals.thread_block()?;
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
 
+    // Read once: after an upgrade in place the link of a running process no longer names a file.
+    let program = std::env::current_exe()?;
     let mut backoff = FIRST_BACKOFF_MS;
     loop {
         let _ = std::fs::remove_file(settings.ready_file());
-        let mut server = spawn_server(&layout, &listener, &arguments.server_arguments)?;
+        let mut server = spawn_server(&program, &layout, &listener, &arguments.server_arguments)?;
         match wait_for_server(&mut server, &signals)? {
             Wake::StopAsked => {
                 kill(Pid::from_raw(server.id() as i32), Signal::SIGTERM)?;
@@ -122,8 +124,13 @@ fn lock_keeper_file(layout: &Layout) -> Result<File> {
     Ok(file)
 }
 
-fn spawn_server(layout: &Layout, listener: &OwnedFd, arguments: &[String]) -> Result<Child> {
-    Command::new(std::env::current_exe()?)
+fn spawn_server(
+    program: &Path,
+    layout: &Layout,
+    listener: &OwnedFd,
+    arguments: &[String],
+) -> Result<Child> {
+    Command::new(program)
         .arg("server")
         .arg("--data-dir")
         .arg(&layout.data_dir)

@@ -158,6 +158,10 @@ pub fn run(arguments: ServerArguments) -> Result<ExitCode> {
     let environment = Environment::system();
     let layout = Layout::create(&arguments.data_dir)?;
     let prepared = prepare(&layout, &arguments.cluster, &environment)?;
+    if arguments.inherit_socket {
+        // A server whose keeper was killed ends too: nobody would find it any more.
+        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM)?;
+    }
     let listener = match arguments.inherit_socket {
         true => std::net::TcpListener::from(std::io::stdin().as_fd().try_clone_to_owned()?),
         false => {
@@ -303,11 +307,12 @@ async fn serve(
     api_shutdown.cancel();
     api_tasks.finish().await;
     store.close().await.context("closing the store")?;
-    let _ = std::fs::remove_file(settings.ready_file());
-    match tasks.failed() || api_tasks.failed() {
-        true => bail!("a component failed; see the log above"),
-        false => Ok(()),
+    if tasks.failed() || api_tasks.failed() {
+        // The ready file stays: the keeper must see a crash, not a start that failed.
+        bail!("a component failed; see the log above");
     }
+    let _ = std::fs::remove_file(settings.ready_file());
+    Ok(())
 }
 
 /// The long-running parts of the process. When one ends with an error the process shuts down, so

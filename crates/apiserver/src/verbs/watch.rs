@@ -162,8 +162,8 @@ impl WatchStream {
                         && self.context.output == Output::JSON
                         && self.watch.subscription.changes.is_empty()
                     {
-                        // The usual case: one event, whose line is shared by all watchers.
-                        self.after = change.revision;
+                        // The usual case: one event, whose line is shared by all watchers. Others of
+                        // the same revision may follow: a lease takes all its keys at once.
                         return Some(change.line(event));
                     }
                     self.take(&mut out, &change);
@@ -230,7 +230,9 @@ impl WatchStream {
         // Read first, look at the queue second: what the feed has applied, it has queued.
         let applied = self.context.server.cache.applied();
         let mut out = Vec::new();
-        if self.watch.subscription.changes.is_empty() {
+        // A watcher that was cut off has an empty queue too, and has missed something.
+        let changes = &self.watch.subscription.changes;
+        if changes.is_empty() && !changes.is_closed() {
             self.bookmark(&mut out, applied.max(self.after), false);
         }
         out
