@@ -143,9 +143,16 @@ async fn once(
     };
     let uri: Uri = url.parse().map_err(|error| failed(format!("{error}")))?;
     let authority = uri.authority().map(|a| a.as_str()).unwrap_or_default();
-    let stream = TcpStream::connect(authority)
+    let default_port = if uri.scheme_str() == Some("https") {
+        443
+    } else {
+        80
+    };
+    let port = uri.port_u16().unwrap_or(default_port);
+    let address = format!("{}:{port}", uri.host().unwrap_or_default());
+    let stream = TcpStream::connect(&address)
         .await
-        .map_err(|error| failed(dial_error(authority, &error)))?;
+        .map_err(|error| failed(dial_error(&address, &error)))?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let mut request = Request::get(path)
         .header("Host", authority)

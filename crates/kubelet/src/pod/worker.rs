@@ -114,6 +114,8 @@ pub struct Worker {
     mounted: Mounted,
     mount_failures: u32,
     refresh_volumes: bool,
+    /// One refresh at a time: two would take each other's files away.
+    refreshing: bool,
     images: BTreeMap<String, Step<Image>>,
     pull_failures: BTreeMap<String, PullFailure>,
     pull_backoffs: BTreeMap<String, Backoff>,
@@ -175,6 +177,7 @@ impl Worker {
             mounted: Mounted::default(),
             mount_failures: 0,
             refresh_volumes: false,
+            refreshing: false,
             images: BTreeMap::new(),
             pull_failures: BTreeMap::new(),
             pull_backoffs: BTreeMap::new(),
@@ -503,15 +506,17 @@ impl Worker {
         let due = self.mounted.refresh_at.is_some_and(|at| now >= at);
         match self.volumes {
             Step::Failed { .. } if self.refresh_volumes => self.mount_volumes(),
-            Step::Done(()) if self.refresh_volumes || due => {
+            Step::Done(()) if (self.refresh_volumes || due) && !self.refreshing => {
                 self.refresh_volumes = false;
+                self.refreshing = true;
                 // Containers may start meanwhile: what is mounted stays mounted.
                 let (node, pod, held) = (self.node.clone(), self.pod.clone(), self.held.clone());
                 self.mounted.refresh_at = Some(now + 60 * SECOND);
-                self.tasks.spawn(async move {
+                let handle = self.tasks.spawn(async move {
                     let facts = node.facts(Vec::new());
                     Outcome::Refreshed(node.volumes.set_up(&pod, &facts, &held).await)
                 });
+                self.abort_on_stop.push(handle);
             }
             _ => {}
         }

@@ -51,6 +51,15 @@ pub fn bind(volume: &Path, sub_path: &str, target: &Path) -> Result<PathBuf, Err
         None::<&str>,
     )
     .map_err(|errno| at("binding", target)(errno.into()))?;
+    // What lies below is a copy of the host's mounts: unmounting it later must not reach the host.
+    mount(
+        None::<&str>,
+        target,
+        None::<&str>,
+        MsFlags::MS_SLAVE | MsFlags::MS_REC,
+        None::<&str>,
+    )
+    .map_err(|errno| at("binding", target)(errno.into()))?;
     Ok(target.to_path_buf())
 }
 

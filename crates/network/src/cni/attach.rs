@@ -99,6 +99,15 @@ pub fn attach(
         route::add_neighbour(outside.index, address, attached.pod_hardware_address),
         route::add_route(&host_route(address, outside.index)),
     ])?;
+    // A pod sends as itself only, and does not advertise routes to the node. Best effort: a kernel
+    // may lack either.
+    for (family, setting, value) in [("ipv4", "rp_filter", "1"), ("ipv6", "accept_ra", "0")] {
+        let path = format!(
+            "/proc/sys/net/{family}/conf/{}/{setting}",
+            attached.host_name
+        );
+        let _ = std::fs::write(path, value);
+    }
     Ok(attached)
 }
 

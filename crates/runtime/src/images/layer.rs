@@ -5,6 +5,7 @@
 //! overlayfs' own form. Nothing outside the directory is read but the parents' attributes.
 
 use std::{
+    cell::Cell,
     collections::HashMap,
     ffi::{CString, OsStr},
     io::{self, Read},
@@ -30,19 +31,55 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 /// A layer may not claim more entries than this; bounded as everything is.
 const MOST_ENTRIES: usize = 5_000_000;
 
+/// The most bytes between one file's content and the next one's.
+const HEADER_BYTES: u64 = 4 << 20;
+
+/// Refuses to give more than the allowance.
+struct Bounded<'a, R> {
+    inner: R,
+    allowance: &'a Cell<u64>,
+}
+
+impl<R: Read> Read for Bounded<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let allowed = self.allowance.get();
+        if allowed == 0 {
+            return Err(io::Error::other("an entry's header is too large"));
+        }
+        let most = usize::try_from(allowed).unwrap_or(usize::MAX);
+        let length = buffer.len().min(most);
+        let count = self.inner.read(&mut buffer[..length])?;
+        if allowed != u64::MAX {
+            self.allowance.set(allowed - count as u64);
+        }
+        Ok(count)
+    }
+}
+
 /// Applies the uncompressed tar. `parents` are the layers below, highest first: a directory that
 /// the tar only implies takes its attributes from them, as overlayfs shows the topmost ones.
 pub fn apply(tar: impl Read, directory: &Path, parents: &[PathBuf]) -> Result<(), Error> {
     let root = Root::open(directory)?;
-    let mut archive = tar::Archive::new(tar);
+    // Long names and attributes are read into memory whole, so what stands between two files is
+    // bounded.
+    let allowance = Cell::new(HEADER_BYTES);
+    let reader = Bounded {
+        inner: tar,
+        allowance: &allowance,
+    };
+    let mut archive = tar::Archive::new(reader);
     archive.set_ignore_zeros(false);
     let mut directory_times: Vec<(PathBuf, u64)> = Vec::new();
-    let entries = archive.entries().map_err(broken)?;
-    for (number, entry) in entries.enumerate() {
+    let mut entries = archive.entries().map_err(broken)?;
+    for number in 0.. {
         if number > MOST_ENTRIES {
             return Err(Error::Layer("too many entries".into()));
         }
+        allowance.set(HEADER_BYTES);
+        let Some(entry) = entries.next() else { break };
         let mut entry = entry.map_err(broken)?;
+        // The rest of a file that is passed over belongs to it, not to the next header.
+        allowance.set(u64::MAX);
         if matches!(
             entry.header().entry_type(),
             EntryType::XGlobalHeader | EntryType::GNUSparse
@@ -225,19 +262,18 @@ fn hard_link(
         let Ok(directory) = lower.open_directory(target_parent) else {
             continue;
         };
-        let Ok(source) = open_with(
-            &directory,
-            target_name,
-            OFlag::O_RDONLY | OFlag::O_NOFOLLOW,
-            Mode::empty(),
-        ) else {
+        let how = OFlag::O_PATH | OFlag::O_NOFOLLOW;
+        let Ok(handle) = open_with(&directory, target_name, how, Mode::empty()) else {
             continue;
         };
-        let mut source = std::fs::File::from(source);
-        let metadata = source.metadata().map_err(broken)?;
+        // Looked at before it is opened: opening a device or a pipe of the image has effects.
+        let handle = std::fs::File::from(handle);
+        let metadata = handle.metadata().map_err(broken)?;
         if !metadata.is_file() {
             break;
         }
+        let mut source =
+            std::fs::File::open(format!("/proc/self/fd/{}", handle.as_raw_fd())).map_err(broken)?;
         use std::os::unix::fs::MetadataExt;
         let how = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY;
         let fd = open_with(parent, name, how, Mode::from_bits_truncate(0o600)).map_err(at(path))?;

@@ -264,14 +264,24 @@ fn execute(process: &Process, home: Option<String>) -> Result<std::convert::Infa
 
 /// From the container's own `/etc/passwd`, which we already see.
 fn home_of(uid: u32) -> Option<String> {
+    use std::io::Read;
+    use std::os::unix::fs::OpenOptionsExt;
     let uid = uid.to_string();
-    fs::read_to_string("/etc/passwd")
-        .ok()?
-        .lines()
-        .find_map(|line| {
-            let fields: Vec<&str> = line.split(':').collect();
-            (fields.len() > 5 && fields[2] == uid).then(|| fields[5].to_owned())
-        })
+    // The container may have put a pipe there to hold us up.
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open("/etc/passwd")
+        .ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(1 << 20).read_to_string(&mut text).ok()?;
+    text.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        (fields.len() > 5 && fields[2] == uid).then(|| fields[5].to_owned())
+    })
 }
 
 fn rlimit_number(name: &str) -> libc::__rlimit_resource_t {

@@ -198,10 +198,16 @@ impl Shim {
 
     fn enforce_deadlines(&mut self) {
         let now = sys::monotonic_millis();
-        for exec in self.execs.values_mut() {
+        for (id, exec) in &mut self.execs {
             if exec.deadline.is_some_and(|deadline| deadline <= now) && !exec.timed_out {
                 exec.timed_out = true;
-                if let Some(pid) = exec.pid {
+                // Until the process is known it is the command that enters the container.
+                let entering = || {
+                    let mut jobs = self.jobs.iter();
+                    jobs.find(|(_, job)| matches!(&job.kind, JobKind::Exec { exec } if exec == id))
+                        .map(|(pid, _)| *pid)
+                };
+                if let Some(pid) = exec.pid.or_else(entering) {
                     kill_group(pid);
                 }
             }

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::Read,
-    os::fd::AsFd,
+    os::fd::{AsFd, AsRawFd},
     path::{Path, PathBuf},
 };
 
@@ -56,11 +56,16 @@ fn decide(passwd: &str, group: &str, request: &Request<'_>) -> Result<Identity, 
         return Err(Error::GroupWithoutUser);
     }
     let user = if user.is_empty() { "0" } else { user };
+    let number = |text: &str| text.parse::<u32>().ok();
+    // A number is a number, whatever the image names its users: else an image with a user called
+    // 1000 and the id 0 would run as root where 1000 was asked for.
     let entry = rows(passwd).find(|fields| {
         fields.len() > 3
-            && (fields[0] == user || (user.parse::<u32>().is_ok() && fields[2] == user))
+            && match number(user) {
+                Some(uid) => number(fields[2]) == Some(uid),
+                None => fields[0] == user,
+            }
     });
-    let number = |text: &str| text.parse::<u32>().ok();
     let (name, uid, default_gid) = match (&entry, number(user)) {
         (Some(fields), _) => {
             let uid = number(fields[2]).ok_or_else(|| Error::NoUser(user.into()))?;
@@ -71,10 +76,12 @@ fn decide(passwd: &str, group: &str, request: &Request<'_>) -> Result<Identity, 
     };
     let gid = match wanted_group {
         None => default_gid,
-        Some(wanted) => rows(group)
-            .find(|fields| fields.len() > 2 && fields[0] == wanted)
-            .and_then(|fields| number(fields[2]))
-            .or_else(|| number(wanted))
+        Some(wanted) => number(wanted)
+            .or_else(|| {
+                let mut rows = rows(group);
+                let fields = rows.find(|fields| fields.len() > 2 && fields[0] == wanted)?;
+                number(fields[2])
+            })
             .ok_or_else(|| Error::NoGroup(wanted.into()))?,
     };
     let mut groups = vec![gid];
@@ -107,8 +114,10 @@ fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
 /// A file of the image, or nothing; links inside it cannot lead outside.
 fn read_inside(rootfs: &Path, path: &str) -> String {
     let mut text = String::new();
-    if let Some(mut file) =
-        open_inside(rootfs, Path::new(path), OFlag::O_RDONLY | OFlag::O_NONBLOCK)
+    // Looked at before it is opened: opening a device or a pipe that the image made has effects.
+    if let Some(handle) = open_inside(rootfs, Path::new(path), OFlag::O_PATH)
+        && handle.metadata().is_ok_and(|metadata| metadata.is_file())
+        && let Ok(mut file) = File::open(format!("/proc/self/fd/{}", handle.as_raw_fd()))
     {
         // A megabyte of users is enough for anyone.
         let _ = file.by_ref().take(1 << 20).read_to_string(&mut text);
@@ -181,5 +190,16 @@ mod tests {
         check("nobody", &[], false, None);
         check("web:nogroup", &[], false, None);
         check(":50", &[], false, None);
+    }
+
+    #[test]
+    fn an_image_cannot_give_a_number_another_meaning() {
+        let request = Request {
+            user: "1000:2000".into(),
+            supplemental: &[],
+            strict: false,
+        };
+        let found = decide("1000:x:0:0::/:/bin/sh\n", "2000:x:0:\n", &request).expect("numbers");
+        assert_eq!((found.uid, found.gid), (1000, 2000));
     }
 }

@@ -36,9 +36,13 @@ impl Worker {
                     .events
                     .warning(&self.pod, "FailedMount", failure.to_string());
             }
-            Outcome::Refreshed(Ok(mounted)) => self.mounted = mounted,
+            Outcome::Refreshed(Ok(mounted)) => {
+                self.refreshing = false;
+                self.mounted = mounted;
+            }
             // A source that is gone leaves the files as they are.
             Outcome::Refreshed(Err(failure)) => {
+                self.refreshing = false;
                 tracing::info!(pod = uid(&self.pod), %failure, "a volume was not refreshed");
             }
             Outcome::Sandbox(result) => {
