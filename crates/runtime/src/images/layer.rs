@@ -534,3 +534,44 @@ fn at(path: &Path) -> impl FnOnce(Errno) -> Error {
     let path = path.display().to_string();
     move |errno| Error::Layer(format!("{path}: {errno}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_that_would_fill_the_memory_is_refused() {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(EntryType::GNULongName);
+        header.set_size(1 << 40);
+        header.set_cksum();
+        let layer = header.as_bytes().chain(io::repeat(b'a').take(1 << 40));
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let error = apply(layer, directory.path(), &[]).expect_err("refused");
+        assert!(error.to_string().contains("too large"), "{error}");
+    }
+
+    #[test]
+    fn a_large_file_is_not_a_large_header() {
+        let mut builder = tar::Builder::new(Vec::new());
+        for name in ["one", "two"] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(HEADER_BYTES + 1);
+            header.set_mode(0o644);
+            header.set_uid(0);
+            header.set_gid(0);
+            header.set_mtime(0);
+            let content = io::repeat(7).take(HEADER_BYTES + 1);
+            builder
+                .append_data(&mut header, name, content)
+                .expect("entry");
+        }
+        let archive = builder.into_inner().expect("archive");
+        let directory = tempfile::tempdir().expect("temporary directory");
+        apply(&archive[..], directory.path(), &[]).expect("applied");
+        for name in ["one", "two"] {
+            let metadata = std::fs::metadata(directory.path().join(name)).expect("file");
+            assert_eq!(metadata.len(), HEADER_BYTES + 1);
+        }
+    }
+}
