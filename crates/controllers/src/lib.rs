@@ -13,10 +13,7 @@ mod replicaset;
 mod serviceaccount;
 mod watching;
 
-use std::time::Duration;
-
-use client::controller::Outcome;
-use client::{Informers, retry};
+use client::Informers;
 use environment::Environment;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -49,16 +46,6 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         }
     }
 }
-
-/// A conflict only says that our cache was behind; the newer object is on its way to it.
-fn retry_conflicts(result: Result<Outcome, Error>) -> Result<Outcome, Error> {
-    match result {
-        Err(Error::Api(error)) if retry::is_conflict(&error) => Ok(Outcome::After(AFTER_CONFLICT)),
-        result => result,
-    }
-}
-
-const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 
 /// Why a reconcile did not finish; its key is tried again.
 #[derive(Debug, thiserror::Error)]

@@ -1,9 +1,49 @@
-//! Feeds changes of informers into a controller's work queue.
+//! What all controllers share: changes of informers feed a work queue, workers reconcile its keys.
 
 use std::future::Future;
 use std::sync::Arc;
 
-use client::{Change, Informer, Object, ObjectKey, WorkQueue};
+use std::time::Duration;
+
+use client::controller::Outcome;
+use client::{Change, Informer, Object, ObjectKey, WorkQueue, retry};
+use tokio_util::sync::CancellationToken;
+
+use crate::Error;
+
+const AFTER_CONFLICT: Duration = Duration::from_millis(20);
+
+/// Runs a controller until `shutdown`: `feeds` fill the queue, `workers` empty it.
+pub async fn run<Feeds, Work>(
+    name: &'static str,
+    workers: usize,
+    queue: WorkQueue<ObjectKey>,
+    feeds: Feeds,
+    reconcile: impl Fn(ObjectKey) -> Work + Send + Sync + 'static,
+    shutdown: CancellationToken,
+) where
+    Feeds: Future,
+    Work: Future<Output = Result<Outcome, Error>> + Send + 'static,
+{
+    let reconcile = move |key| {
+        let work = reconcile(key);
+        async move {
+            match work.await {
+                // Our cache was behind; the newer object is on its way to it.
+                Err(Error::Api(error)) if retry::is_conflict(&error) => {
+                    Ok(Outcome::After(AFTER_CONFLICT))
+                }
+                result => result,
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = shutdown.cancelled() => {}
+        _ = feeds => {}
+        () = client::controller::run(name, queue, workers, reconcile, shutdown.clone()) => {}
+    }
+}
 
 /// For every change of `informer`, adds the keys that `affected` names for the object before and
 /// after it. Runs for ever; drop it to stop.

@@ -17,7 +17,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use tokio_util::sync::CancellationToken;
 
-use crate::watching::{enqueue, own_key, owner_key};
+use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::{Config, Error, meta};
 use plan::{Action, Observed};
 
@@ -53,14 +53,9 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     });
     let reconcile = move |key: ObjectKey| {
         let controller = controller.clone();
-        async move { crate::retry_conflicts(controller.reconcile(&key).await) }
+        async move { controller.reconcile(&key).await }
     };
-    tokio::select! {
-        biased;
-        () = shutdown.cancelled() => {}
-        _ = feeds => {}
-        () = client::controller::run("deployment", queue, 4, reconcile, shutdown.clone()) => {}
-    }
+    watching::run("deployment", 4, queue, feeds, reconcile, shutdown).await;
 }
 
 struct Controller {

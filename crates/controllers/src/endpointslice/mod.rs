@@ -14,7 +14,7 @@ use kube::api::{DeleteParams, PostParams};
 use tokio_util::sync::CancellationToken;
 use trace::{Hop, Span};
 
-use crate::watching::{enqueue, own_key};
+use crate::watching::{self, enqueue, own_key};
 use crate::{Config, Error, meta};
 use plan::Action;
 
@@ -43,14 +43,9 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     });
     let reconcile = move |key: ObjectKey| {
         let controller = controller.clone();
-        async move { crate::retry_conflicts(controller.reconcile(&key).await) }
+        async move { controller.reconcile(&key).await }
     };
-    tokio::select! {
-        biased;
-        () = shutdown.cancelled() => {}
-        _ = feeds => {}
-        () = client::controller::run("endpointslice", queue, 4, reconcile, shutdown.clone()) => {}
-    }
+    watching::run("endpointslice", 4, queue, feeds, reconcile, shutdown).await;
 }
 
 struct Controller {

@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, ListParams};
 use tokio_util::sync::CancellationToken;
 
 use crate::garbage_collector::metadata_api;
-use crate::watching::{enqueue, own_key};
+use crate::watching::{self, enqueue, own_key};
 use crate::{Config, Error};
 
 /// Content with finalizers or a grace period is looked at again after this.
@@ -28,12 +28,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             async move { reconcile(&config, &namespaces, &key.name).await }
         }
     };
-    tokio::select! {
-        biased;
-        () = shutdown.cancelled() => {}
-        () = feed => {}
-        () = client::controller::run("namespace", queue, 2, reconcile, shutdown.clone()) => {}
-    }
+    watching::run("namespace", 2, queue, feed, reconcile, shutdown).await;
 }
 
 async fn reconcile(

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::watching::{enqueue, own_key};
+use crate::watching::{self, enqueue, own_key};
 use crate::{Config, Error};
 
 /// v1.36's default node-monitor-grace-period.
@@ -50,14 +50,9 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     });
     let reconcile = move |key: ObjectKey| {
         let controller = controller.clone();
-        async move { crate::retry_conflicts(controller.reconcile(&key.name).await) }
+        async move { controller.reconcile(&key.name).await }
     };
-    tokio::select! {
-        biased;
-        () = shutdown.cancelled() => {}
-        _ = feeds => {}
-        () = client::controller::run("node-lifecycle", queue, 2, reconcile, shutdown.clone()) => {}
-    }
+    watching::run("node-lifecycle", 2, queue, feeds, reconcile, shutdown).await;
 }
 
 struct Controller {

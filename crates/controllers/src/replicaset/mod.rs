@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::watching::{enqueue, own_key, owner_key};
+use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::{Config, Error, meta};
 use plan::{Observed, Plan};
 
@@ -48,14 +48,9 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     });
     let reconcile = move |key: ObjectKey| {
         let controller = controller.clone();
-        async move { crate::retry_conflicts(controller.reconcile(&key).await) }
+        async move { controller.reconcile(&key).await }
     };
-    tokio::select! {
-        biased;
-        () = shutdown.cancelled() => {}
-        _ = feeds => {}
-        () = client::controller::run("replicaset", queue, 4, reconcile, shutdown.clone()) => {}
-    }
+    watching::run("replicaset", 4, queue, feeds, reconcile, shutdown).await;
 }
 
 struct Controller {

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::PostParams;
 use tokio_util::sync::CancellationToken;
 
-use crate::watching::enqueue;
+use crate::watching::{self, enqueue};
 use crate::{Config, Error};
 
 const ROOT_CA: &str = "kube-root-ca.crt";
@@ -66,12 +66,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     };
     // Creation conflicts with a namespace's end or a stale cache are retried by the queue; nothing
     // here depends on the caches being filled first.
-    tokio::select! {
-        biased;
-        () = shutdown.cancelled() => {}
-        _ = feeds => {}
-        () = client::controller::run("serviceaccount", queue, 2, reconcile, shutdown.clone()) => {}
-    }
+    watching::run("serviceaccount", 2, queue, feeds, reconcile, shutdown).await;
 }
 
 fn namespace_key(meta: &ObjectMeta) -> Vec<ObjectKey> {
