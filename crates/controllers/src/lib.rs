@@ -4,21 +4,27 @@
 //! signal and on a slow period.
 
 mod accounts;
+mod cronjob;
 mod daemonset;
 mod deployment;
+mod disruption;
 mod endpointslice;
 mod garbage_collector;
 mod hash;
 mod history;
 mod int_or_percent;
+mod job;
 mod meta;
 mod namespace;
 mod node_lifecycle;
 mod owned_pods;
+mod pod_gc;
 mod replicaset;
 mod serviceaccount;
 mod statefulset;
+mod ttl_after_finished;
 mod watching;
+mod written;
 
 pub use accounts::Accounts;
 use client::Informers;
@@ -67,6 +73,11 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     ));
     running.spawn(statefulset::run(config.clone(), shutdown.clone()));
     running.spawn(daemonset::run(config.clone(), shutdown.clone()));
+    running.spawn(job::run(config.clone(), shutdown.clone()));
+    running.spawn(cronjob::run(config.clone(), shutdown.clone()));
+    running.spawn(ttl_after_finished::run(config.clone(), shutdown.clone()));
+    running.spawn(pod_gc::run(config.clone(), shutdown.clone()));
+    running.spawn(disruption::run(config.clone(), shutdown.clone()));
     running.spawn(endpointslice::run(config.clone(), shutdown.clone()));
     running.spawn(garbage_collector::run(config.clone(), shutdown.clone()));
     running.spawn(node_lifecycle::run(config, shutdown));
