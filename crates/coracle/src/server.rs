@@ -270,6 +270,13 @@ async fn serve(
         let config = controllers::Config {
             informers: client::Informers::new(client.clone(), environment.clone()),
             client,
+            accounts: controllers::Accounts::new({
+                let api = api.clone();
+                move |name| {
+                    let identity = Identity::service_account("kube-system", name);
+                    client::connect::from_service(api.in_process(identity))
+                }
+            }),
             environment: environment.clone(),
             recorder: recorder.clone(),
             root_ca_pem: pki.authority.clone(),
