@@ -41,12 +41,10 @@ impl Identity {
 
     /// A ServiceAccount, as its token would say.
     pub fn service_account(namespace: &str, name: &str) -> Identity {
+        let namespaced = format!("system:serviceaccounts:{namespace}");
         Identity::component(
             format!("system:serviceaccount:{namespace}:{name}"),
-            &[
-                "system:serviceaccounts",
-                &format!("system:serviceaccounts:{namespace}"),
-            ],
+            &["system:serviceaccounts", &namespaced],
         )
     }
 

@@ -3,23 +3,30 @@
 //! Controllers reach the cluster only through the API, take keys, never events, and run on a
 //! signal and on a slow period. Each acts under the ServiceAccount that upstream gives it.
 
+mod accounts;
 mod deployment;
 mod discovery;
 mod endpoints;
 mod endpointslice;
 mod endpointslice_mirroring;
+mod ephemeral_volume;
+mod finalizers;
 mod garbage_collector;
+pub mod local_path;
 mod meta;
 mod namespace;
 mod node_lifecycle;
+mod persistent_volume;
+mod pv_protection;
+mod pvc_protection;
 mod replicaset;
 mod service_pods;
 mod serviceaccount;
+mod vac_protection;
 mod watching;
 mod written;
 
-use std::sync::Arc;
-
+pub use accounts::Accounts;
 use client::Informers;
 use client::election::Election;
 use environment::Environment;
@@ -27,16 +34,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use trace::Recorder;
 
-/// Makes the client of a ServiceAccount of `kube-system`, by name.
-pub type AccountClient = Arc<dyn Fn(&str) -> kube::Client + Send + Sync>;
-
 /// What the controllers share.
 #[derive(Clone)]
 pub struct Config {
-    /// The identity of the whole set: it elects the leader and fills the informers. Inside a
-    /// controller it is the controller's own, see [`Config::acting_as`].
+    /// Acts as the controller it was handed to; see [`Config::acting_as`].
     pub client: kube::Client,
-    pub account_client: AccountClient,
+    pub accounts: Accounts,
+    /// One for all controllers, with an identity of its own that reads everything.
     pub informers: Informers,
     pub environment: Environment,
     pub recorder: Recorder,
@@ -58,16 +62,14 @@ pub struct Authority {
 }
 
 impl Config {
-    /// The same, but requests go out as the ServiceAccount `kube-system/<account>`.
-    pub fn acting_as(&self, account: &str) -> Config {
-        Config {
-            client: (self.account_client)(account),
-            ..self.clone()
-        }
+    /// The same for the controller with the account `name` in `kube-system`.
+    fn acting_as(mut self, name: &str) -> Config {
+        self.client = self.accounts.client(name);
+        self
     }
 
     /// Posts Events in the name of `component`.
-    pub fn events(&self, component: &str) -> client::events::Recorder {
+    fn events(&self, component: &str) -> client::events::Recorder {
         client::events::Recorder::new(
             self.client.clone(),
             self.environment.clone(),
@@ -98,7 +100,7 @@ async fn run_all(config: Config, shutdown: CancellationToken) {
     let mut running = JoinSet::new();
     macro_rules! start {
         ($($controller:ident as $account:literal),* $(,)?) => {$(
-            running.spawn($controller::run(config.acting_as($account), shutdown.clone()));
+            running.spawn($controller::run(config.clone().acting_as($account), shutdown.clone()));
         )*};
     }
     start!(
@@ -109,6 +111,12 @@ async fn run_all(config: Config, shutdown: CancellationToken) {
         endpointslice_mirroring as "endpointslicemirroring-controller",
         garbage_collector as "generic-garbage-collector",
         node_lifecycle as "node-controller",
+        persistent_volume as "persistent-volume-binder",
+        pv_protection as "pv-protection-controller",
+        pvc_protection as "pvc-protection-controller",
+        vac_protection as "volumeattributesclass-protection-controller",
+        ephemeral_volume as "ephemeral-volume-controller",
+        local_path as "local-path-provisioner",
     );
     running.spawn(deployment::run(config.clone(), shutdown.clone()));
     running.spawn(replicaset::run(config.clone(), shutdown.clone()));

@@ -265,10 +265,10 @@ async fn serve(
         let config = controllers::Config {
             informers: client::Informers::new(client.clone(), environment.clone()),
             client,
-            account_client: Arc::new({
+            accounts: controllers::Accounts::new({
                 let api = api.clone();
-                move |account| {
-                    let identity = Identity::service_account("kube-system", account);
+                move |name| {
+                    let identity = Identity::service_account("kube-system", name);
                     client::connect::from_service(api.in_process(identity))
                 }
             }),

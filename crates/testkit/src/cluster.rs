@@ -352,10 +352,10 @@ impl Cluster {
                 let config = controllers::Config {
                     informers: Informers::new(client.clone(), environment.clone()),
                     client,
-                    account_client: Arc::new({
+                    accounts: controllers::Accounts::new({
                         let (network, connection) = (self.network.clone(), connection.clone());
-                        move |account| {
-                            let identity = Identity::service_account("kube-system", account);
+                        move |name| {
+                            let identity = Identity::service_account("kube-system", name);
                             network.client(identity, connection.clone())
                         }
                     }),

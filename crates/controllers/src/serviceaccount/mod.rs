@@ -39,7 +39,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let reconcile = {
         let (namespaces, accounts, config_maps) =
             (namespaces.clone(), accounts.clone(), config_maps.clone());
-        let publisher = config.acting_as("root-ca-cert-publisher");
+        let publisher = config.clone().acting_as("root-ca-cert-publisher");
         move |key: ObjectKey| {
             let (config, publisher) = (config.clone(), publisher.clone());
             let namespaces = namespaces.clone();
