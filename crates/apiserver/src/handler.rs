@@ -187,12 +187,15 @@ fn authorize(context: &Context) -> Result<(), Status> {
     let attributes = match info.verb {
         // Asking for the one object of a name is allowed to those who may see that object.
         "list" | "watch" | "deletecollection" if info.name.is_empty() => {
-            let selector = FieldSelector::parse(context.query.get("fieldSelector")).ok();
-            let name = selector
-                .as_ref()
-                .and_then(|selector| selector.exact("metadata.name"));
+            let text = context.query.get("fieldSelector");
+            let selector = FieldSelector::parse(text).unwrap_or_default();
+            let name = selector.exact("metadata.name");
+            let exact = selector.requirements().iter().filter(|one| !one.negated);
             Attributes {
                 name: name.unwrap_or_default().to_string(),
+                fields: exact
+                    .map(|one| (one.field.clone(), one.value.clone()))
+                    .collect(),
                 ..attributes
             }
         }

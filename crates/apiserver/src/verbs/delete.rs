@@ -198,7 +198,7 @@ pub(crate) async fn delete_object(
             object: &mut object,
             old: None,
         };
-        admission::admit(&mut admitted).await?;
+        admission::mutate(&mut admitted).await?;
         let plan = plan(server, resource, &mut object, options)?;
         object.remove(&["metadata", "resourceVersion"]);
         let bytes = Bytes::from(object.to_json());
