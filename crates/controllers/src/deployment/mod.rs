@@ -18,8 +18,8 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use tokio_util::sync::CancellationToken;
 
-use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::owned_pods::claim;
+use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::{Config, Error, meta};
 use annotations::REVISION;
 use plan::{Action, Observed};
