@@ -37,24 +37,30 @@ pub fn negotiate(headers: &HeaderMap) -> Result<Upgrade, Refusal> {
 
 /// Serves a connection that has been upgraded. `ports` are those of an old WebSocket client, which
 /// names them beforehand. `dial` connects to a port; what went wrong is told to the client.
-pub async fn serve<I, C, F>(io: I, upgrade: &Upgrade, ports: &[u16], dial: impl Fn(u16) -> F)
-where
+pub async fn serve<I, C, F>(
+    io: I,
+    upgrade: &Upgrade,
+    pod: &str,
+    ports: &[u16],
+    dial: impl Fn(u16) -> F,
+) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     C: AsyncRead + AsyncWrite + Send + 'static,
     F: Future<Output = Result<C, String>> + Send + 'static,
 {
     match upgrade {
-        Upgrade::Spdy { .. } => over_spdy(io, dial).await,
+        Upgrade::Spdy { .. } => over_spdy(io, pod, dial).await,
         Upgrade::WebSocket { protocol, .. } if protocol.starts_with(upgrade::TUNNEL_PREFIX) => {
-            over_spdy(websocket::tunnel(io, websocket::Role::Server).await, dial).await;
+            let io = websocket::tunnel(io, websocket::Role::Server).await;
+            over_spdy(io, pod, dial).await;
         }
         Upgrade::WebSocket { protocol, .. } => {
-            over_channels(io, Form::of(protocol), ports, dial).await;
+            over_channels(io, Form::of(protocol), pod, ports, dial).await;
         }
     }
 }
 
-async fn over_spdy<I, C, F>(io: I, dial: impl Fn(u16) -> F)
+async fn over_spdy<I, C, F>(io: I, pod: &str, dial: impl Fn(u16) -> F)
 where
     I: AsyncRead + AsyncWrite + Send + 'static,
     C: AsyncRead + AsyncWrite + Send + 'static,
@@ -94,7 +100,7 @@ where
                 continue;
             }
         };
-        let dialled = dial(port);
+        let (dialled, pod) = (dial(port), pod.to_owned());
         forwarding.spawn(async move {
             let failure = match dialled.await {
                 Ok(target) => carry(data.source, &data.sink, target).await.err(),
@@ -102,7 +108,7 @@ where
             };
             match failure {
                 Some(problem) => {
-                    let text = format!("error forwarding port {port} to pod: {problem}");
+                    let text = told(port, &pod, &problem);
                     let _ = error.sink.send(text.into()).await;
                     let _ = error.sink.finish().await;
                     let _ = data.sink.reset().await;
@@ -116,6 +122,10 @@ where
     }
     forwarding.shutdown().await;
     drop(connection);
+}
+
+fn told(port: u16, pod: &str, problem: &str) -> String {
+    format!("error forwarding port {port} to pod {pod}, uid : {problem}")
 }
 
 fn kind(stream: &Stream) -> &str {
@@ -138,8 +148,13 @@ fn addressed(stream: &Stream) -> Option<(String, u16)> {
     Some((request, port))
 }
 
-async fn over_channels<I, C, F>(io: I, form: Form, ports: &[u16], dial: impl Fn(u16) -> F)
-where
+async fn over_channels<I, C, F>(
+    io: I,
+    form: Form,
+    pod: &str,
+    ports: &[u16],
+    dial: impl Fn(u16) -> F,
+) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     C: AsyncRead + AsyncWrite + Send + 'static,
     F: Future<Output = Result<C, String>> + Send + 'static,
@@ -159,14 +174,14 @@ where
         for sink in [&data, &error] {
             let _ = sink.send(port.to_le_bytes().to_vec().into()).await;
         }
-        let dialled = dial(port);
+        let (dialled, pod) = (dial(port), pod.to_owned());
         forwarding.spawn(async move {
             let failure = match dialled.await {
                 Ok(target) => carry(source, &data, target).await.err(),
                 Err(problem) => Some(problem),
             };
             if let Some(problem) = failure {
-                let text = format!("error forwarding port {port} to pod: {problem}");
+                let text = told(port, &pod, &problem);
                 let _ = error.send(text.into()).await;
             }
         });
@@ -249,7 +264,7 @@ mod tests {
         let upgrade = Upgrade::Spdy {
             protocol: PROTOCOL.into(),
         };
-        let serving = tokio::spawn(async move { serve(far, &upgrade, &[], echo).await });
+        let serving = tokio::spawn(async move { serve(far, &upgrade, "p", &[], echo).await });
         let (client, _) = Connection::start(near, Role::Client);
         let (mut error, mut data) = pair(&client, "7", "0").await;
         let (mut other_error, _other) = pair(&client, "8", "1").await;
@@ -258,7 +273,10 @@ mod tests {
         assert_eq!(data.source.collect(100).await, b"hello");
         assert_eq!(error.source.collect(100).await, b"");
         let told = String::from_utf8(other_error.source.collect(100).await).unwrap();
-        assert_eq!(told, "error forwarding port 8 to pod: connection refused");
+        assert_eq!(
+            told,
+            "error forwarding port 8 to pod p, uid : connection refused"
+        );
         client.end().await;
         serving.await.expect("served");
     }
@@ -270,7 +288,7 @@ mod tests {
             protocol: "v4.channel.k8s.io".into(),
             accept: String::new(),
         };
-        tokio::spawn(async move { serve(far, &upgrade, &[7, 8], echo).await });
+        tokio::spawn(async move { serve(far, &upgrade, "p", &[7, 8], echo).await });
         let form = Form::of("v4.channel.k8s.io");
         let mut client = Channels::start(near, websocket::Role::Client, form, 4).await;
         let (mut data, mut error) = (client.take(0).unwrap(), client.take(3).unwrap());
@@ -278,6 +296,11 @@ mod tests {
         client.sink(0).send("hello".into()).await.unwrap();
         assert_eq!(data.next().await.as_deref(), Some(&b"hello"[..]));
         assert_eq!(error.next().await.as_deref(), Some(&[8, 0][..]));
-        assert!(error.next().await.is_some_and(|text| text.ends_with(b"refused")));
+        assert!(
+            error
+                .next()
+                .await
+                .is_some_and(|text| text.ends_with(b"refused"))
+        );
     }
 }

@@ -326,9 +326,9 @@ fn status(outcome: &Outcome) -> Bytes {
 fn plain(outcome: &Outcome) -> Option<Bytes> {
     match outcome {
         Outcome::Success | Outcome::Exit(0) => None,
-        Outcome::Exit(code) => Some(
-            format!("command terminated with non-zero exit code: exit status {code}").into(),
-        ),
+        Outcome::Exit(code) => {
+            Some(format!("command terminated with non-zero exit code: exit status {code}").into())
+        }
         Outcome::Failure(message) => Some(message.clone().into()),
         Outcome::Told(document) => Some(document.clone()),
     }
@@ -374,6 +374,13 @@ impl Remote {
             error: error.ok_or(Error::Closed)?.source,
             connection,
         })
+    }
+
+    /// The status document with which the command ended; empty means success.
+    pub async fn outcome(mut self) -> Vec<u8> {
+        let document = self.error.collect(LARGEST_STATUS).await;
+        self.connection.end().await;
+        document
     }
 }
 

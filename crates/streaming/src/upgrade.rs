@@ -221,14 +221,23 @@ mod tests {
             ("connection", "keep-alive, Upgrade"),
             ("upgrade", "websocket"),
             ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
-            ("sec-websocket-protocol", "v9.channel.k8s.io, v5.channel.k8s.io"),
+            (
+                "sec-websocket-protocol",
+                "v9.channel.k8s.io, v5.channel.k8s.io",
+            ),
             ("sec-websocket-protocol", "v4.channel.k8s.io"),
         ]);
         let spoken = ["", "v4.channel.k8s.io", "v5.channel.k8s.io"];
         let upgrade = negotiate(&request, &spoken, &[]).unwrap();
         let response: Response<()> = upgrade.response();
-        assert_eq!(response.headers()["sec-websocket-protocol"], "v5.channel.k8s.io");
-        assert_eq!(response.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(
+            response.headers()["sec-websocket-protocol"],
+            "v5.channel.k8s.io"
+        );
+        assert_eq!(
+            response.headers()["sec-websocket-accept"],
+            "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+        );
         assert!(negotiate(&request, &["other"], &[]).is_err());
     }
 
@@ -239,7 +248,10 @@ mod tests {
             protocol: String::new(),
         };
         assert_eq!(negotiate(&request, &[], &["v4.channel.k8s.io"]), Ok(none));
-        request.append(STREAM_PROTOCOL, HeaderValue::from_static("v9.channel.k8s.io"));
+        request.append(
+            STREAM_PROTOCOL,
+            HeaderValue::from_static("v9.channel.k8s.io"),
+        );
         let refusal = negotiate(&request, &[], &["v4.channel.k8s.io"]).unwrap_err();
         assert_eq!(refusal.status, 403);
         let response = refusal.response();

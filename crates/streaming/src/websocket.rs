@@ -297,7 +297,12 @@ mod tests {
 
     #[tokio::test]
     async fn channels_carry_bytes_in_every_form() {
-        for protocol in ["", "v4.channel.k8s.io", "v5.channel.k8s.io", "v4.base64.channel.k8s.io"] {
+        for protocol in [
+            "",
+            "v4.channel.k8s.io",
+            "v5.channel.k8s.io",
+            "v4.base64.channel.k8s.io",
+        ] {
             let (mut client, mut server) = pair(protocol).await;
             let sent: Vec<u8> = (0..200_000_u32).map(|number| number as u8).collect();
             let (sink, bytes) = (client.sink(0), Bytes::from(sent.clone()));
@@ -347,8 +352,20 @@ mod tests {
     async fn nonsense_is_survived() {
         let (sender, mut source) = Source::channel();
         let mut channels = vec![Some(sender)];
-        for form in [Form::of(""), Form::of("v5.channel.k8s.io"), Form::of("base64.channel.k8s.io")] {
-            for message in [&b""[..], b"\x09abc", b"\xff", b"\xff\x20", b"9!!!", b"0%%%", b"\0"] {
+        for form in [
+            Form::of(""),
+            Form::of("v5.channel.k8s.io"),
+            Form::of("base64.channel.k8s.io"),
+        ] {
+            for message in [
+                &b""[..],
+                b"\x09abc",
+                b"\xff",
+                b"\xff\x20",
+                b"9!!!",
+                b"0%%%",
+                b"\0",
+            ] {
                 deliver(Bytes::from_static(message), &mut channels, form).await;
             }
         }

@@ -9,5 +9,5 @@ mod header_block;
 mod open_streams;
 
 pub use connection::{Connection, Error, Incoming, Role, Stream};
-pub use frame::{Decoder, DecodeError, Encoder, Event};
+pub use frame::{DecodeError, Decoder, Encoder, Event};
 pub use header_block::Headers;

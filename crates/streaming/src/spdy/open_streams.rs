@@ -13,7 +13,6 @@ use super::connection::Role;
 /// OpenStreams of one connection at a time.
 const MOST_STREAMS: usize = 1024;
 
-
 pub struct OpenStreams {
     state: Mutex<State>,
 }
