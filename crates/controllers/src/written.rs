@@ -1,70 +1,59 @@
-//! What a controller has last written of an object, so that it does not act on an older copy: a
-//! cache that lacks a status we wrote would make us do the work of that status again.
+//! What a controller has written and its cache may not show yet. A reconcile that would plan on a
+//! cache older than its own writes waits instead of doing the same twice.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use client::{Object, ObjectKey};
+use client::{Informer, Object, ObjectKey};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
-/// By object: its UID and the newest resourceVersion we got from a write. Bounded by the objects
-/// there are: whoever sees that one is gone forgets it.
+/// How soon a cache that was behind is looked at again.
+pub const CATCH_UP: Duration = Duration::from_millis(10);
+
+/// What is not shown after this has been deleted meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// By the key that was reconciled: each object written for it, and the version it then had.
 #[derive(Default)]
 pub struct Written {
-    versions: Mutex<BTreeMap<ObjectKey, (Option<String>, u64)>>,
+    versions: Mutex<BTreeMap<ObjectKey, BTreeMap<ObjectKey, (u64, Instant)>>>,
 }
 
 impl Written {
-    /// Remembers the answer to a write.
-    pub fn note<K: Object>(&self, object: &K) {
-        if let Some(version) = version(object) {
-            let entry = (object.meta().uid.clone(), version);
-            self.versions.lock().insert(ObjectKey::of(object), entry);
+    /// Remembers the answer to a create or an update.
+    pub fn note<K: Object>(&self, key: &ObjectKey, object: &K) {
+        if let Some(version) = version_of(object) {
+            let mut versions = self.versions.lock();
+            let written = versions.entry(key.clone()).or_default();
+            written.insert(ObjectKey::of(object), (version, Instant::now()));
         }
-    }
-
-    /// Whether this copy is older than what we wrote.
-    pub fn is_ahead_of<K: Object>(&self, object: &K) -> bool {
-        let key = ObjectKey::of(object);
-        let mut versions = self.versions.lock();
-        let Some((uid, written)) = versions.get(&key) else {
-            return false;
-        };
-        let ahead = *uid == object.meta().uid
-            && version(object).is_some_and(|version| version < *written);
-        if !ahead {
-            versions.remove(&key);
-        }
-        ahead
     }
 
     pub fn forget(&self, key: &ObjectKey) {
         self.versions.lock().remove(key);
     }
-}
 
-fn version<K: Object>(object: &K) -> Option<u64> {
-    object.meta().resource_version.as_deref()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use k8s_openapi::api::batch::v1::Job;
-
-    #[test]
-    fn an_older_copy_is_told_from_a_newer_one_and_from_another_object() {
-        let job = |uid: &str, version: u64| -> Job {
-            serde_json::from_value(serde_json::json!({"metadata": {
-                "namespace": "ns", "name": "j", "uid": uid, "resourceVersion": version.to_string(),
-            }}))
-            .unwrap()
+    /// Whether the cache shows everything that was written for `key`; what it shows is forgotten.
+    pub fn is_shown<K: Object>(&self, key: &ObjectKey, cache: &Informer<K>) -> bool {
+        let mut versions = self.versions.lock();
+        let Some(written) = versions.get_mut(key) else {
+            return true;
         };
-        let written = Written::default();
-        written.note(&job("a", 7));
-        assert!(written.is_ahead_of(&job("a", 6)));
-        assert!(!written.is_ahead_of(&job("b", 6)));
-        written.note(&job("a", 7));
-        assert!(!written.is_ahead_of(&job("a", 7)));
-        assert!(!written.is_ahead_of(&job("a", 6)), "seen once, it is forgotten");
+        written.retain(|object, (version, since)| {
+            let shown = cache
+                .get(&object.namespace, &object.name)
+                .and_then(|object| version_of(&*object));
+            since.elapsed() < PATIENCE && shown.is_none_or(|shown| shown < *version)
+        });
+        let all = written.is_empty();
+        if all {
+            versions.remove(key);
+        }
+        all
     }
+}
+
+fn version_of<K: Object>(object: &K) -> Option<u64> {
+    object.meta().resource_version.as_deref()?.parse().ok()
 }

@@ -180,6 +180,11 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         cgroup_root: settings.cgroup_root(),
         pod_cidr: settings.node_pod_range()?,
         labels: Default::default(),
+        configuration: kubelet::Configuration::read(
+            &layout.data_dir.join("kubelet.yaml"),
+            &layout.data_dir.join("kubelet.d"),
+        )
+        .context("reading the kubelet's configuration")?,
         environment: environment.clone(),
         recorder: recorder.clone(),
     };

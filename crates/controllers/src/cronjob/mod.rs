@@ -6,7 +6,6 @@ mod schedule;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use client::controller::Outcome;
 use client::{Informer, ObjectKey, WorkQueue, events, retry};
@@ -20,16 +19,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::owned_pods::of_uid;
 use crate::watching::{self, enqueue, own_key, owner_key};
-use crate::written::Written;
+use crate::written::{CATCH_UP, Written};
 use crate::{Config, Error, meta};
 use plan::Observed;
 
 const CONTROLLER: &str = "cronjob-controller";
-/// A safety net for a watch that stays silent; its events come first.
-const CACHE_PATIENCE: Duration = Duration::from_secs(30);
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
-    let config = config.acting_as(CONTROLLER);
     let crons = config.informers.of::<CronJob>();
     let jobs = config.informers.of::<Job>();
     let queue = WorkQueue::new();
@@ -68,13 +64,13 @@ impl Controller {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
         self.crons.synced().await;
         self.jobs.synced().await;
+        if !self.written.is_shown(key, &self.crons) {
+            return Ok(Outcome::After(CATCH_UP));
+        }
         let Some(cron) = self.crons.get(&key.namespace, &key.name) else {
             self.written.forget(key);
             return Ok(Outcome::Done);
         };
-        if self.written.is_ahead_of(&*cron) {
-            return Ok(Outcome::After(CACHE_PATIENCE));
-        }
         let uid = cron.metadata.uid.as_deref().unwrap_or_default();
         let mut jobs = self.jobs.list_in(&key.namespace);
         jobs.retain(|job| meta::is_controlled_by(&job.metadata, uid));
@@ -113,7 +109,7 @@ impl Controller {
                 .replace_status(&key.name, &PostParams::default(), &updated)
                 .await
             {
-                Ok(written) => self.written.note(&written),
+                Ok(written) => self.written.note(key, &written),
                 Err(error) if retry::is_not_found(&error) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -24,7 +24,6 @@ use scale::Scales;
 const CONTROLLER: &str = "disruption-controller";
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
-    let config = config.acting_as(CONTROLLER);
     let budgets = config.informers.of::<PodDisruptionBudget>();
     let pods = config.informers.of::<Pod>();
     let scales = Scales::new(config.client.clone(), &config.informers);

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::owned_pods::{PodControl, claim};
 use crate::watching::{self, enqueue, own_key, owner_key};
-use crate::written::Written;
+use crate::written::{CATCH_UP, Written};
 use crate::{Config, Error, meta};
 use backoff::Backoff;
 use plan::Plan;
@@ -44,7 +44,6 @@ const MANAGER: &str = "kubernetes.io/job-controller";
 const CACHE_PATIENCE: Duration = Duration::from_secs(30);
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
-    let config = config.acting_as(CONTROLLER);
     let orphans = orphans::run(config.clone(), shutdown.clone());
     let jobs = config.informers.of::<Job>();
     let pods = config.informers.of::<Pod>();
@@ -98,6 +97,9 @@ impl Controller {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
         self.jobs.synced().await;
         self.pods.synced().await;
+        if !self.written.is_shown(key, &self.jobs) {
+            return Ok(Outcome::After(CATCH_UP));
+        }
         let Some(job) = self.jobs.get(&key.namespace, &key.name) else {
             self.forget(key);
             return Ok(Outcome::Done);
@@ -105,9 +107,6 @@ impl Controller {
         let manager = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
         if manager.is_some_and(|manager| manager != MANAGER) {
             return Ok(Outcome::Done);
-        }
-        if self.written.is_ahead_of(&*job) {
-            return Ok(Outcome::After(CACHE_PATIENCE));
         }
         if is_finished(&job) {
             self.forget(key);
@@ -277,7 +276,7 @@ impl Controller {
             .await
         {
             Ok(written) => {
-                self.written.note(&written);
+                self.written.note(key, &written);
                 Ok(Some(written))
             }
             Err(error) if retry::is_not_found(&error) => Ok(None),

@@ -17,7 +17,6 @@ use crate::owned_pods::of_uid;
 use crate::{Config, Error, meta};
 use plan::{Reason, Removal};
 
-const CONTROLLER: &str = "pod-garbage-collector";
 /// A sweep; between sweeps only the going of nodes and of unscheduled pods is acted on.
 const PERIOD: Duration = Duration::from_secs(20);
 /// How long a node must have been away before its pods are given up: its object may only be late.
@@ -25,7 +24,6 @@ const QUARANTINE: Duration = Duration::from_secs(40);
 const MOST_ENDED: usize = 12_500;
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
-    let config = config.acting_as(CONTROLLER);
     let pods = config.informers.of::<Pod>();
     let nodes = config.informers.of::<Node>();
     let collector = Collector {

@@ -17,7 +17,6 @@ use plan::Expiry;
 const CONTROLLER: &str = "ttl-after-finished-controller";
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
-    let config = config.acting_as(CONTROLLER);
     let jobs = config.informers.of::<Job>();
     let queue = WorkQueue::new();
     let feeds = enqueue(&jobs, &queue, |job: &Job| match plan::has_ttl(job) {
