@@ -19,6 +19,7 @@ mod hash;
 mod history;
 mod int_or_percent;
 mod job;
+pub mod local_path;
 mod meta;
 mod namespace;
 mod node_lifecycle;
