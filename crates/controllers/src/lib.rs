@@ -26,6 +26,7 @@ mod node_lifecycle;
 mod owned_pods;
 mod persistent_volume;
 mod pod_gc;
+mod podautoscaler;
 mod pv_protection;
 mod pvc_protection;
 mod replicaset;
@@ -138,6 +139,7 @@ async fn run_all(config: Config, shutdown: CancellationToken) {
         ttl_after_finished as "ttl-after-finished-controller",
         disruption as "disruption-controller",
         pod_gc as "pod-garbage-collector",
+        podautoscaler as "horizontal-pod-autoscaler",
     );
     running.spawn(replicaset::run::<ReplicaSet>(
         config.clone().acting_as("replicaset-controller"),

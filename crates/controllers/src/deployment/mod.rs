@@ -103,7 +103,7 @@ impl Controller {
         };
         if deployment.metadata.deletion_timestamp.is_none() {
             for action in plan::plan(&observed) {
-                self.carry_out(&deployment, action).await?;
+                self.carry_out(&deployment, &sets, action).await?;
             }
         }
         let now = self.config.environment.now();
@@ -121,7 +121,12 @@ impl Controller {
         })
     }
 
-    async fn carry_out(&self, deployment: &Deployment, action: Action) -> Result<(), Error> {
+    async fn carry_out(
+        &self,
+        deployment: &Deployment,
+        observed: &[Arc<ReplicaSet>],
+        action: Action,
+    ) -> Result<(), Error> {
         let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
         let sets = self.api::<ReplicaSet>(namespace);
         match action {
@@ -129,8 +134,16 @@ impl Controller {
                 self.create_set(deployment, replicas, revision).await
             }
             Action::Scale { set, from, to } => {
+                // A size that was planned on an older copy must not take effect.
+                let planned_on = observed
+                    .iter()
+                    .find(|one| one.metadata.name.as_ref() == Some(&set))
+                    .and_then(|one| one.metadata.resource_version.clone());
                 let patch = serde_json::json!({
-                    "metadata": {"annotations": annotations::sizes(deployment)},
+                    "metadata": {
+                        "annotations": annotations::sizes(deployment),
+                        "resourceVersion": planned_on,
+                    },
                     "spec": {"replicas": to},
                 });
                 sets.patch(&set, &PatchParams::default(), &Patch::Merge(patch))
