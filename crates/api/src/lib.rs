@@ -17,6 +17,7 @@ pub mod selector;
 pub mod status;
 pub mod strategy;
 pub mod table;
+pub mod warnings;
 
 pub use catalogue::Resource;
 pub use document::{Object, Value};

@@ -21,7 +21,7 @@ use crate::body::{Body, RequestBody};
 use crate::endpoints;
 use crate::identity::Identity;
 use crate::impersonation;
-use crate::negotiate::{Encoding, Output};
+use crate::negotiate::Output;
 use crate::query::Query;
 use crate::request::RequestInfo;
 use crate::response;
@@ -60,13 +60,10 @@ async fn answer(
 ) -> Response<Body> {
     server.metrics.requests.fetch_add(1, Ordering::Relaxed);
     let _in_flight = InFlight::begin(&server);
-    let failures = Encoding::of_plain_object(request.headers());
+    let headers = request.headers().clone();
     let mut response = match respond(&server, request, caller).await {
         Ok(response) => response,
-        Err(status) => {
-            server.metrics.failures.fetch_add(1, Ordering::Relaxed);
-            response::failure(&status, failures)
-        }
+        Err(status) => server.fail(&status, &headers),
     };
     response
         .headers_mut()
@@ -238,7 +235,12 @@ async fn dispatch(
         _ => Output::negotiate(&context.headers)?,
     };
     let context = Arc::new(context);
-    let mut response = verb(&context, resource, &body).await?;
+    let result = verb(&context, resource, &body).await;
+    // Who is refused is warned as well.
+    let mut response = match result {
+        Ok(response) => response,
+        Err(status) => context.server.fail(&status, &context.headers),
+    };
     response::warn(&mut response, &context.take_warnings());
     Ok(response)
 }
@@ -261,6 +263,9 @@ async fn verb(
     };
     if misplaced || !resource.has_verb(info.verb) {
         return Err(not_allowed());
+    }
+    if let Some(word) = api::warnings::deprecation(resource) {
+        context.warn(word);
     }
     if reviews::is_review(resource) {
         return reviews::create(context, resource, body).await;

@@ -51,6 +51,8 @@ pub(crate) async fn create_object(
         ));
     }
     let strategy = api::strategy::of(resource);
+    let repeated = api::warnings::without_repeated_owners(&mut object, false);
+    repeated.into_iter().for_each(|word| context.warn(word));
     api::schema::defaults(resource, &mut object);
     strategy.default(&mut object);
     let mut admitted = Admitted {
@@ -90,6 +92,9 @@ pub(crate) async fn create_object(
         if !errors.is_empty() {
             let name = object.str_at(&["metadata", "name"]);
             return Err(api::field::invalid(resource, name, errors));
+        }
+        for word in api::warnings::of(resource, &object, None, "") {
+            context.warn(word);
         }
         context.server.authorizer.check_escalation(
             &context.identity,

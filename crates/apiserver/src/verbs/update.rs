@@ -133,6 +133,10 @@ pub(crate) async fn change(
             old: Some(&old),
         };
         admission::mutate(&mut admitted).await?;
+        // A patch is looked at only here, by when admission might have done it.
+        let patched = context.info.verb == "patch";
+        let repeated = api::warnings::without_repeated_owners(&mut new, patched);
+        repeated.into_iter().for_each(|word| context.warn(word));
         strategy.prepare_update(&mut new, &old, subresource);
         let reservation = match subresource {
             "" => allocation::reserve(server, resource, &mut new, Some(&old))?,
@@ -141,6 +145,9 @@ pub(crate) async fn change(
         let errors = strategy.validate_update(&new, &old, subresource);
         if !errors.is_empty() {
             return Err(api::field::invalid(resource, name, errors));
+        }
+        for word in api::warnings::of(resource, &new, Some(&old), subresource) {
+            context.warn(word);
         }
         let grants = ["rules", "roleRef", "subjects"];
         if subresource.is_empty() && grants.iter().any(|field| new.get(field) != old.get(field)) {
