@@ -352,6 +352,13 @@ impl Cluster {
                 let config = controllers::Config {
                     informers: Informers::new(client.clone(), environment.clone()),
                     client,
+                    accounts: controllers::Accounts::new({
+                        let (network, connection) = (self.network.clone(), connection.clone());
+                        move |name| {
+                            let identity = Identity::service_account("kube-system", name);
+                            network.client(identity, connection.clone())
+                        }
+                    }),
                     environment,
                     recorder,
                     root_ca_pem: self.published_authority.clone(),
