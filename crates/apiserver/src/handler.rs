@@ -21,6 +21,7 @@ use crate::endpoints;
 use crate::identity::Identity;
 use crate::impersonation;
 use crate::negotiate::{Encoding, Output};
+use crate::options;
 use crate::query::Query;
 use crate::request::RequestInfo;
 use crate::response;
@@ -228,7 +229,7 @@ async fn dispatch(
     if resource.namespaced && info.namespace.is_empty() && needs_namespace {
         return Err(not_allowed());
     }
-    context.dry_run = dry_run(&context)?;
+    context.dry_run = options::check(&context)?;
     context.output = match context.info.verb {
         "watch" => Output::negotiate_stream(&context.headers)?,
         _ => Output::negotiate(&context.headers)?,
@@ -294,29 +295,4 @@ async fn read_body(mut body: RequestBody, headers: &HeaderMap) -> Result<Bytes, 
         }
     }
     Ok(collected.freeze())
-}
-
-fn dry_run(context: &Context) -> Result<bool, Status> {
-    let mut dry = false;
-    for value in context.query.all("dryRun") {
-        match value {
-            "All" => dry = true,
-            "" => {}
-            other => {
-                return Err(Status::invalid(
-                    "meta.k8s.io",
-                    "CreateOptions",
-                    "",
-                    vec![api::Cause {
-                        reason: "FieldValueNotSupported",
-                        message: format!(
-                            "Unsupported value: [{other:?}]: supported values: \"All\""
-                        ),
-                        field: "dryRun".to_string(),
-                    }],
-                ));
-            }
-        }
-    }
-    Ok(dry)
 }
