@@ -1,6 +1,7 @@
 //! The Kubernetes object model, pure and without I/O: documents, the catalogue of kinds, schemas,
 //! defaulting, validation, selectors, quantities, patches, table columns, `Status` errors.
 
+pub mod apply;
 pub mod catalogue;
 pub mod discovery;
 pub mod document;

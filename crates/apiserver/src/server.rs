@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::{Resource, Status, Value};
 use bytes::Bytes;
 use environment::Environment;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, HeaderValue, Response};
 use parking_lot::Mutex;
 use store::{LeaseId, Store};
 use tokio::time::Instant;
@@ -223,12 +223,15 @@ impl Context {
 
     /// A request the server makes to itself, e.g. at its start.
     pub fn internal(server: &Arc<Server>) -> Context {
+        let mut headers = HeaderMap::new();
+        let agent = HeaderValue::from_static("kube-apiserver");
+        headers.insert(http::header::USER_AGENT, agent);
         Context::new(
             server.clone(),
             Identity::component("system:apiserver", &[crate::identity::MASTERS]),
             RequestInfo::default(),
             Query::default(),
-            HeaderMap::new(),
+            headers,
         )
     }
 
