@@ -10,6 +10,8 @@ pub mod openapi;
 pub mod patch;
 pub mod protobuf;
 pub mod quantity;
+pub mod quota;
+pub mod resources;
 pub mod schema;
 pub mod selector;
 pub mod status;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use api::field::{FieldError, Path};
 use api::selector::FieldSelector;
 use api::{Reason, Resource, Status};
 use bytes::{Bytes, BytesMut};
@@ -187,12 +188,15 @@ fn authorize(context: &Context) -> Result<(), Status> {
     let attributes = match info.verb {
         // Asking for the one object of a name is allowed to those who may see that object.
         "list" | "watch" | "deletecollection" if info.name.is_empty() => {
-            let selector = FieldSelector::parse(context.query.get("fieldSelector")).ok();
-            let name = selector
-                .as_ref()
-                .and_then(|selector| selector.exact("metadata.name"));
+            let text = context.query.get("fieldSelector");
+            let selector = FieldSelector::parse(text).unwrap_or_default();
+            let name = selector.exact("metadata.name");
+            let exact = selector.requirements().iter().filter(|one| !one.negated);
             Attributes {
                 name: name.unwrap_or_default().to_string(),
+                fields: exact
+                    .map(|one| (one.field.clone(), one.value.clone()))
+                    .collect(),
                 ..attributes
             }
         }
@@ -248,8 +252,14 @@ async fn verb(
     if !info.subresource.is_empty() {
         return subresources::handle(context, resource, body).await;
     }
-    // A watch of one object by its path is a watch all the same.
-    if !resource.has_verb(info.verb) || (info.verb == "create" && !info.name.is_empty()) {
+    // A watch of one object by its path is a watch all the same. What changes one object needs its
+    // name, and what makes one must not have it.
+    let misplaced = match info.verb {
+        "create" => !info.name.is_empty(),
+        "update" | "patch" | "delete" => info.name.is_empty(),
+        _ => false,
+    };
+    if misplaced || !resource.has_verb(info.verb) {
         return Err(not_allowed());
     }
     if reviews::is_review(resource) {
@@ -296,27 +306,19 @@ async fn read_body(mut body: RequestBody, headers: &HeaderMap) -> Result<Bytes, 
     Ok(collected.freeze())
 }
 
+/// Deletions say so in options of their own.
 fn dry_run(context: &Context) -> Result<bool, Status> {
-    let mut dry = false;
-    for value in context.query.all("dryRun") {
-        match value {
-            "All" => dry = true,
-            "" => {}
-            other => {
-                return Err(Status::invalid(
-                    "meta.k8s.io",
-                    "CreateOptions",
-                    "",
-                    vec![api::Cause {
-                        reason: "FieldValueNotSupported",
-                        message: format!(
-                            "Unsupported value: [{other:?}]: supported values: \"All\""
-                        ),
-                        field: "dryRun".to_string(),
-                    }],
-                ));
-            }
-        }
+    let kind = match context.info.verb {
+        "create" => "CreateOptions",
+        "update" => "UpdateOptions",
+        "patch" => "PatchOptions",
+        _ => return Ok(false),
+    };
+    let given: Vec<&str> = context.query.all("dryRun").collect();
+    if given.iter().all(|value| *value == "All") {
+        return Ok(!given.is_empty());
     }
-    Ok(dry)
+    let given = api::Value::Array(given.into_iter().map(api::Value::from).collect());
+    let error = FieldError::not_supported(&Path::new("dryRun"), given, &["All"]);
+    Err(Status::invalid("meta.k8s.io", kind, "", vec![error.into()]))
 }

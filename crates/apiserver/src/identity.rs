@@ -39,6 +39,15 @@ impl Identity {
         Identity::component(format!("system:node:{name}"), &["system:nodes"])
     }
 
+    /// A ServiceAccount, as its token would say.
+    pub fn service_account(namespace: &str, name: &str) -> Identity {
+        let namespaced = format!("system:serviceaccounts:{namespace}");
+        Identity::component(
+            format!("system:serviceaccount:{namespace}:{name}"),
+            &["system:serviceaccounts", &namespaced],
+        )
+    }
+
     pub(crate) fn anonymous() -> Identity {
         Identity {
             user: "system:anonymous".to_string(),

@@ -270,9 +270,22 @@ async fn serve(
         let config = controllers::Config {
             informers: client::Informers::new(client.clone(), environment.clone()),
             client,
+            accounts: controllers::Accounts::new({
+                let api = api.clone();
+                move |name| {
+                    let identity = Identity::service_account("kube-system", name);
+                    client::connect::from_service(api.in_process(identity))
+                }
+            }),
             environment: environment.clone(),
             recorder: recorder.clone(),
             root_ca_pem: pki.authority.clone(),
+            candidate: Some(format!("{}_{}", settings.node_name, settings.cluster_id)),
+            authority: Some(controllers::Authority {
+                certificate_pem: pki.authority.clone(),
+                key_pem: pki.authority_key.clone(),
+            }),
+            pod_range: Some(settings.pod_range.clone()),
         };
         let shutdown = shutdown.clone();
         tasks.spawn("controllers", async move {

@@ -51,6 +51,20 @@ pub(crate) async fn create_object(
         ));
     }
     let strategy = api::strategy::of(resource);
+    api::schema::defaults(resource, &mut object);
+    strategy.default(&mut object);
+    let mut admitted = Admitted {
+        context,
+        resource,
+        subresource: "",
+        operation: admission::Operation::Create,
+        object: &mut object,
+        old: None,
+    };
+    admission::mutate(&mut admitted).await?;
+    // Admission may have added what has defaults of its own.
+    api::schema::defaults(resource, &mut object);
+    strategy.default(&mut object);
     let generate = object.str_at(&["metadata", "name"]).is_empty();
     let prefix = object.str_at(&["metadata", "generateName"]).to_string();
     let mut attempts = if generate && !prefix.is_empty() {
@@ -70,21 +84,7 @@ pub(crate) async fn create_object(
             object.set(&["metadata", "name"], format!("{kept}{suffix}"));
         }
         fill_system_fields(server, &mut object);
-        api::schema::defaults(resource, &mut object);
-        strategy.default(&mut object);
         strategy.prepare_create(&mut object);
-        let mut admitted = Admitted {
-            context,
-            resource,
-            subresource: "",
-            operation: admission::Operation::Create,
-            object: &mut object,
-            old: None,
-        };
-        admission::admit(&mut admitted).await?;
-        // Admission may have added what has defaults of its own.
-        api::schema::defaults(resource, &mut object);
-        strategy.default(&mut object);
         let reservation = allocation::reserve(server, resource, &mut object, None)?;
         let errors = strategy.validate_create(&object);
         if !errors.is_empty() {
@@ -97,7 +97,19 @@ pub(crate) async fn create_object(
             &object,
             object.str_at(&["metadata", "namespace"]),
         )?;
+        let admitted = Admitted {
+            context,
+            resource,
+            subresource: "",
+            operation: admission::Operation::Create,
+            object: &mut object,
+            old: None,
+        };
+        let charge = admission::validate(&admitted).await?;
         let result = insert(context, resource, &object, hops).await;
+        if result.is_err() {
+            charge.give_back(context).await;
+        }
         if let (Ok(entry), true) = (&result, reservation.holds()) {
             // The reservation may go once the cache shows the service itself.
             server.cache.reach(entry.revision).await;

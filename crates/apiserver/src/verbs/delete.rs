@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use api::field::{FieldError, Path};
 use api::{Resource, Status, Value};
 use bytes::Bytes;
 use http::Response;
@@ -35,79 +36,77 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// `document` is a `DeleteOptions` object; what it leaves out may be in the query.
+    /// `document` is a `DeleteOptions` object.
     pub fn parse(context: &Context, document: &Value) -> Result<DeleteOptions, Status> {
-        let query = &context.query;
-        let mut options = DeleteOptions {
-            dry_run: context.dry_run,
-            ..DeleteOptions::default()
-        };
-        let grace = document.get("gracePeriodSeconds").and_then(Value::as_i64);
-        options.grace_seconds = match (grace, query.get("gracePeriodSeconds")) {
-            (Some(seconds), _) => Some(seconds),
-            (None, "") => None,
-            (None, text) => Some(text.parse().map_err(|_| {
-                Status::bad_request(format!(
-                    "strconv.ParseInt: parsing {text:?}: invalid syntax"
-                ))
-            })?),
-        };
         let text = |path: &[&str]| match document.str_at(path) {
             "" => None,
             text => Some(text.to_string()),
         };
-        options.uid = text(&["preconditions", "uid"]);
-        options.resource_version = text(&["preconditions", "resourceVersion"]);
-        options.propagation =
-            text(&["propagationPolicy"]).or_else(|| match query.get("propagationPolicy") {
-                "" => None,
-                text => Some(text.to_string()),
-            });
-        let orphan = document
-            .get("orphanDependents")
-            .and_then(Value::as_bool)
-            .or(match query.get("orphanDependents") {
-                "" => None,
-                _ => Some(query.flag("orphanDependents")),
-            });
+        let mut options = DeleteOptions {
+            grace_seconds: document.get("gracePeriodSeconds").and_then(Value::as_i64),
+            uid: text(&["preconditions", "uid"]),
+            resource_version: text(&["preconditions", "resourceVersion"]),
+            propagation: text(&["propagationPolicy"]),
+            dry_run: context.dry_run,
+        };
+        let mut errors = Vec::new();
+        let path = Path::new("propagationPolicy");
+        let orphan = document.get("orphanDependents").and_then(Value::as_bool);
+        let policy = options.propagation.clone().unwrap_or_default();
+        if orphan.is_some() && !policy.is_empty() {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid(&path, policy.as_str(), detail));
+        }
+        if !matches!(policy.as_str(), "" | "Foreground" | "Background" | "Orphan") {
+            let supported = ["Foreground", "Background", "Orphan", "nil"];
+            errors.push(FieldError::not_supported(&path, policy.as_str(), &supported));
+        }
+        let dry_run = document.list_at(&["dryRun"]);
+        if dry_run.iter().any(|item| item.as_str() != Some("All")) {
+            let given = Value::Array(dry_run.to_vec());
+            errors.push(FieldError::not_supported(&Path::new("dryRun"), given, &["All"]));
+        }
+        if !errors.is_empty() {
+            let causes = errors.into_iter().map(api::Cause::from).collect();
+            return Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", causes));
+        }
+        options.dry_run |= !dry_run.is_empty();
         if let Some(orphan) = orphan {
-            if options.propagation.is_some() {
-                return Err(options_error(
-                    "propagationPolicy",
-                    "Invalid value: \"\": orphanDependents and deletionPropagation cannot be both set",
-                ));
-            }
             options.propagation = Some(if orphan { "Orphan" } else { "Background" }.to_string());
-        }
-        if let Some(policy) = &options.propagation
-            && !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan")
-        {
-            return Err(options_error(
-                "propagationPolicy",
-                &format!(
-                    "Unsupported value: {policy:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
-                ),
-            ));
-        }
-        let dry_run = document.get("dryRun").and_then(Value::as_array);
-        if dry_run.is_some_and(|list| list.iter().any(|item| item.as_str() == Some("All"))) {
-            options.dry_run = true;
         }
         Ok(options)
     }
-}
 
-fn options_error(field: &str, message: &str) -> Status {
-    Status::invalid(
-        "meta.k8s.io",
-        "DeleteOptions",
-        "",
-        vec![api::Cause {
-            reason: "FieldValueInvalid",
-            message: message.to_string(),
-            field: field.to_string(),
-        }],
-    )
+    /// From a request's body, or from its query when it has none.
+    pub fn of_request(context: &Context, body: &[u8]) -> Result<DeleteOptions, Status> {
+        if !body.is_empty() {
+            return DeleteOptions::parse(context, &decode::delete_options(context, body)?);
+        }
+        let query = &context.query;
+        let mut document = Value::object();
+        match query.get("gracePeriodSeconds") {
+            "" => {}
+            text => {
+                let seconds: i64 = text.parse().map_err(|_| {
+                    Status::bad_request(format!(
+                        "unable to convert string {text:?} to int64: strconv.ParseInt: parsing {text:?}: invalid syntax"
+                    ))
+                })?;
+                document.set(&["gracePeriodSeconds"], seconds);
+            }
+        }
+        if !query.get("propagationPolicy").is_empty() {
+            document.set(&["propagationPolicy"], query.get("propagationPolicy"));
+        }
+        if query.all("orphanDependents").next().is_some() {
+            document.set(&["orphanDependents"], query.flag("orphanDependents"));
+        }
+        let dry_run: Vec<Value> = query.all("dryRun").map(Value::from).collect();
+        if !dry_run.is_empty() {
+            document.set(&["dryRun"], dry_run);
+        }
+        DeleteOptions::parse(context, &document)
+    }
 }
 
 /// What became of the object.
@@ -123,7 +122,7 @@ pub(crate) async fn delete(
     resource: &'static Resource,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
-    let options = DeleteOptions::parse(context, &decode::delete_options(context, body)?)?;
+    let options = DeleteOptions::of_request(context, body)?;
     let info = &context.info;
     let namespace = if resource.namespaced {
         &info.namespace
@@ -149,7 +148,7 @@ pub(crate) async fn delete_collection(
     resource: &'static Resource,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
-    let options = DeleteOptions::parse(context, &decode::delete_options(context, body)?)?;
+    let options = DeleteOptions::of_request(context, body)?;
     let kind = context.server.kind(resource)?;
     let selection = Selection::of(context, resource)?;
     context.server.catch_up().await?;
@@ -198,7 +197,7 @@ pub(crate) async fn delete_object(
             object: &mut object,
             old: None,
         };
-        admission::admit(&mut admitted).await?;
+        admission::mutate(&mut admitted).await?;
         let plan = plan(server, resource, &mut object, options)?;
         object.remove(&["metadata", "resourceVersion"]);
         let bytes = Bytes::from(object.to_json());

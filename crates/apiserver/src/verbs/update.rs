@@ -124,7 +124,6 @@ pub(crate) async fn change(
         let strategy = api::strategy::of(resource);
         api::schema::defaults(resource, &mut new);
         strategy.default(&mut new);
-        strategy.prepare_update(&mut new, &old, subresource);
         let mut admitted = Admitted {
             context,
             resource,
@@ -133,7 +132,8 @@ pub(crate) async fn change(
             object: &mut new,
             old: Some(&old),
         };
-        admission::admit(&mut admitted).await?;
+        admission::mutate(&mut admitted).await?;
+        strategy.prepare_update(&mut new, &old, subresource);
         let reservation = match subresource {
             "" => allocation::reserve(server, resource, &mut new, Some(&old))?,
             _ => allocation::Reservation::none(),
@@ -148,7 +148,20 @@ pub(crate) async fn change(
                 .authorizer
                 .check_escalation(&context.identity, resource, &new, namespace)?;
         }
-        match write(context, target, &current, &old, new).await? {
+        let admitted = Admitted {
+            context,
+            resource,
+            subresource,
+            operation: admission::Operation::Update,
+            object: &mut new,
+            old: Some(&old),
+        };
+        let charge = admission::validate(&admitted).await?;
+        let written = write(context, target, &current, &old, new).await;
+        if !matches!(written, Ok(Written::Done(_))) {
+            charge.give_back(context).await;
+        }
+        match written? {
             Written::Done(entry) => {
                 if reservation.holds() {
                     server.cache.reach(entry.revision).await;
