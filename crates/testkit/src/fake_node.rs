@@ -336,7 +336,10 @@ impl FakeNode {
         });
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let patch = Patch::Strategic(status);
-        match api.patch_status(name, &PatchParams::default(), &patch).await {
+        match api
+            .patch_status(name, &PatchParams::default(), &patch)
+            .await
+        {
             Ok(_) => Ok(()),
             Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => Ok(()),
             Err(error) => Err(error),
@@ -395,12 +398,18 @@ impl FakeNode {
 }
 
 fn runs_once(pod: &Pod) -> bool {
-    let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
+    let policy = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.restart_policy.as_deref());
     matches!(policy, Some("Never" | "OnFailure"))
 }
 
 fn has_ended(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 

@@ -70,7 +70,8 @@ impl Memory {
             )
         });
         let least = spec.min_replicas.unwrap_or(1);
-        let (replicas, limit) = self.limit(current, stable, least, spec.max_replicas, &up, &down, now);
+        let (replicas, limit) =
+            self.limit(current, stable, least, spec.max_replicas, &up, &down, now);
         Decision {
             replicas,
             stabilized,
@@ -154,7 +155,9 @@ impl Memory {
         }
         let changed = |changes: &[(Timestamp, i32)], seconds: i32| -> i32 {
             let period = SignedDuration::from_secs(seconds.into());
-            let recent = changes.iter().filter(|(at, _)| at.duration_until(now) < period);
+            let recent = changes
+                .iter()
+                .filter(|(at, _)| at.duration_until(now) < period);
             recent.map(|(_, change)| change).sum()
         };
         let proposals = rules.policies.iter().map(|policy| {
@@ -200,7 +203,9 @@ impl Rules {
             value,
             period_seconds: 15,
         };
-        let mut policies = given.and_then(|rules| rules.policies.clone()).unwrap_or_default();
+        let mut policies = given
+            .and_then(|rules| rules.policies.clone())
+            .unwrap_or_default();
         if policies.is_empty() {
             policies.push(policy("Percent", 100));
             if upwards {
@@ -266,10 +271,12 @@ mod tests {
 
     #[test]
     fn policies_count_what_was_changed_in_their_period() {
-        let spec = spec(serde_json::json!({"scaleUp": {"selectPolicy": "Min", "policies": [
-            {"type": "Pods", "value": 3, "periodSeconds": 60},
-            {"type": "Percent", "value": 100, "periodSeconds": 60},
-        ]}}));
+        let spec = spec(
+            serde_json::json!({"scaleUp": {"selectPolicy": "Min", "policies": [
+                {"type": "Pods", "value": 3, "periodSeconds": 60},
+                {"type": "Percent", "value": 100, "periodSeconds": 60},
+            ]}}),
+        );
         let mut memory = Memory::default();
         assert_eq!(memory.decide(&spec, 5, 20, at(0)).replicas, 8);
         memory.note_change(5, 8, at(0));

@@ -47,8 +47,9 @@ pub async fn fetch(
             other => format!("%{other:02X}"),
         })
         .collect();
-    let path =
-        format!("/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods?labelSelector={selector}");
+    let path = format!(
+        "/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods?labelSelector={selector}"
+    );
     let request = http::Request::get(path)
         .body(Vec::new())
         .map_err(|error| error.to_string())?;

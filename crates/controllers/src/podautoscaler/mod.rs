@@ -131,8 +131,15 @@ impl Controller {
         };
         let message = "the HPA controller was able to get the target's current scale";
         conditions.set("AbleToScale", true, "SucceededGetScale", message);
-        let current = scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
-        let observed = scale.status.as_ref().map_or(current, |status| status.replicas);
+        let current = scale
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.replicas)
+            .unwrap_or(0);
+        let observed = scale
+            .status
+            .as_ref()
+            .map_or(current, |status| status.replicas);
         status.current_replicas = Some(observed);
         let least = spec.min_replicas.unwrap_or(1);
         self.memory
@@ -259,18 +266,26 @@ impl Controller {
         conditions: &mut Conditions,
         now: Timestamp,
     ) -> Result<Recommendation, String> {
-        let text = scale.status.as_ref().and_then(|status| status.selector.clone());
+        let text = scale
+            .status
+            .as_ref()
+            .and_then(|status| status.selector.clone());
         let text = text.unwrap_or_default();
         if text.is_empty() {
             let message = "the HPA target's scale is missing a selector";
-            self.events.warning(scaler, "SelectorRequired", "selector is required");
+            self.events
+                .warning(scaler, "SelectorRequired", "selector is required");
             conditions.set("ScalingActive", false, "InvalidSelector", message);
             return Err(message.to_owned());
         }
         let selector = LabelSelector::parse(&text).map_err(|error| error.to_string())?;
         let mut pods = self.pods.list_in(&key.namespace);
         pods.retain(|pod| selector.matches(|label| meta::label(&pod.metadata, label)));
-        let current = scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
+        let current = scale
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.replicas)
+            .unwrap_or(0);
         let rules = spec.behavior.as_ref();
         let tolerance = |rules: Option<&k8s_openapi::api::autoscaling::v2::HPAScalingRules>| {
             let given = rules.and_then(|rules| rules.tolerance.as_ref());
@@ -290,7 +305,10 @@ impl Controller {
             {
                 Ok((proposal, name)) => {
                     statuses.push(status::of_metric(metric, &proposal));
-                    if best.as_ref().is_none_or(|(most, _)| proposal.replicas > *most) {
+                    if best
+                        .as_ref()
+                        .is_none_or(|(most, _)| proposal.replicas > *most)
+                    {
                         best = Some((proposal.replicas, name));
                     }
                 }
@@ -338,26 +356,34 @@ impl Controller {
         tolerance: Tolerance,
         now: Timestamp,
     ) -> Result<(Proposal, String), (&'static str, String)> {
-        let (resource, container, wanted, reason) = match (&metric.resource, &metric.container_resource) {
-            (Some(source), _) => (&source.name, None, &source.target, "FailedGetResourceMetric"),
-            (_, Some(source)) => (
-                &source.name,
-                Some(source.container.as_str()),
-                &source.target,
-                "FailedGetContainerResourceMetric",
-            ),
-            _ => {
-                let (reason, api) = match metric.type_.as_str() {
-                    "Pods" => ("FailedGetPodsMetric", "custom"),
-                    "Object" => ("FailedGetObjectMetric", "custom"),
-                    "External" => ("FailedGetExternalMetric", "external"),
-                    _ => ("InvalidMetricSourceType", "custom"),
-                };
-                let message = format!("unable to fetch metrics from {api} metrics API: the server \
-                                       could not find the requested resource");
-                return Err((reason, message));
-            }
-        };
+        let (resource, container, wanted, reason) =
+            match (&metric.resource, &metric.container_resource) {
+                (Some(source), _) => (
+                    &source.name,
+                    None,
+                    &source.target,
+                    "FailedGetResourceMetric",
+                ),
+                (_, Some(source)) => (
+                    &source.name,
+                    Some(source.container.as_str()),
+                    &source.target,
+                    "FailedGetContainerResourceMetric",
+                ),
+                _ => {
+                    let (reason, api) = match metric.type_.as_str() {
+                        "Pods" => ("FailedGetPodsMetric", "custom"),
+                        "Object" => ("FailedGetObjectMetric", "custom"),
+                        "External" => ("FailedGetExternalMetric", "external"),
+                        _ => ("InvalidMetricSourceType", "custom"),
+                    };
+                    let message = format!(
+                        "unable to fetch metrics from {api} metrics API: the server \
+                                       could not find the requested resource"
+                    );
+                    return Err((reason, message));
+                }
+            };
         let (target, what) = target_of(wanted).ok_or_else(|| {
             let message = "invalid resource metric source: neither an average utilization target \
                            nor an average value (usage) target was set";
@@ -367,7 +393,11 @@ impl Controller {
         let client = &self.config.client;
         let measures = metrics::fetch(client, &key.namespace, selector, resource, container)
             .await
-            .map_err(|cause| fails(format!("unable to get metrics for resource {resource}: {cause}")))?;
+            .map_err(|cause| {
+                fails(format!(
+                    "unable to get metrics for resource {resource}: {cause}"
+                ))
+            })?;
         let observed = Observed {
             current,
             pods,

@@ -97,7 +97,9 @@ pub fn propose(
         if tolerance.covers(first.ratio) {
             return Ok(proposal(observed.current));
         }
-        return Ok(proposal((first.ratio * f64::from(groups.ready)).ceil() as i32));
+        return Ok(proposal(
+            (first.ratio * f64::from(groups.ready)).ceil() as i32
+        ));
     }
     // What is not known is assumed to speak against a change.
     for name in &groups.missing {
@@ -122,8 +124,8 @@ pub fn propose(
         return Ok(proposal(observed.current));
     }
     let replicas = (second * used.len() as f64).ceil() as i32;
-    let against = second < 1.0 && replicas > observed.current
-        || second > 1.0 && replicas < observed.current;
+    let against =
+        second < 1.0 && replicas > observed.current || second > 1.0 && replicas < observed.current;
     Ok(proposal(if against { observed.current } else { replicas }))
 }
 
@@ -205,7 +207,10 @@ fn ratio(
         Target::Utilization(wanted) => {
             let known = used.iter().filter(|(name, _)| requests.contains_key(*name));
             let total: i64 = known.clone().map(|(_, milli)| milli).sum();
-            let requested: i64 = known.clone().filter_map(|(name, _)| requests.get(name)).sum();
+            let requested: i64 = known
+                .clone()
+                .filter_map(|(name, _)| requests.get(name))
+                .sum();
             if requested == 0 {
                 return Err("no metrics returned matched known pods".to_owned());
             }
@@ -292,7 +297,11 @@ mod tests {
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
         let window = SignedDuration::from_secs(30);
         let measures = milli.iter().map(|(name, milli)| {
-            let measure = Measure { milli: *milli, at: now, window };
+            let measure = Measure {
+                milli: *milli,
+                at: now,
+                window,
+            };
             (name.to_string(), measure)
         });
         let observed = Observed {

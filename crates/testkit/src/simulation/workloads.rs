@@ -132,7 +132,10 @@ pub async fn check(
 }
 
 fn check_sets(wanted: &Wanted, sets: &[StatefulSet], pods: &mut Vec<Pod>) -> Result<(), String> {
-    let names: BTreeSet<&str> = sets.iter().filter_map(|set| set.metadata.name.as_deref()).collect();
+    let names: BTreeSet<&str> = sets
+        .iter()
+        .filter_map(|set| set.metadata.name.as_deref())
+        .collect();
     let expected: BTreeSet<&str> = wanted.stateful_sets.keys().copied().collect();
     if names != expected {
         return Err(format!("StatefulSets {names:?}, wanted {expected:?}"));
@@ -141,10 +144,17 @@ fn check_sets(wanted: &Wanted, sets: &[StatefulSet], pods: &mut Vec<Pod>) -> Res
         let name = set.metadata.name.as_deref().unwrap_or_default();
         let (replicas, image) = &wanted.stateful_sets[name];
         let own = take(pods, set.metadata.uid.as_deref());
-        let names: BTreeSet<String> = own.iter().filter_map(|pod| pod.metadata.name.clone()).collect();
-        let expected = (0..*replicas).map(|ordinal| format!("{name}-{ordinal}")).collect();
+        let names: BTreeSet<String> = own
+            .iter()
+            .filter_map(|pod| pod.metadata.name.clone())
+            .collect();
+        let expected = (0..*replicas)
+            .map(|ordinal| format!("{name}-{ordinal}"))
+            .collect();
         if names != expected {
-            return Err(format!("StatefulSet {name} has {names:?}, wants {replicas}"));
+            return Err(format!(
+                "StatefulSet {name} has {names:?}, wants {replicas}"
+            ));
         }
         own.iter().try_for_each(|pod| check_running(pod, image))?;
         let status = set.status.clone().unwrap_or_default();
@@ -199,7 +209,10 @@ fn check_daemons(
 
 /// Every index has completed, and none was counted twice.
 fn check_jobs(wanted: &Wanted, jobs: &[Job], pods: &mut Vec<Pod>) -> Result<(), String> {
-    let names: BTreeSet<&str> = jobs.iter().filter_map(|job| job.metadata.name.as_deref()).collect();
+    let names: BTreeSet<&str> = jobs
+        .iter()
+        .filter_map(|job| job.metadata.name.as_deref())
+        .collect();
     let expected: BTreeSet<&str> = wanted.jobs.keys().map(String::as_str).collect();
     if names != expected {
         return Err(format!("Jobs {names:?}, wanted {expected:?}"));
@@ -208,7 +221,11 @@ fn check_jobs(wanted: &Wanted, jobs: &[Job], pods: &mut Vec<Pod>) -> Result<(), 
         let name = job.metadata.name.as_deref().unwrap_or_default();
         let completions = wanted.jobs[name];
         let status = job.status.clone().unwrap_or_default();
-        let complete = status.conditions.iter().flatten().any(|one| one.type_ == "Complete");
+        let complete = status
+            .conditions
+            .iter()
+            .flatten()
+            .any(|one| one.type_ == "Complete");
         let indexes = match completions {
             1 => "0".to_owned(),
             2 => "0,1".to_owned(),
@@ -234,7 +251,9 @@ fn check_jobs(wanted: &Wanted, jobs: &[Job], pods: &mut Vec<Pod>) -> Result<(), 
 fn take(pods: &mut Vec<Pod>, owner: Option<&str>) -> Vec<Pod> {
     let is_own = |pod: &Pod| {
         let owners = pod.metadata.owner_references.iter().flatten();
-        owners.into_iter().any(|one| Some(one.uid.as_str()) == owner)
+        owners
+            .into_iter()
+            .any(|one| Some(one.uid.as_str()) == owner)
     };
     let (own, others) = std::mem::take(pods).into_iter().partition(is_own);
     *pods = others;
@@ -244,9 +263,16 @@ fn take(pods: &mut Vec<Pod>, owner: Option<&str>) -> Vec<Pod> {
 fn check_running(pod: &Pod, image: &str) -> Result<(), String> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let same = containers.into_iter().all(|one| one.image.as_deref() == Some(image));
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let ready = conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True");
+    let same = containers
+        .into_iter()
+        .all(|one| one.image.as_deref() == Some(image));
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    let ready = conditions
+        .into_iter()
+        .any(|one| one.type_ == "Ready" && one.status == "True");
     match (same, ready && pod.metadata.deletion_timestamp.is_none()) {
         (true, true) => Ok(()),
         (false, _) => Err(format!("pod {name} has another image than {image}")),
@@ -321,7 +347,8 @@ async fn change<K>(api: &Api<K>, name: &str, image: &str, replicas: Option<i32>)
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    let mut spec = json!({"template": {"spec": {"containers": [{"name": "main", "image": image}]}}});
+    let mut spec =
+        json!({"template": {"spec": {"containers": [{"name": "main", "image": image}]}}});
     if let Some(replicas) = replicas {
         spec["replicas"] = replicas.into();
     }
