@@ -4,6 +4,8 @@
 //! signal and on a slow period. Each acts under the ServiceAccount that upstream gives it.
 
 mod accounts;
+mod certificates;
+mod clusterrole_aggregation;
 mod deployment;
 mod discovery;
 mod endpoints;
@@ -15,13 +17,16 @@ mod garbage_collector;
 pub mod local_path;
 mod meta;
 mod namespace;
+mod node_ipam;
 mod node_lifecycle;
 mod persistent_volume;
 mod pv_protection;
 mod pvc_protection;
 mod replicaset;
+mod resource_quota;
 mod service_pods;
 mod serviceaccount;
+mod taint_eviction;
 mod vac_protection;
 mod watching;
 mod written;
@@ -111,6 +116,11 @@ async fn run_all(config: Config, shutdown: CancellationToken) {
         endpointslice_mirroring as "endpointslicemirroring-controller",
         garbage_collector as "generic-garbage-collector",
         node_lifecycle as "node-controller",
+        taint_eviction as "node-controller",
+        node_ipam as "node-controller",
+        resource_quota as "resourcequota-controller",
+        clusterrole_aggregation as "clusterrole-aggregation-controller",
+        certificates as "certificate-controller",
         persistent_volume as "persistent-volume-binder",
         pv_protection as "pv-protection-controller",
         pvc_protection as "pvc-protection-controller",

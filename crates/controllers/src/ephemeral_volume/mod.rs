@@ -76,7 +76,8 @@ impl Controller {
                     if retry::is_already_exists(&error)
                         || retry::is_namespace_terminating(&error) => {}
                 Err(error) => {
-                    let message = format!("ephemeral volume controller failed to create PVC: {error}");
+                    let message =
+                        format!("ephemeral volume controller failed to create PVC: {error}");
                     self.events.warning(&*pod, "FailedBinding", message);
                     return Err(error.into());
                 }

@@ -191,7 +191,10 @@ impl Controller {
                 if let Some(finalizers) = &mut updated.metadata.finalizers {
                     finalizers.retain(|finalizer| finalizer != FINALIZER);
                 }
-                match volumes.replace(name, &PostParams::default(), &updated).await {
+                match volumes
+                    .replace(name, &PostParams::default(), &updated)
+                    .await
+                {
                     Err(error) if !retry::is_not_found(&error) => Err(error.into()),
                     _ => Ok(()),
                 }

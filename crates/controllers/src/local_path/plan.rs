@@ -18,11 +18,11 @@ const ELSEWHERE: &str = "/var/lib/coracle-local-path";
 
 /// Whether it is this provisioner's turn.
 pub fn is_asked(claim: &PersistentVolumeClaim) -> bool {
-    let asked = matching::annotation(
-        &claim.metadata,
-        crate::persistent_volume::plan::PROVISIONER,
-    );
-    let named = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
+    let asked = matching::annotation(&claim.metadata, crate::persistent_volume::plan::PROVISIONER);
+    let named = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.volume_name.as_deref());
     asked == Some(PROVISIONER)
         && named.unwrap_or_default().is_empty()
         && claim.metadata.deletion_timestamp.is_none()
@@ -142,7 +142,10 @@ pub fn fate(volume: &PersistentVolume, node_exists: impl Fn(&str) -> bool) -> Fa
             false => Fate::Keep,
         };
     }
-    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    let phase = volume
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
     let policy = volume
         .spec
         .as_ref()
@@ -208,7 +211,9 @@ mod tests {
         assert!(check(serde_json::json!({"accessModes": ["ReadWriteMany"]})));
         assert!(check(serde_json::json!({"volumeMode": "Block"})));
         assert!(check(serde_json::json!({"selector": {}})));
-        assert!(!check(serde_json::json!({"accessModes": ["ReadWriteOncePod"]})));
+        assert!(!check(
+            serde_json::json!({"accessModes": ["ReadWriteOncePod"]})
+        ));
     }
 
     #[test]

@@ -32,7 +32,10 @@ pub fn volume_class(volume: &PersistentVolume) -> &str {
 
 /// Whether a volume is, or was before the claim existed, meant for this claim.
 pub fn is_bound_to(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
-    let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    let reference = volume
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.claim_ref.as_ref());
     reference.is_some_and(|reference| {
         reference.name == claim.metadata.name
             && reference.namespace == claim.metadata.namespace
@@ -51,7 +54,10 @@ pub fn best_match<'a>(
     delayed: bool,
 ) -> Option<&'a Arc<PersistentVolume>> {
     let usable = |volume: &&Arc<PersistentVolume>| {
-        let free = volume.spec.as_ref().is_none_or(|spec| spec.claim_ref.is_none());
+        let free = volume
+            .spec
+            .as_ref()
+            .is_none_or(|spec| spec.claim_ref.is_none());
         (free || is_bound_to(volume, claim))
             && volume.metadata.deletion_timestamp.is_none()
             && capacity(volume) >= request(claim)
@@ -159,7 +165,10 @@ fn access_modes(volume: &PersistentVolume) -> &[String] {
 }
 
 fn has_access_modes(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
-    let wanted = claim.spec.as_ref().and_then(|spec| spec.access_modes.as_ref());
+    let wanted = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.access_modes.as_ref());
     wanted
         .into_iter()
         .flatten()
@@ -186,7 +195,12 @@ mod tests {
         .unwrap()
     }
 
-    fn volume(name: &str, size: &str, modes: &[&str], extra: serde_json::Value) -> Arc<PersistentVolume> {
+    fn volume(
+        name: &str,
+        size: &str,
+        modes: &[&str],
+        extra: serde_json::Value,
+    ) -> Arc<PersistentVolume> {
         let mut spec = serde_json::json!({"capacity": {"storage": size}, "accessModes": modes});
         for (key, value) in extra.as_object().unwrap() {
             spec[key] = value.clone();
@@ -215,11 +229,26 @@ mod tests {
             "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}));
         let mut volumes = vec![
             volume("small", "512Mi", &["ReadWriteOnce"], none.clone()),
-            volume("many", "1Gi", &["ReadWriteOnce", "ReadOnlyMany"], none.clone()),
+            volume(
+                "many",
+                "1Gi",
+                &["ReadWriteOnce", "ReadOnlyMany"],
+                none.clone(),
+            ),
             volume("big", "5Gi", &["ReadWriteOnce"], none.clone()),
             volume("right", "2Gi", &["ReadWriteOnce"], none.clone()),
-            volume("classy", "1Gi", &["ReadWriteOnce"], serde_json::json!({"storageClassName": "x"})),
-            volume("block", "1Gi", &["ReadWriteOnce"], serde_json::json!({"volumeMode": "Block"})),
+            volume(
+                "classy",
+                "1Gi",
+                &["ReadWriteOnce"],
+                serde_json::json!({"storageClassName": "x"}),
+            ),
+            volume(
+                "block",
+                "1Gi",
+                &["ReadWriteOnce"],
+                serde_json::json!({"volumeMode": "Block"}),
+            ),
         ];
         assert_eq!(found(&wanted, &volumes, false).as_deref(), Some("right"));
         assert_eq!(found(&wanted, &volumes, true), None);
@@ -237,15 +266,31 @@ mod tests {
     fn a_named_volume_must_suit_too() {
         let wanted = claim(serde_json::json!({
             "accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}));
-        let check = |size: &str, modes: &[&str], extra: serde_json::Value, expected: Option<&str>| {
-            let volume = volume("v", size, modes, extra);
-            assert_eq!(mismatch(&volume, &wanted).as_deref(), expected);
-        };
+        let check =
+            |size: &str, modes: &[&str], extra: serde_json::Value, expected: Option<&str>| {
+                let volume = volume("v", size, modes, extra);
+                assert_eq!(mismatch(&volume, &wanted).as_deref(), expected);
+            };
         let none = serde_json::json!({});
         check("1Gi", &["ReadWriteMany"], none.clone(), None);
-        check("1Mi", &["ReadWriteMany"], none.clone(), Some("requested PV is too small"));
-        check("1Gi", &["ReadWriteOnce"], none, Some("incompatible accessMode"));
+        check(
+            "1Mi",
+            &["ReadWriteMany"],
+            none.clone(),
+            Some("requested PV is too small"),
+        );
+        check(
+            "1Gi",
+            &["ReadWriteOnce"],
+            none,
+            Some("incompatible accessMode"),
+        );
         let class = serde_json::json!({"storageClassName": "x"});
-        check("1Gi", &["ReadWriteMany"], class, Some("storageClassName does not match"));
+        check(
+            "1Gi",
+            &["ReadWriteMany"],
+            class,
+            Some("storageClassName does not match"),
+        );
     }
 }

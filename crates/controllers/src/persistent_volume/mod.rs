@@ -38,10 +38,15 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     };
     let feeds = futures::future::join4(
         enqueue(&claims, &queue, |claim: &PersistentVolumeClaim| {
-            let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone());
+            let volume = claim
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.volume_name.clone());
             let volume = volume.filter(|name| !name.is_empty());
             let volume = volume.map(|name| ObjectKey::new("", name));
-            std::iter::once(ObjectKey::of(claim)).chain(volume).collect()
+            std::iter::once(ObjectKey::of(claim))
+                .chain(volume)
+                .collect()
         }),
         enqueue(&volumes, &queue, {
             let waiting = waiting.clone();
@@ -113,19 +118,18 @@ impl Controller {
         let Some(claim) = self.claims.get(&key.namespace, &key.name) else {
             return Ok(());
         };
-        let waiting_pods: Vec<String> = self
-            .pods
-            .list_in(&key.namespace)
-            .into_iter()
-            .filter(|pod| {
-                let unplaced = pod
-                    .spec
-                    .as_ref()
-                    .is_some_and(|spec| spec.node_name.as_deref().unwrap_or_default().is_empty());
-                unplaced && plan::claims_of(pod).contains(&key.name)
-            })
-            .filter_map(|pod| pod.metadata.name.clone())
-            .collect();
+        let waiting_pods: Vec<String> =
+            self.pods
+                .list_in(&key.namespace)
+                .into_iter()
+                .filter(|pod| {
+                    let unplaced = pod.spec.as_ref().is_some_and(|spec| {
+                        spec.node_name.as_deref().unwrap_or_default().is_empty()
+                    });
+                    unplaced && plan::claims_of(pod).contains(&key.name)
+                })
+                .filter_map(|pod| pod.metadata.name.clone())
+                .collect();
         let (volumes, classes) = (self.volumes.list(), self.classes.list());
         match plan::plan_claim(&claim, &volumes, &classes, &waiting_pods) {
             ClaimStep::Wait(notice) => {
@@ -183,8 +187,7 @@ impl Controller {
         let volume = self.set_volume_phase(&volume, "Bound").await?;
         let mut claim = claim.clone();
         let spec = claim.spec.get_or_insert_default();
-        let complete =
-            matching::annotation(&claim.metadata, plan::BIND_COMPLETED).is_some();
+        let complete = matching::annotation(&claim.metadata, plan::BIND_COMPLETED).is_some();
         if spec.volume_name != volume.metadata.name {
             spec.volume_name = volume.metadata.name.clone();
             mark(&mut claim.metadata, plan::BOUND_BY_CONTROLLER);

@@ -61,7 +61,10 @@ pub fn plan_claim(
     let Some(volume) = volume else {
         return ClaimStep::Wait(None);
     };
-    let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    let reference = volume
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.claim_ref.as_ref());
     if reference.is_none() {
         return match matching::mismatch(volume, claim) {
             Some(problem) => ClaimStep::Wait(Some(Notice {
@@ -106,7 +109,10 @@ fn plan_bound(
             "Bound claim has lost its PersistentVolume. Data on the volume is lost!",
         );
     };
-    let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    let reference = volume
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.claim_ref.as_ref());
     match reference {
         Some(reference) if reference.uid != claim.metadata.uid => lost(
             "ClaimMisbound",
@@ -126,9 +132,8 @@ fn plan_unbound(
     let class = classes
         .iter()
         .find(|class| class.metadata.name.as_deref() == Some(class_name));
-    let delayed = class.is_some_and(|class| {
-        class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
-    });
+    let delayed = class
+        .is_some_and(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"));
     if let Some(volume) = matching::best_match(claim, volumes, delayed) {
         return ClaimStep::Bind(volume.clone());
     }
@@ -217,7 +222,9 @@ pub enum VolumeStep {
     Release(Reclaim),
     /// The claim took another volume: forget it.
     Unbind,
-    Mismatch { claim: String },
+    Mismatch {
+        claim: String,
+    },
 }
 
 #[derive(Debug, PartialEq)]
@@ -227,12 +234,18 @@ pub enum Reclaim {
     /// Whoever provisioned it deletes it.
     ByProvisioner,
     /// Nobody can reclaim it.
-    Fail { reason: &'static str, message: String },
+    Fail {
+        reason: &'static str,
+        message: String,
+    },
 }
 
 /// `claim` is what is known under the name the volume refers to.
 pub fn plan_volume(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>) -> VolumeStep {
-    let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    let reference = volume
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.claim_ref.as_ref());
     let Some(uid) = reference.and_then(|reference| reference.uid.as_deref()) else {
         return VolumeStep::Phase("Available");
     };
@@ -394,17 +407,24 @@ mod tests {
     fn a_bound_claim_can_lose_its_volume() {
         let bound = serde_json::json!({"annotations": {BIND_COMPLETED: "yes"}});
         let spec = serde_json::json!({"volumeName": "v"});
-        let reason = |volumes: &[Arc<PersistentVolume>]| {
-            match plan_claim(&claim(bound.clone(), spec.clone()), volumes, &[], &[]) {
-                ClaimStep::Lost(notice) => Some(notice.reason),
-                ClaimStep::Bind(_) => None,
-                other => panic!("{other:?}"),
-            }
+        let reason = |volumes: &[Arc<PersistentVolume>]| match plan_claim(
+            &claim(bound.clone(), spec.clone()),
+            volumes,
+            &[],
+            &[],
+        ) {
+            ClaimStep::Lost(notice) => Some(notice.reason),
+            ClaimStep::Bind(_) => None,
+            other => panic!("{other:?}"),
         };
         assert_eq!(reason(&[]), Some("ClaimLost"));
-        let other = volume(serde_json::json!({"claimRef": {"uid": "d", "name": "data", "namespace": "default"}}));
+        let other = volume(
+            serde_json::json!({"claimRef": {"uid": "d", "name": "data", "namespace": "default"}}),
+        );
         assert_eq!(reason(&[other]), Some("ClaimMisbound"));
-        let own = volume(serde_json::json!({"claimRef": {"uid": "c", "name": "data", "namespace": "default"}}));
+        let own = volume(
+            serde_json::json!({"claimRef": {"uid": "c", "name": "data", "namespace": "default"}}),
+        );
         assert_eq!(reason(&[own]), None);
     }
 
@@ -414,11 +434,20 @@ mod tests {
         let held = volume(serde_json::json!({"claimRef": reference}));
         let none = serde_json::json!({});
         let named = |name: &str| claim(none.clone(), serde_json::json!({"volumeName": name}));
-        assert_eq!(plan_volume(&volume(none.clone()), None), VolumeStep::Phase("Available"));
-        assert_eq!(plan_volume(&held, Some(&named("v"))), VolumeStep::Phase("Bound"));
+        assert_eq!(
+            plan_volume(&volume(none.clone()), None),
+            VolumeStep::Phase("Available")
+        );
+        assert_eq!(
+            plan_volume(&held, Some(&named("v"))),
+            VolumeStep::Phase("Bound")
+        );
         assert_eq!(plan_volume(&held, Some(&named(""))), VolumeStep::PokeClaim);
         assert_eq!(plan_volume(&held, Some(&named("w"))), VolumeStep::Unbind);
-        assert_eq!(plan_volume(&held, None), VolumeStep::Release(Reclaim::Retain));
+        assert_eq!(
+            plan_volume(&held, None),
+            VolumeStep::Release(Reclaim::Retain)
+        );
         let mut dynamic = (*held).clone();
         let spec = dynamic.spec.as_mut().unwrap();
         spec.persistent_volume_reclaim_policy = Some("Delete".into());

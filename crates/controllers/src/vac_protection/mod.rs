@@ -18,7 +18,10 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let volumes = config.informers.of::<PersistentVolume>();
     let queue = WorkQueue::new();
     let keys = |names: Vec<String>| -> Vec<ObjectKey> {
-        names.into_iter().map(|name| ObjectKey::new("", name)).collect()
+        names
+            .into_iter()
+            .map(|name| ObjectKey::new("", name))
+            .collect()
     };
     let feeds = futures::future::join3(
         enqueue(&classes, &queue, own_key),
@@ -38,8 +41,14 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             let Some(class) = classes.get("", &key.name) else {
                 return Ok(Outcome::Done);
             };
-            let in_use = claims.list().iter().any(|claim| of_claim(claim).contains(&key.name))
-                || volumes.list().iter().any(|volume| of_volume(volume).contains(&key.name));
+            let in_use = claims
+                .list()
+                .iter()
+                .any(|claim| of_claim(claim).contains(&key.name))
+                || volumes
+                    .list()
+                    .iter()
+                    .any(|volume| of_volume(volume).contains(&key.name));
             let step = finalizers::step(&*class, FINALIZER, in_use);
             finalizers::carry_out(&api, &*class, FINALIZER, step).await?;
             Ok(Outcome::Done)
