@@ -24,6 +24,7 @@ mod pv_protection;
 mod pvc_protection;
 mod replicaset;
 mod resource_quota;
+mod service_cidr;
 mod service_pods;
 mod serviceaccount;
 mod taint_eviction;
@@ -121,6 +122,7 @@ async fn run_all(config: Config, shutdown: CancellationToken) {
         resource_quota as "resourcequota-controller",
         clusterrole_aggregation as "clusterrole-aggregation-controller",
         certificates as "certificate-controller",
+        service_cidr as "service-cidrs-controller",
         persistent_volume as "persistent-volume-binder",
         pv_protection as "pv-protection-controller",
         pvc_protection as "pvc-protection-controller",

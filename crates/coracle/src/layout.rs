@@ -145,6 +145,16 @@ impl Layout {
         self.pki().join("node.kubeconfig")
     }
 
+    /// Where the node keeps local-path volumes.
+    pub fn local_path(&self) -> PathBuf {
+        self.data_dir.join("local-path")
+    }
+
+    /// The kubeconfig of the part of the node that looks after local-path volumes.
+    pub fn local_path_kubeconfig(&self) -> PathBuf {
+        self.pki().join("local-path.kubeconfig")
+    }
+
     /// The kubeconfig of the node's service proxy and resolver.
     pub fn proxy_kubeconfig(&self) -> PathBuf {
         self.pki().join("proxy.kubeconfig")

@@ -46,6 +46,8 @@ pub struct Pki {
     pub node: Identity,
     /// For the service proxy and the resolver of a node.
     pub proxy: Identity,
+    /// For the node's part of local-path volumes.
+    pub local_path: Identity,
 }
 
 /// The names and addresses certificates are made for.
@@ -122,6 +124,13 @@ impl Pki {
                 Vec::new(),
             )?,
             proxy: workshop.leaf(&issuer, "proxy", "system:kube-proxy", &[], Vec::new())?,
+            local_path: workshop.leaf(
+                &issuer,
+                "local-path",
+                &format!("system:coracle:local-path:{}", names.node_name),
+                &["system:coracle:local-path-nodes"],
+                Vec::new(),
+            )?,
             authority: authority_pem,
             authority_key: authority.key,
         })

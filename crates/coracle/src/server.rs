@@ -143,6 +143,11 @@ pub fn prepare(
         (layout.kubeconfig(), "admin", &pki.admin),
         (layout.node_kubeconfig(), "node", &pki.node),
         (layout.proxy_kubeconfig(), "proxy", &pki.proxy),
+        (
+            layout.local_path_kubeconfig(),
+            "local-path",
+            &pki.local_path,
+        ),
     ] {
         write_private(&file, pki.kubeconfig(&url, user, identity).as_bytes())?;
     }
