@@ -6,6 +6,7 @@
 mod accounts;
 mod certificates;
 mod clusterrole_aggregation;
+mod daemonset;
 mod deployment;
 mod discovery;
 mod endpoints;
@@ -14,11 +15,15 @@ mod endpointslice_mirroring;
 mod ephemeral_volume;
 mod finalizers;
 mod garbage_collector;
+mod hash;
+mod history;
+mod int_or_percent;
 pub mod local_path;
 mod meta;
 mod namespace;
 mod node_ipam;
 mod node_lifecycle;
+mod owned_pods;
 mod persistent_volume;
 mod pv_protection;
 mod pvc_protection;
@@ -28,6 +33,7 @@ mod service_cidr;
 mod service_pods;
 mod serviceaccount;
 mod taint_eviction;
+mod statefulset;
 mod vac_protection;
 mod watching;
 mod written;
@@ -36,6 +42,8 @@ pub use accounts::Accounts;
 use client::Informers;
 use client::election::Election;
 use environment::Environment;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::ReplicationController;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use trace::Recorder;
@@ -131,7 +139,16 @@ async fn run_all(config: Config, shutdown: CancellationToken) {
         local_path as "local-path-provisioner",
     );
     running.spawn(deployment::run(config.clone(), shutdown.clone()));
-    running.spawn(replicaset::run(config.clone(), shutdown.clone()));
+    running.spawn(replicaset::run::<ReplicaSet>(
+        config.clone(),
+        shutdown.clone(),
+    ));
+    running.spawn(replicaset::run::<ReplicationController>(
+        config.clone(),
+        shutdown.clone(),
+    ));
+    running.spawn(statefulset::run(config.clone(), shutdown.clone()));
+    running.spawn(daemonset::run(config, shutdown));
     while let Some(ended) = running.join_next().await {
         if let Err(error) = ended {
             tracing::error!(%error, "a controller ended");

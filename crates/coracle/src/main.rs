@@ -11,6 +11,7 @@ mod layout;
 mod local_path;
 mod pki;
 mod server;
+mod ticket;
 mod up;
 
 use std::process::ExitCode;

@@ -1,0 +1,3 @@
+//! Pods leave when the node runs short: when that is ([`thresholds`]).
+
+pub mod thresholds;
