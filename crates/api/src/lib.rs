@@ -1,6 +1,7 @@
 //! The Kubernetes object model, pure and without I/O: documents, the catalogue of kinds, schemas,
 //! defaulting, validation, selectors, quantities, patches, table columns, `Status` errors.
 
+pub mod apply;
 pub mod catalogue;
 pub mod discovery;
 pub mod document;
@@ -17,6 +18,7 @@ pub mod selector;
 pub mod status;
 pub mod strategy;
 pub mod table;
+pub mod warnings;
 
 pub use catalogue::Resource;
 pub use document::{Object, Value};

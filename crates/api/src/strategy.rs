@@ -59,9 +59,9 @@ pub trait Strategy: Send + Sync {
         if self.has_status() {
             object.set(&["status"], Value::object());
         }
-        match self.has_generation() {
-            true => object.set(&["metadata", "generation"], 1),
-            false => drop(object.remove(&["metadata", "generation"])),
+        // Other kinds keep whatever number they were given.
+        if self.has_generation() {
+            object.set(&["metadata", "generation"], 1);
         }
         self.prepare_create_content(object);
     }

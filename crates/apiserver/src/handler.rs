@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use api::field::{FieldError, Path};
 use api::selector::FieldSelector;
 use api::{Reason, Resource, Status};
 use bytes::{Bytes, BytesMut};
@@ -21,13 +20,14 @@ use crate::body::{Body, RequestBody};
 use crate::endpoints;
 use crate::identity::Identity;
 use crate::impersonation;
-use crate::negotiate::{Encoding, Output};
+use crate::negotiate::Output;
+use crate::options;
 use crate::query::Query;
 use crate::request::RequestInfo;
 use crate::response;
 use crate::reviews;
 use crate::server::{Context, Server};
-use crate::subresources::{self, not_allowed};
+use crate::subresources::{self, not_allowed, not_served};
 use crate::verbs::{create, delete, get, list, patch, update, watch};
 
 /// The largest request body, as upstream has it.
@@ -60,13 +60,10 @@ async fn answer(
 ) -> Response<Body> {
     server.metrics.requests.fetch_add(1, Ordering::Relaxed);
     let _in_flight = InFlight::begin(&server);
-    let failures = Encoding::of_plain_object(request.headers());
+    let headers = request.headers().clone();
     let mut response = match respond(&server, request, caller).await {
         Ok(response) => response,
-        Err(status) => {
-            server.metrics.failures.fetch_add(1, Ordering::Relaxed);
-            response::failure(&status, failures)
-        }
+        Err(status) => server.fail(&status, &headers),
     };
     response
         .headers_mut()
@@ -220,25 +217,40 @@ async fn dispatch(
     if !context.info.is_resource {
         return endpoints::handle(&context, &body).await;
     }
-    let Some(resource) = context.info.resource else {
-        return Ok(response::text(404, "404 page not found\n"));
-    };
     let info = &context.info;
+    let Some(resource) = info.resource else {
+        return match endpoints::is_group(&info.group) {
+            true => Err(not_served()),
+            false => Ok(endpoints::not_found()),
+        };
+    };
     let about_namespace_itself = resource.kind == "Namespace" && resource.group.is_empty();
     if !resource.namespaced && !info.namespace.is_empty() && !about_namespace_itself {
-        return Ok(response::text(404, "404 page not found\n"));
+        return Err(not_served());
+    }
+    for (what, text) in [("Name", &info.name), ("Namespace", &info.namespace)] {
+        if let Some(problem) = api::metadata::names::path_segment(text, false).first() {
+            return Err(Status::bad_request(format!(
+                "{what} parameter invalid: {text:?}: {problem}"
+            )));
+        }
     }
     let needs_namespace = !matches!(info.verb, "list" | "watch");
     if resource.namespaced && info.namespace.is_empty() && needs_namespace {
         return Err(not_allowed());
     }
-    context.dry_run = dry_run(&context)?;
+    context.dry_run = options::check(&context)?;
     context.output = match context.info.verb {
         "watch" => Output::negotiate_stream(&context.headers)?,
         _ => Output::negotiate(&context.headers)?,
     };
     let context = Arc::new(context);
-    let mut response = verb(&context, resource, &body).await?;
+    let result = verb(&context, resource, &body).await;
+    // Who is refused is warned as well.
+    let mut response = match result {
+        Ok(response) => response,
+        Err(status) => context.server.fail(&status, &context.headers),
+    };
     response::warn(&mut response, &context.take_warnings());
     Ok(response)
 }
@@ -261,6 +273,9 @@ async fn verb(
     };
     if misplaced || !resource.has_verb(info.verb) {
         return Err(not_allowed());
+    }
+    if let Some(word) = api::warnings::deprecation(resource) {
+        context.warn(word);
     }
     if reviews::is_review(resource) {
         return reviews::create(context, resource, body).await;
@@ -304,21 +319,4 @@ async fn read_body(mut body: RequestBody, headers: &HeaderMap) -> Result<Bytes, 
         }
     }
     Ok(collected.freeze())
-}
-
-/// Deletions say so in options of their own.
-fn dry_run(context: &Context) -> Result<bool, Status> {
-    let kind = match context.info.verb {
-        "create" => "CreateOptions",
-        "update" => "UpdateOptions",
-        "patch" => "PatchOptions",
-        _ => return Ok(false),
-    };
-    let given: Vec<&str> = context.query.all("dryRun").collect();
-    if given.iter().all(|value| *value == "All") {
-        return Ok(!given.is_empty());
-    }
-    let given = api::Value::Array(given.into_iter().map(api::Value::from).collect());
-    let error = FieldError::not_supported(&Path::new("dryRun"), given, &["All"]);
-    Err(Status::invalid("meta.k8s.io", kind, "", vec![error.into()]))
 }

@@ -13,6 +13,8 @@ pub struct Identity {
 }
 
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+/// The extra that tells which credential was shown.
+pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 pub(crate) const MASTERS: &str = "system:masters";
 
 impl Identity {

@@ -19,6 +19,7 @@ mod identity;
 mod impersonation;
 mod in_process;
 mod negotiate;
+mod options;
 mod pod_references;
 mod query;
 mod request;

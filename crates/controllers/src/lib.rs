@@ -6,9 +6,11 @@
 mod accounts;
 mod certificates;
 mod clusterrole_aggregation;
+mod cronjob;
 mod daemonset;
 mod deployment;
 mod discovery;
+mod disruption;
 mod endpoints;
 mod endpointslice;
 mod endpointslice_mirroring;
@@ -18,6 +20,7 @@ mod garbage_collector;
 mod hash;
 mod history;
 mod int_or_percent;
+mod job;
 pub mod local_path;
 mod meta;
 mod namespace;
@@ -25,6 +28,7 @@ mod node_ipam;
 mod node_lifecycle;
 mod owned_pods;
 mod persistent_volume;
+mod pod_gc;
 mod pv_protection;
 mod pvc_protection;
 mod replicaset;
@@ -34,6 +38,7 @@ mod service_pods;
 mod serviceaccount;
 mod taint_eviction;
 mod statefulset;
+mod ttl_after_finished;
 mod vac_protection;
 mod watching;
 mod written;
@@ -137,18 +142,23 @@ async fn run_all(config: Config, shutdown: CancellationToken) {
         vac_protection as "volumeattributesclass-protection-controller",
         ephemeral_volume as "ephemeral-volume-controller",
         local_path as "local-path-provisioner",
+        deployment as "deployment-controller",
+        statefulset as "statefulset-controller",
+        daemonset as "daemon-set-controller",
+        job as "job-controller",
+        cronjob as "cronjob-controller",
+        ttl_after_finished as "ttl-after-finished-controller",
+        disruption as "disruption-controller",
+        pod_gc as "pod-garbage-collector",
     );
-    running.spawn(deployment::run(config.clone(), shutdown.clone()));
     running.spawn(replicaset::run::<ReplicaSet>(
-        config.clone(),
+        config.clone().acting_as("replicaset-controller"),
         shutdown.clone(),
     ));
     running.spawn(replicaset::run::<ReplicationController>(
-        config.clone(),
+        config.clone().acting_as("replication-controller"),
         shutdown.clone(),
     ));
-    running.spawn(statefulset::run(config.clone(), shutdown.clone()));
-    running.spawn(daemonset::run(config, shutdown));
     while let Some(ended) = running.join_next().await {
         if let Err(error) = ended {
             tracing::error!(%error, "a controller ended");

@@ -204,6 +204,7 @@ fn store<'a>(
             name,
             subresource: "status",
             raw: true,
+            is_owned: true,
         };
         let own = Context::internal(&context.server);
         let changed = change(&own, &target, false, |quota| {

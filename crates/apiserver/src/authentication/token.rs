@@ -11,7 +11,7 @@ use super::claims::SigningKey;
 use crate::Environment;
 use crate::Error;
 use crate::cache::{Cache, Entry, key_of};
-use crate::identity::{AUTHENTICATED, Identity};
+use crate::identity::{AUTHENTICATED, CREDENTIAL_ID, Identity};
 
 /// Signatures remembered as good, so that a client's every request does not verify one anew.
 const REMEMBERED: usize = 1024;
@@ -197,7 +197,7 @@ impl Tokens {
         let id = claims.str_at(&["jti"]);
         if !id.is_empty() {
             extra.insert(
-                "authentication.kubernetes.io/credential-id".to_string(),
+                CREDENTIAL_ID.to_string(),
                 vec![format!("JTI={id}")],
             );
         }

@@ -14,24 +14,6 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    pub fn everything() -> Rule {
-        let all = || vec!["*".to_string()];
-        Rule {
-            verbs: all(),
-            groups: all(),
-            resources: all(),
-            ..Rule::default()
-        }
-    }
-
-    pub fn every_path() -> Rule {
-        Rule {
-            verbs: vec!["*".to_string()],
-            paths: vec!["*".to_string()],
-            ..Rule::default()
-        }
-    }
-
     pub fn parse(rule: &Value) -> Rule {
         let list = |name: &str| {
             rule.get(name)

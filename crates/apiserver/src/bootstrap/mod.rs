@@ -84,7 +84,7 @@ async fn ensure(
     let mut object = object;
     object.set(&["apiVersion"], resource.api_version());
     object.set(&["kind"], resource.kind);
-    match create_object(&context, resource, object, &mut Hops::none()).await {
+    match create_object(&context, resource, object.into(), &mut Hops::none()).await {
         Err(status) if status.reason == Reason::AlreadyExists => Ok(()),
         result => result.map(drop),
     }
@@ -168,6 +168,7 @@ async fn publish_endpoints(server: &Arc<Server>, advertise: SocketAddr) -> Resul
             name: "kubernetes",
             subresource: "",
             raw: false,
+            is_owned: false,
         };
         change(&Context::internal(server), &target, false, |old| {
             let mut new = old.clone();

@@ -33,6 +33,7 @@ pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Bo
             Ok(health::answer(context, endpoint, rest).await)
         }
         ["version"] => Ok(response::json(200, &version())),
+        ["version", ..] => Err(crate::subresources::not_served()),
         ["metrics"] => Ok(metrics::render(context)),
         [".well-known", "openid-configuration"] => Ok(openid_configuration(context)),
         ["openid", "v1", "jwks"] => Ok(keys(context)),
@@ -43,8 +44,13 @@ pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Bo
     }
 }
 
-fn not_found() -> Response<Body> {
+pub(crate) fn not_found() -> Response<Body> {
     response::text(404, "404 page not found\n")
+}
+
+/// Whether anything is served in the group.
+pub(crate) fn is_group(group: &str) -> bool {
+    group.is_empty() || api::discovery::groups().into_iter().any(|known| known == group)
 }
 
 fn version() -> api::Value {
@@ -93,10 +99,8 @@ fn paths() -> api::Value {
 
 fn openid_configuration(context: &Context) -> Response<Body> {
     let issuer = &context.server.authenticator.tokens.issuer;
-    let base = match issuer.starts_with("https://") {
-        true => issuer.trim_end_matches('/').to_string(),
-        false => format!("https://{}", context.server.advertise),
-    };
+    // The issuer's name need not resolve; our own address does.
+    let base = format!("https://{}", context.server.advertise);
     response::json(
         200,
         &api::document!({

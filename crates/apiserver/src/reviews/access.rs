@@ -61,7 +61,7 @@ pub(super) fn local(context: &Context, review: &mut Value) -> Result<Value, Stat
     if let Some(asked) = review.at(&ON_PATH) {
         let path = Path::new("spec.nonResourceAttributes");
         let detail = "disallowed on this kind of request";
-        errors.push(FieldError::invalid(&path, asked.clone(), detail));
+        errors.push(FieldError::invalid(&path, in_go(asked), detail));
     }
     told(errors)?;
     Ok(answer(context, review, &subject(review)))
@@ -82,7 +82,7 @@ fn wrong_attributes(review: &Value) -> Vec<FieldError> {
     match (given(&ON_RESOURCE), given(&ON_PATH)) {
         (Some(_), Some(asked)) => vec![FieldError::invalid(
             &spec.child("nonResourceAttributes"),
-            asked.clone(),
+            in_go(asked),
             "cannot be specified in combination with resourceAttributes",
         )],
         (None, None) => vec![FieldError::invalid(
@@ -92,6 +92,13 @@ fn wrong_attributes(review: &Value) -> Vec<FieldError> {
         )],
         _ => Vec::new(),
     }
+}
+
+/// Attributes with the names they have inside upstream.
+fn in_go(attributes: &Value) -> Value {
+    api::document!({
+        "Path": attributes.str_at(&["path"]), "Verb": attributes.str_at(&["verb"]),
+    })
 }
 
 fn wrong_subject(review: &Value) -> Vec<FieldError> {

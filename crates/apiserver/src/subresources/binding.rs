@@ -46,6 +46,8 @@ pub(super) async fn create(
     let version = binding.str_at(&["metadata", "resourceVersion"]);
     let target = Target {
         raw: true,
+        // The scheduler does not own the pod's node.
+        is_owned: true,
         ..Target::of(context, resource)
     };
     let now = context.server.environment.now();

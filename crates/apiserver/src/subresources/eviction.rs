@@ -113,6 +113,7 @@ async fn mark_and_delete(
             name: &info.name,
             subresource: "",
             raw: true,
+            is_owned: true,
         };
         let now = seconds_text(context.server.environment.now());
         let uid = options.uid.clone();
@@ -245,6 +246,7 @@ async fn charge(context: &Context, name: &str, dry_run: bool) -> Result<(), Stat
         name,
         subresource: "status",
         raw: true,
+        is_owned: true,
     };
     let now = seconds_text(context.server.environment.now());
     let pod = context.info.name.as_str();

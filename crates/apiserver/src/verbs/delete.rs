@@ -170,7 +170,11 @@ pub(crate) async fn delete_collection(
     for entry in entries {
         match delete_object(context, resource, entry.namespace(), entry.name(), &options).await {
             Ok(Deleted::Pending(entry) | Deleted::Removed(entry)) => {
-                items.push(entry.object_with_version()?);
+                let mut item = entry.object_with_version()?;
+                for field in ["apiVersion", "kind"] {
+                    item.remove(&[field]);
+                }
+                items.push(item);
             }
             Err(status) if status.reason == api::Reason::NotFound => {}
             Err(status) => return Err(status),
@@ -295,12 +299,8 @@ fn plan(
 ) -> Result<Plan, Status> {
     let is_namespace = resource.group.is_empty() && resource.kind == "Namespace";
     if is_namespace && is_deleting(object) && has_spec_finalizers(object) {
-        return Err(Status::conflict(
-            "",
-            "namespaces",
-            object.str_at(&["metadata", "name"]),
-            "The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will automatically be purged by the system.",
-        ));
+        // Its content is on its way out already.
+        return Ok(Plan::Keep);
     }
     settle_finalizers(object, options.propagation.as_deref());
     let now = server.environment.now();
@@ -334,6 +334,7 @@ fn plan(
     }
     if is_namespace && is_deleting(object) {
         object.set(&["status", "phase"], "Terminating");
+        object.remove(&["metadata", "deletionGracePeriodSeconds"]);
     }
     match remaining > 0 || has_finalizers(object) {
         true => Ok(Plan::Keep),

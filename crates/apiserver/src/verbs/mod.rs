@@ -1,5 +1,6 @@
 //! The generic verbs: one handler each, for all kinds.
 
+pub(crate) mod apply;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;

@@ -33,7 +33,6 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(15 * 60);
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
-    let config = config.acting_as(CONTROLLER);
     let sets = config.informers.of::<DaemonSet>();
     let pods = config.informers.of::<Pod>();
     let nodes = config.informers.of::<Node>();

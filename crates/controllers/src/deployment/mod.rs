@@ -31,7 +31,6 @@ const CONTROLLER: &str = "deployment-controller";
 const LONGEST_NAME: usize = 253;
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
-    let config = config.acting_as(CONTROLLER);
     let deployments = config.informers.of::<Deployment>();
     let sets = config.informers.of::<ReplicaSet>();
     let pods = config.informers.of::<Pod>();

@@ -27,7 +27,6 @@ const CONTROLLER: &str = "statefulset-controller";
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
-    let config = config.acting_as(CONTROLLER);
     let sets = config.informers.of::<StatefulSet>();
     let pods = config.informers.of::<Pod>();
     let claims = config.informers.of::<PersistentVolumeClaim>();

@@ -189,7 +189,9 @@ impl Planner<'_> {
                 let is_first = first_unhealthy
                     .as_ref()
                     .is_some_and(|first| Arc::ptr_eq(first, pod));
-                if !terminating && (is_first || !self.is_unavailable(pod)) {
+                // A pod that has ended will not become ready; waiting for it would be for ever.
+                let may_go = is_first || meta::is_terminal(pod) || !self.is_unavailable(pod);
+                if !terminating && may_go {
                     self.actions.push(Action::Delete(pod.clone()));
                 }
                 return Stage::Waits;
