@@ -1,6 +1,10 @@
 //! ClusterIPs and node ports: which are taken is read from the Services in the cache, plus what
 //! requests in flight have reserved.
 
+mod companions;
+
+pub(crate) use companions::{companions, repair};
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -25,13 +29,25 @@ pub(crate) struct ServiceAllocator {
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Range {
     network: u32,
     bits: u8,
 }
 
 impl Range {
+    /// An IPv4 range of a size that can be used for Services.
+    fn parse(text: &str) -> Option<Range> {
+        let (network, bits) = text.split_once('/')?;
+        let network: Ipv4Addr = network.parse().ok()?;
+        let bits: u8 = bits.parse().ok().filter(|bits| (8..=30).contains(bits))?;
+        let mask = u32::MAX << (32 - u32::from(bits));
+        Some(Range {
+            network: u32::from(network) & mask,
+            bits,
+        })
+    }
+
     fn size(self) -> u32 {
         1u32.checked_shl(32 - u32::from(self.bits))
             .unwrap_or(u32::MAX)
@@ -57,6 +73,14 @@ struct State {
     /// The revision of Services that `services` was read at.
     version: u64,
     services: BTreeMap<Arc<str>, (u64, Taken)>,
+    /// The revision that `recorded` was read at.
+    recorded_version: u64,
+    /// Addresses that have an IPAddress object, whoever made it.
+    recorded: BTreeSet<Ipv4Addr>,
+    /// The revision that `ranges` was read at.
+    ranges_version: u64,
+    /// Ranges that ServiceCIDR objects add.
+    ranges: Vec<Range>,
     in_flight: Taken,
 }
 
@@ -100,22 +124,18 @@ impl ServiceAllocator {
         range: &str,
     ) -> Result<ServiceAllocator, Error> {
         let wrong = || Error::Configuration(format!("service range {range:?} is not an IPv4 CIDR"));
-        let (network, bits) = range.split_once('/').ok_or_else(wrong)?;
-        let network: Ipv4Addr = network.parse().map_err(|_| wrong())?;
-        let bits: u8 = bits.parse().map_err(|_| wrong())?;
-        if !(8..=30).contains(&bits) {
-            return Err(wrong());
-        }
-        let mask = u32::MAX << (32 - u32::from(bits));
+        let range = Range::parse(range).ok_or_else(wrong)?;
         Ok(ServiceAllocator {
             cache,
             environment,
-            range: Range {
-                network: u32::from(network) & mask,
-                bits,
-            },
+            range,
             state: Arc::default(),
         })
+    }
+
+    /// The cluster's own range, as a CIDR.
+    pub fn range(&self) -> String {
+        format!("{}/{}", Ipv4Addr::from(self.range.network), self.range.bits)
     }
 
     /// The address of the `kubernetes` Service.
@@ -123,8 +143,34 @@ impl ServiceAllocator {
         Ipv4Addr::from(self.range.network + 1)
     }
 
-    /// Reads what changed among Services since the last time.
+    /// Reads what changed since the last time.
     fn refresh(&self, state: &mut State) {
+        self.refresh_services(state);
+        let addresses = self.cache.named("networking.k8s.io", "ipaddresses");
+        let version = addresses.changed();
+        if version != state.recorded_version {
+            let entries = self.cache.snapshot(addresses).entries;
+            state.recorded = entries
+                .iter()
+                .filter_map(|(key, _)| key.parse().ok())
+                .collect();
+            state.recorded_version = version;
+        }
+        let ranges = self.cache.named("networking.k8s.io", "servicecidrs");
+        let version = ranges.changed();
+        if version != state.ranges_version {
+            let entries = self.cache.snapshot(ranges).entries;
+            state.ranges = entries
+                .iter()
+                .filter_map(|(_, entry)| entry.object().ok())
+                .flat_map(|object| usable_ranges(&object))
+                .filter(|range| *range != self.range)
+                .collect();
+            state.ranges_version = version;
+        }
+    }
+
+    fn refresh_services(&self, state: &mut State) {
         let kind = self.cache.named("", "services");
         let version = kind.changed();
         if version == state.version {
@@ -178,7 +224,8 @@ impl ServiceAllocator {
             let address = match asked.parse::<Ipv4Addr>() {
                 Ok(address) if held.addresses.contains(&address) => address,
                 Ok(address) => {
-                    let problem = if !self.range.contains(address) {
+                    let ranges = std::iter::once(&self.range).chain(&state.ranges);
+                    let problem = if !ranges.into_iter().any(|range| range.contains(address)) {
                         Some(format!(
                             "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is {}/{}",
                             Ipv4Addr::from(self.range.network),
@@ -227,16 +274,23 @@ impl ServiceAllocator {
         Ok(())
     }
 
-    /// A random free address; the lower part of the range is left for those who ask by number.
+    /// A random free address, of the cluster's own range first.
     fn free_address(&self, state: &State) -> Option<Ipv4Addr> {
-        let size = self.range.size();
+        std::iter::once(&self.range)
+            .chain(&state.ranges)
+            .find_map(|range| self.free_in(*range, state))
+    }
+
+    /// The lower part of a range is left for those who ask by number.
+    fn free_in(&self, range: Range, state: &State) -> Option<Ipv4Addr> {
+        let size = range.size();
         let reserved = (size / 16).clamp(16, 256).min(size / 2);
         let last = size - 2;
         let pick = |from: u32, to: u32| {
             let count = to.checked_sub(from)? + 1;
             let start = (self.environment.random_u64() % u64::from(count)) as u32;
             (0..count)
-                .map(|step| Ipv4Addr::from(self.range.network + from + (start + step) % count))
+                .map(|step| Ipv4Addr::from(range.network + from + (start + step) % count))
                 .find(|address| !state.is_taken(*address))
         };
         pick(reserved + 1, last).or_else(|| pick(1, reserved.min(last)))
@@ -316,6 +370,7 @@ impl ServiceAllocator {
 impl State {
     fn is_taken(&self, address: Ipv4Addr) -> bool {
         self.in_flight.addresses.contains(&address)
+            || self.recorded.contains(&address)
             || self
                 .services
                 .values()
@@ -330,6 +385,24 @@ impl State {
                 .values()
                 .any(|(_, taken)| taken.ports.contains(&port))
     }
+}
+
+/// The ranges of a ServiceCIDR that is ready and stays.
+fn usable_ranges(object: &Value) -> Vec<Range> {
+    let deleting = object.at(&["metadata", "deletionTimestamp"]).is_some();
+    let ready = object
+        .list_at(&["status", "conditions"])
+        .iter()
+        .any(|condition| {
+            condition.str_at(&["type"]) == "Ready" && condition.str_at(&["status"]) == "True"
+        });
+    if deleting || !ready {
+        return Vec::new();
+    }
+    let ranges = object.list_at(&["spec", "cidrs"]).iter();
+    ranges
+        .filter_map(|range| Range::parse(range.as_str()?))
+        .collect()
 }
 
 fn taken_by(service: &Value) -> Taken {
@@ -376,4 +449,14 @@ pub(crate) fn reserve(
         let name = object.str_at(&["metadata", "name"]);
         api::field::invalid(resource, name, errors)
     })
+}
+
+/// Another server gave the address away in the same moment.
+pub(crate) fn taken_meanwhile(resource: &Resource, name: &str) -> Status {
+    Status::conflict(
+        resource.group,
+        resource.plural,
+        name,
+        "an address was allocated by another server at the same time; please try again",
+    )
 }

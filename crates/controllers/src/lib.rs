@@ -4,6 +4,8 @@
 //! signal and on a slow period. Each acts under the ServiceAccount that upstream gives it.
 
 mod accounts;
+mod certificates;
+mod clusterrole_aggregation;
 mod cronjob;
 mod daemonset;
 mod deployment;
@@ -22,6 +24,7 @@ mod job;
 pub mod local_path;
 mod meta;
 mod namespace;
+mod node_ipam;
 mod node_lifecycle;
 mod owned_pods;
 mod persistent_volume;
@@ -30,8 +33,11 @@ mod podautoscaler;
 mod pv_protection;
 mod pvc_protection;
 mod replicaset;
+mod resource_quota;
+mod service_cidr;
 mod service_pods;
 mod serviceaccount;
+mod taint_eviction;
 mod statefulset;
 mod ttl_after_finished;
 mod vac_protection;
@@ -125,6 +131,12 @@ async fn run_all(config: Config, shutdown: CancellationToken) {
         endpointslice_mirroring as "endpointslicemirroring-controller",
         garbage_collector as "generic-garbage-collector",
         node_lifecycle as "node-controller",
+        taint_eviction as "node-controller",
+        node_ipam as "node-controller",
+        resource_quota as "resourcequota-controller",
+        clusterrole_aggregation as "clusterrole-aggregation-controller",
+        certificates as "certificate-controller",
+        service_cidr as "service-cidrs-controller",
         persistent_volume as "persistent-volume-binder",
         pv_protection as "pv-protection-controller",
         pvc_protection as "pvc-protection-controller",

@@ -17,6 +17,7 @@ use tracing::info;
 use crate::claims::Claims;
 use crate::cli::DEFAULT_DATA_DIR;
 use crate::layout::{Layout, Settings, private_dir};
+use crate::local_path::LocalPath;
 use crate::pki;
 use crate::server::{self, CLUSTER_DOMAIN, ClusterArguments, Tasks};
 use crate::ticket;
@@ -189,6 +190,15 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         recorder: recorder.clone(),
     };
     let node_client = client::connect::from_kubeconfig(&layout.node_kubeconfig()).await?;
+    std::fs::create_dir_all(layout.local_path())?;
+    let local_path = LocalPath {
+        node_client: node_client.clone(),
+        volume_client: client::connect::from_kubeconfig(&layout.local_path_kubeconfig()).await?,
+        node_name: settings.node_name.clone(),
+        directory: std::fs::canonicalize(layout.local_path())?,
+        environment: environment.clone(),
+    };
+    tasks.spawn("local-path", local_path.run(tasks.shutdown()));
     let shutdown = tasks.shutdown();
     tasks.spawn("kubelet", async move {
         Ok(kubelet::run(kubelet_config, node_client, shutdown).await?)

@@ -152,6 +152,16 @@ impl Layout {
         self.pki().join("node.kubeconfig")
     }
 
+    /// Where the node keeps local-path volumes.
+    pub fn local_path(&self) -> PathBuf {
+        self.data_dir.join("local-path")
+    }
+
+    /// The kubeconfig of the part of the node that looks after local-path volumes.
+    pub fn local_path_kubeconfig(&self) -> PathBuf {
+        self.pki().join("local-path.kubeconfig")
+    }
+
     /// The nodes that were let in besides the server's own, and their places in the pod range.
     pub fn nodes_file(&self) -> PathBuf {
         self.data_dir.join("nodes.json")

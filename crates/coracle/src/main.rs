@@ -8,6 +8,7 @@ mod cli;
 mod down;
 mod keeper;
 mod layout;
+mod local_path;
 mod pki;
 mod server;
 mod ticket;

@@ -47,6 +47,8 @@ pub struct Pki {
     pub node: Identity,
     /// For the service proxy and the resolver of a node.
     pub proxy: Identity,
+    /// For the node's part of local-path volumes.
+    pub local_path: Identity,
 }
 
 /// The names and addresses certificates are made for.
@@ -119,6 +121,7 @@ impl Pki {
                 Vec::new(),
             )?,
             proxy: workshop.leaf(&issuer, "proxy", "system:kube-proxy", &[], Vec::new())?,
+            local_path: workshop.local_path(&issuer, names.node_name)?,
             authority: authority_pem,
             authority_key: authority.key,
         })
@@ -162,6 +165,7 @@ pub struct NodeIdentities {
     pub node: Identity,
     pub kubelet_server: Identity,
     pub proxy: Identity,
+    pub local_path: Identity,
 }
 
 /// Makes the certificates of a node that may join; `dir` is the server's.
@@ -184,6 +188,7 @@ pub fn invite(
         node: workshop.leaf(&issuer, "node", &user, &groups, Vec::new())?,
         kubelet_server: workshop.leaf(&issuer, "kubelet-server", &user, &groups, names)?,
         proxy: workshop.leaf(&issuer, "proxy", "system:kube-proxy", &[], Vec::new())?,
+        local_path: workshop.local_path(&issuer, node_name)?,
         authority: authority.certificate,
     })
 }
@@ -257,6 +262,13 @@ impl Workshop<'_> {
         let key = KeyPair::generate()?.serialize_pem();
         write_private(&path, key.as_bytes())?;
         Ok(key)
+    }
+
+    /// The part of a node that lets deleted local-path volumes go.
+    fn local_path(&self, issuer: &Issuer<'_, KeyPair>, node_name: &str) -> Result<Identity> {
+        let user = format!("system:coracle:local-path:{node_name}");
+        let groups = ["system:coracle:local-path-nodes"];
+        self.leaf(issuer, "local-path", &user, &groups, Vec::new())
     }
 
     /// A certificate for clients and, when it names something, servers. `<name>.for` remembers

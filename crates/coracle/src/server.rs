@@ -147,6 +147,11 @@ pub fn prepare(
         (layout.kubeconfig(), "admin", &pki.admin),
         (layout.node_kubeconfig(), "node", &pki.node),
         (layout.proxy_kubeconfig(), "proxy", &pki.proxy),
+        (
+            layout.local_path_kubeconfig(),
+            "local-path",
+            &pki.local_path,
+        ),
     ] {
         let text = pki::kubeconfig(&pki.authority, &url, user, identity);
         write_private(&file, text.as_bytes())?;

@@ -42,6 +42,7 @@ struct Ticket {
     node: Identity,
     kubelet_server: Identity,
     proxy: Identity,
+    local_path: Identity,
     node_name: String,
     node_address: IpAddr,
     node_index: u8,
@@ -75,6 +76,7 @@ pub fn invite(arguments: InviteArguments) -> Result<ExitCode> {
         node: identities.node,
         kubelet_server: identities.kubelet_server,
         proxy: identities.proxy,
+        local_path: identities.local_path,
         node_name: arguments.name,
         node_address: arguments.address,
         node_index,
@@ -128,6 +130,11 @@ pub fn accept(layout: &Layout, ticket: &Path, environment: &Environment) -> Resu
     for (file, user, identity) in [
         (layout.node_kubeconfig(), "node", &ticket.node),
         (layout.proxy_kubeconfig(), "proxy", &ticket.proxy),
+        (
+            layout.local_path_kubeconfig(),
+            "local-path",
+            &ticket.local_path,
+        ),
     ] {
         let text = pki::kubeconfig(&ticket.authority, &ticket.server, user, identity);
         write_private(&file, text.as_bytes())?;

@@ -39,6 +39,10 @@ pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<(), Statu
         let class = api::document!({"metadata": {"name": name}, "value": value});
         rest.push(("scheduling.k8s.io", "priorityclasses", class));
     }
+    let range = api::document!({
+        "metadata": {"name": "kubernetes"}, "spec": {"cidrs": [server.services.range()]},
+    });
+    rest.push(("networking.k8s.io", "servicecidrs", range));
     rest.push(("", "services", kubernetes_service(server)));
     rest.push(("", "services", dns_service(&facts.dns_service_ip)));
     try_join_all(
@@ -46,6 +50,7 @@ pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<(), Statu
             .map(|(group, plural, object)| ensure(server, group, plural, object)),
     )
     .await?;
+    crate::allocation::repair(server).await?;
     publish_endpoints(server, facts.advertise).await
 }
 
@@ -56,7 +61,8 @@ pub(crate) fn node_rules() -> Vec<Rule> {
     let role = policy.iter().find(|(plural, object)| {
         *plural == "clusterroles" && object.str_at(&["metadata", "name"]) == "system:node"
     });
-    role.map(|(_, role)| Rule::parse_all(role)).unwrap_or_default()
+    role.map(|(_, role)| Rule::parse_all(role))
+        .unwrap_or_default()
 }
 
 /// Creates the object unless one of that name is there.

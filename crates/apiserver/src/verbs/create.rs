@@ -203,25 +203,32 @@ async fn insert(
     let lease = server.lease_of(resource).await?;
     hops.put(context, object, bytes.len());
     let draft = server.draft(resource, namespace, name, bytes.clone(), object)?;
+    let companions = allocation::companions(server, resource, None, Some(object));
+    let mut compare = vec![Compare::ModRevision {
+        key: key.clone(),
+        revision: 0,
+    }];
+    compare.extend(companions.compare);
+    let mut then = vec![Operation::Put {
+        key,
+        value: bytes,
+        lease,
+    }];
+    then.extend(companions.then);
     let result = server
         .store
-        .transact(Transaction {
-            compare: vec![Compare::ModRevision {
-                key: key.clone(),
-                revision: 0,
-            }],
-            then: vec![Operation::Put {
-                key,
-                value: bytes,
-                lease,
-            }],
-        })
+        .transact(Transaction { compare, then })
         .await
         .map_err(store_failure)?;
     match result {
         TransactionResult::Committed { revision, .. } => {
             hops.revision(context);
             Ok(draft.committed(revision))
+        }
+        TransactionResult::Failed { current, .. }
+            if current.first().is_some_and(Option::is_none) =>
+        {
+            Err(allocation::taken_meanwhile(resource, name))
         }
         TransactionResult::Failed { .. } => Err(Status::already_exists(
             resource.group,

@@ -59,12 +59,20 @@ impl DeleteOptions {
         }
         if !matches!(policy.as_str(), "" | "Foreground" | "Background" | "Orphan") {
             let supported = ["Foreground", "Background", "Orphan", "nil"];
-            errors.push(FieldError::not_supported(&path, policy.as_str(), &supported));
+            errors.push(FieldError::not_supported(
+                &path,
+                policy.as_str(),
+                &supported,
+            ));
         }
         let dry_run = document.list_at(&["dryRun"]);
         if dry_run.iter().any(|item| item.as_str() != Some("All")) {
             let given = Value::Array(dry_run.to_vec());
-            errors.push(FieldError::not_supported(&Path::new("dryRun"), given, &["All"]));
+            errors.push(FieldError::not_supported(
+                &Path::new("dryRun"),
+                given,
+                &["All"],
+            ));
         }
         if !errors.is_empty() {
             let causes = errors.into_iter().map(api::Cause::from).collect();
@@ -227,6 +235,10 @@ pub(crate) async fn delete_object(
                 lease: None,
             },
         };
+        let left = (!remove).then_some(&object);
+        let companions = crate::allocation::companions(server, resource, Some(&object), left);
+        let mut then = vec![operation];
+        then.extend(companions.then);
         let result = server
             .store
             .transact(Transaction {
@@ -234,7 +246,7 @@ pub(crate) async fn delete_object(
                     key,
                     revision: current.revision,
                 }],
-                then: vec![operation],
+                then,
             })
             .await
             .map_err(store_failure)?;

@@ -286,15 +286,18 @@ async fn write(
         };
         (put, Some(draft))
     };
+    let left = draft.is_some().then_some(&new);
+    let companions = allocation::companions(server, resource, Some(old), left);
+    let mut compare = vec![Compare::ModRevision {
+        key,
+        revision: current.revision,
+    }];
+    compare.extend(companions.compare);
+    let mut then = vec![operation];
+    then.extend(companions.then);
     let result = server
         .store
-        .transact(Transaction {
-            compare: vec![Compare::ModRevision {
-                key,
-                revision: current.revision,
-            }],
-            then: vec![operation],
-        })
+        .transact(Transaction { compare, then })
         .await
         .map_err(store_failure)?;
     match result {
@@ -308,6 +311,12 @@ async fn write(
         TransactionResult::Failed { current: found, .. } => {
             let key = crate::cache::key_of(namespace, name);
             let found = found.into_iter().next().flatten();
+            if found
+                .as_ref()
+                .is_some_and(|item| item.mod_revision == current.revision)
+            {
+                return Err(allocation::taken_meanwhile(resource, name));
+            }
             let found = found
                 .map(|item| Entry::decode(resource, &key, item.value, item.mod_revision))
                 .transpose()?;

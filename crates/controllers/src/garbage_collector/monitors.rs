@@ -8,9 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Change, Informer, Informers, Metadata, Object, ObjectKey, WorkQueue};
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{Namespace, Node as ClusterNode, Pod, Service, ServiceAccount};
+use k8s_openapi::api::apps::v1::{
+    ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet,
+};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::{
+    Endpoints, Namespace, Node as ClusterNode, PersistentVolume, PersistentVolumeClaim, Pod,
+    ReplicationController, ResourceQuota, Service, ServiceAccount,
+};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttributesClass};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
@@ -156,14 +167,31 @@ impl Monitors {
             };
         }
         shared!(
+            "" "endpoints" Endpoints,
+            "" "namespaces" Namespace,
+            "" "nodes" ClusterNode,
+            "" "persistentvolumeclaims" PersistentVolumeClaim,
+            "" "persistentvolumes" PersistentVolume,
+            "" "pods" Pod,
+            "" "replicationcontrollers" ReplicationController,
+            "" "resourcequotas" ResourceQuota,
+            "" "serviceaccounts" ServiceAccount,
+            "" "services" Service,
+            "apps" "controllerrevisions" ControllerRevision,
+            "apps" "daemonsets" DaemonSet,
             "apps" "deployments" Deployment,
             "apps" "replicasets" ReplicaSet,
-            "" "pods" Pod,
-            "" "services" Service,
-            "" "serviceaccounts" ServiceAccount,
-            "" "nodes" ClusterNode,
-            "" "namespaces" Namespace,
+            "apps" "statefulsets" StatefulSet,
+            "batch" "cronjobs" CronJob,
+            "batch" "jobs" Job,
+            "certificates.k8s.io" "certificatesigningrequests" CertificateSigningRequest,
             "discovery.k8s.io" "endpointslices" EndpointSlice,
+            "networking.k8s.io" "ipaddresses" IPAddress,
+            "networking.k8s.io" "servicecidrs" ServiceCIDR,
+            "policy" "poddisruptionbudgets" PodDisruptionBudget,
+            "rbac.authorization.k8s.io" "clusterroles" ClusterRole,
+            "storage.k8s.io" "storageclasses" StorageClass,
+            "storage.k8s.io" "volumeattributesclasses" VolumeAttributesClass,
         );
         self.follow_informer::<Metadata>(informers.metadata_at(&served.path()), served)
     }
