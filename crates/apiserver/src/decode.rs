@@ -61,7 +61,7 @@ pub(crate) fn delete_options(context: &Context, body: &[u8]) -> Result<Value, St
             .next()
             .unwrap_or_default(),
         // Some clients name no type, or a wrong one, for a body they hardly know they send.
-        _ => Value::from_json(body).map_err(|problem| {
+        _ => schema::parse_json(body).map_err(|problem| {
             Status::bad_request(format!(
                 "couldn't get version/kind; json parse error: {problem}"
             ))

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::check::check;
+use super::check::{self, check};
 use super::defaults::normalise;
 use super::node::{Node, parse};
 use super::table::{Definition, table};
@@ -106,6 +106,24 @@ pub fn conform(
     normalise(definition, &mut value);
     forget_owners(&mut value, forgets);
     Ok((value, problems))
+}
+
+/// As [`conform`], of what a strategic merge patch made: its errors have other words.
+pub fn restore(
+    definition: &Definition,
+    body: Value,
+) -> Result<(Value, Vec<FieldProblem>), TypeError> {
+    let node = Node::from_value(body);
+    let forgets = forgets_owners(&node);
+    let (mut value, problems) = check::restore(node, definition)?;
+    normalise(definition, &mut value);
+    forget_owners(&mut value, forgets);
+    Ok((value, problems))
+}
+
+/// Reads JSON of no particular kind; the error is worded as Go words it.
+pub fn parse_json(body: &[u8]) -> Result<Value, String> {
+    parse(body).map(Node::into_value)
 }
 
 /// The answer under strict field validation.
