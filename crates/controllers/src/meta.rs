@@ -35,23 +35,18 @@ pub fn owner_reference<K: kube::Resource<DynamicType = ()>>(owner: &K) -> OwnerR
 /// Whether a selector matches labels. An empty selector matches nothing here: workloads must
 /// select something.
 pub fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let exact = selector.match_labels.iter().flatten();
-    let expressions = selector.match_expressions.iter().flatten();
-    if selector
-        .match_labels
-        .as_ref()
-        .is_none_or(BTreeMap::is_empty)
-        && selector
-            .match_expressions
-            .as_ref()
-            .is_none_or(Vec::is_empty)
-    {
-        return false;
-    }
-    exact
-        .clone()
-        .all(|(key, value)| labels.get(key) == Some(value))
-        && expressions.clone().all(|expression| {
+    let exact = selector.match_labels.as_ref();
+    let expressions = selector.match_expressions.as_ref();
+    let empty = exact.is_none_or(BTreeMap::is_empty) && expressions.is_none_or(Vec::is_empty);
+    !empty && selects_or_all(selector, labels)
+}
+
+/// Whether a selector matches labels; an empty one matches everything.
+pub fn selects_or_all(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    let mut exact = selector.match_labels.iter().flatten();
+    let mut expressions = selector.match_expressions.iter().flatten();
+    exact.all(|(key, value)| labels.get(key) == Some(value))
+        && expressions.all(|expression| {
             let value = labels.get(&expression.key);
             let values = expression.values.as_deref().unwrap_or_default();
             match expression.operator.as_str() {

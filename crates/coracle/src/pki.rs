@@ -37,6 +37,8 @@ pub struct Identity {
 /// Everything the server needs to prove who it and its components are.
 pub struct Pki {
     pub authority: String,
+    /// Signs what is requested through the API.
+    pub authority_key: String,
     pub service_account_key: String,
     pub server: Identity,
     pub kubelet_server: Identity,
@@ -118,6 +120,7 @@ impl Pki {
             )?,
             proxy: workshop.leaf(&issuer, "proxy", "system:kube-proxy", &[], Vec::new())?,
             authority: authority_pem,
+            authority_key: authority.key,
         })
     }
 

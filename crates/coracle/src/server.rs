@@ -280,6 +280,12 @@ async fn serve(
             environment: environment.clone(),
             recorder: recorder.clone(),
             root_ca_pem: pki.authority.clone(),
+            candidate: Some(format!("{}_{}", settings.node_name, settings.cluster_id)),
+            authority: Some(controllers::Authority {
+                certificate_pem: pki.authority.clone(),
+                key_pem: pki.authority_key.clone(),
+            }),
+            pod_range: Some(settings.pod_range.clone()),
         };
         let shutdown = shutdown.clone();
         tasks.spawn("controllers", async move {

@@ -10,9 +10,11 @@ mod container;
 mod events;
 mod eviction;
 mod http_get;
+mod image_gc;
 mod images;
 mod lifecycle;
 mod log_format;
+mod log_rotation;
 mod node;
 mod node_context;
 mod pod;
@@ -23,6 +25,7 @@ mod resources;
 mod runtime;
 mod server;
 mod spans;
+mod stats;
 mod volumes;
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
@@ -134,6 +137,9 @@ pub async fn run(
     let context = Arc::new(NodeContext {
         admission,
         nodes,
+        pressure: Default::default(),
+        rates: Default::default(),
+        probe_counts: Default::default(),
         node_name: config.node_name,
         host_ip: config.node_ip.to_string(),
         log_dir: config.log_dir,
@@ -193,8 +199,11 @@ pub async fn run(
         pods.clone(),
         shutdown.clone(),
     );
+    let eviction = eviction::run(context.clone(), pods.clone(), shutdown.clone());
+    let image_gc = image_gc::run(context.clone(), shutdown.clone());
+    let log_rotation = log_rotation::run(context.clone(), shutdown.clone());
     let work = pods.run(context.clone(), pod_informer, hints, shutdown.clone());
-    tokio::join!(changes, node, server, work);
+    tokio::join!(changes, node, server, work, eviction, image_gc, log_rotation);
     Ok(())
 }
 

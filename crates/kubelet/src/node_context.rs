@@ -1,6 +1,6 @@
 //! What every pod worker on this node shares. Built once in `run`.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use client::Informer;
 use environment::Environment;
@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
 
 use crate::{
     admission::Admission, cgroups::Cgroups, configuration::Configuration,
-    container::fields::NodeFacts, events::Events, node::Capacity, referenced::Referenced,
-    spans::Spans, volumes::Volumes,
+    container::fields::NodeFacts, events::Events, eviction::Pressure, node::Capacity,
+    probes::ProbeCounts, referenced::Referenced, spans::Spans, stats::Rates, volumes::Volumes,
 };
 
 pub struct NodeContext {
@@ -21,6 +21,9 @@ pub struct NodeContext {
     pub capacity: Capacity,
     pub configuration: Configuration,
     pub admission: Admission,
+    pub pressure: Pressure,
+    pub rates: Rates,
+    pub probe_counts: Arc<ProbeCounts>,
     /// The Node object of this node.
     pub nodes: Informer<Node>,
     /// The runtime's name as `containerID`s carry it.

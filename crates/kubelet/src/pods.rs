@@ -119,6 +119,7 @@ impl Pods {
                 Some(ended) = workers.join_next() => {
                     if let Ok(uid) = ended {
                         node.admission.release(&uid);
+                        node.probe_counts.forget(&uid);
                         self.over(&uid);
                     }
                 }

@@ -362,6 +362,10 @@ impl Cluster {
                     environment,
                     recorder,
                     root_ca_pem: self.published_authority.clone(),
+                    candidate: Some("testkit".into()),
+                    // Signatures are random: nothing of them may reach a simulation's store.
+                    authority: None,
+                    pod_range: None,
                 };
                 tokio::spawn(controllers::run(config, shutdown.clone()))
             }

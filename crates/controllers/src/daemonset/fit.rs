@@ -85,7 +85,9 @@ pub fn pin(spec: &mut PodSpec, node: &str) {
     let required = &mut node_affinity.required_during_scheduling_ignored_during_execution;
     let required: &mut NodeSelector = required.get_or_insert_default();
     if required.node_selector_terms.is_empty() {
-        required.node_selector_terms.push(NodeSelectorTerm::default());
+        required
+            .node_selector_terms
+            .push(NodeSelectorTerm::default());
     }
     for term in &mut required.node_selector_terms {
         term.match_fields = Some(vec![field.clone()]);
@@ -253,13 +255,20 @@ mod tests {
             ),
         ] {
             let spec = spec(serde_json::json!({"tolerations": tolerations}));
-            assert_eq!(fit(&spec, &node(none.clone(), taints.clone())), expected, "{taints}");
+            assert_eq!(
+                fit(&spec, &node(none.clone(), taints.clone())),
+                expected,
+                "{taints}"
+            );
         }
     }
 
     #[test]
     fn selector_and_required_affinity_must_both_match() {
-        let big = node(serde_json::json!({"size": "9", "zone": "z1"}), serde_json::json!([]));
+        let big = node(
+            serde_json::json!({"size": "9", "zone": "z1"}),
+            serde_json::json!([]),
+        );
         let affinity = |operator: &str, values: &[&str]| {
             serde_json::json!({"nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
@@ -268,12 +277,30 @@ mod tests {
             }})
         };
         for (fields, expected) in [
-            (serde_json::json!({"nodeSelector": {"zone": "z1"}}), Fit::Run),
-            (serde_json::json!({"nodeSelector": {"zone": "z2"}}), Fit::Leave),
-            (serde_json::json!({"affinity": affinity("Gt", &["8"])}), Fit::Run),
-            (serde_json::json!({"affinity": affinity("Gt", &["9"])}), Fit::Leave),
-            (serde_json::json!({"affinity": affinity("Lt", &["10"])}), Fit::Run),
-            (serde_json::json!({"affinity": affinity("NotIn", &["9"])}), Fit::Leave),
+            (
+                serde_json::json!({"nodeSelector": {"zone": "z1"}}),
+                Fit::Run,
+            ),
+            (
+                serde_json::json!({"nodeSelector": {"zone": "z2"}}),
+                Fit::Leave,
+            ),
+            (
+                serde_json::json!({"affinity": affinity("Gt", &["8"])}),
+                Fit::Run,
+            ),
+            (
+                serde_json::json!({"affinity": affinity("Gt", &["9"])}),
+                Fit::Leave,
+            ),
+            (
+                serde_json::json!({"affinity": affinity("Lt", &["10"])}),
+                Fit::Run,
+            ),
+            (
+                serde_json::json!({"affinity": affinity("NotIn", &["9"])}),
+                Fit::Leave,
+            ),
             (serde_json::json!({"nodeName": "b"}), Fit::Leave),
         ] {
             assert_eq!(fit(&spec(fields.clone()), &big), expected, "{fields}");

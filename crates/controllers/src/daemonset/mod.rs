@@ -33,7 +33,6 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(15 * 60);
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
-    let config = config.acting_as(CONTROLLER);
     let sets = config.informers.of::<DaemonSet>();
     let pods = config.informers.of::<Pod>();
     let nodes = config.informers.of::<Node>();
@@ -170,8 +169,9 @@ impl Controller {
             match ended {
                 Ended::Failed => {
                     self.count_failure(key, node);
-                    let message =
-                        format!("Found failed daemon pod {pod} on node {node}, will try to kill it");
+                    let message = format!(
+                        "Found failed daemon pod {pod} on node {node}, will try to kill it"
+                    );
                     events.warning(set, "FailedDaemonPod", message);
                 }
                 Ended::Succeeded => {
@@ -183,10 +183,7 @@ impl Controller {
             }
         }
         let create = plan.create.iter().map(|node| new_pod(set, hash, node));
-        let (_, create) = self
-            .control
-            .create_all(key, set, create.collect())
-            .await;
+        let (_, create) = self.control.create_all(key, set, create.collect()).await;
         let (_, delete) = self.control.delete_all(key, set, &plan.delete).await;
         create.or(delete).map_or(Ok(()), Err)
     }

@@ -244,7 +244,11 @@ fn replace_in_place(observed: &Observed<'_>, limit: usize) -> Vec<Arc<Pod>> {
         }
     }
     // What serves nobody may go at once.
-    broken.extend(candidates.into_iter().take(limit.saturating_sub(unavailable)));
+    broken.extend(
+        candidates
+            .into_iter()
+            .take(limit.saturating_sub(unavailable)),
+    );
     broken
 }
 

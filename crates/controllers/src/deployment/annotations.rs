@@ -89,7 +89,10 @@ fn inherited(deployment: &Deployment) -> BTreeMap<String, String> {
 /// The oldest entries give way when it would become too long.
 fn appended(history: &str, revision: i64) -> String {
     let revision = revision.to_string();
-    let mut entries: Vec<&str> = history.split(',').filter(|entry| !entry.is_empty()).collect();
+    let mut entries: Vec<&str> = history
+        .split(',')
+        .filter(|entry| !entry.is_empty())
+        .collect();
     entries.push(&revision);
     while entries.len() > 1 && entries.join(",").len() > LONGEST_HISTORY {
         entries.remove(0);

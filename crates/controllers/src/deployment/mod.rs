@@ -18,8 +18,8 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use tokio_util::sync::CancellationToken;
 
-use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::owned_pods::claim;
+use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::{Config, Error, meta};
 use annotations::REVISION;
 use plan::{Action, Observed};
@@ -31,7 +31,6 @@ const CONTROLLER: &str = "deployment-controller";
 const LONGEST_NAME: usize = 253;
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
-    let config = config.acting_as(CONTROLLER);
     let deployments = config.informers.of::<Deployment>();
     let sets = config.informers.of::<ReplicaSet>();
     let pods = config.informers.of::<Pod>();

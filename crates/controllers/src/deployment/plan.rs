@@ -220,7 +220,9 @@ pub fn scale(set: &ReplicaSet, to: i32) -> Vec<Action> {
 /// Sets beyond the history limit, the oldest first; one that still has pods stays.
 fn forget_surplus(deployment: &Deployment, old: &[&Arc<ReplicaSet>]) -> Vec<Action> {
     let limit = deployment.spec.as_ref();
-    let limit = limit.and_then(|spec| spec.revision_history_limit).unwrap_or(10);
+    let limit = limit
+        .and_then(|spec| spec.revision_history_limit)
+        .unwrap_or(10);
     let mut alive: Vec<&&Arc<ReplicaSet>> = old
         .iter()
         .filter(|set| set.metadata.deletion_timestamp.is_none())
@@ -404,12 +406,18 @@ mod tests {
             old_pods_exist: true,
         };
         let actions = plan(&observed);
-        let Action::Refresh { set, annotations, .. } = &actions[0] else {
+        let Action::Refresh {
+            set, annotations, ..
+        } = &actions[0]
+        else {
             panic!("{actions:?}");
         };
         assert_eq!(set, "first");
         assert_eq!(annotations[REVISION], "3");
-        assert_eq!(annotations["deployment.kubernetes.io/revision-history"], "1");
+        assert_eq!(
+            annotations["deployment.kubernetes.io/revision-history"],
+            "1"
+        );
         assert_eq!(actions[1], Action::RecordRevision { revision: 3 });
         assert_eq!(actions[2], scaled("first", 0, 1));
     }

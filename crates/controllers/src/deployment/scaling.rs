@@ -87,9 +87,7 @@ pub fn plan(observed: &Observed<'_>) -> Vec<Action> {
 
 /// The new set has all pods it should ever have, and they are available.
 fn is_saturated(set: &ReplicaSet, wanted: i32) -> bool {
-    replicas(set) == wanted
-        && annotations::desired(set) == Some(wanted)
-        && available(set) == wanted
+    replicas(set) == wanted && annotations::desired(set) == Some(wanted) && available(set) == wanted
 }
 
 /// How many of `to_add` pods (negative: to take away) fall to one set.

@@ -13,9 +13,7 @@ pub fn status(observed: &Observed<'_>, now: Timestamp) -> DeploymentStatus {
     let deployment = observed.deployment;
     let limits = Limits::of(deployment);
     let old = deployment.status.clone().unwrap_or_default();
-    let actual = |set: &ReplicaSet| {
-        set.status.as_ref().map_or(0, |status| status.replicas)
-    };
+    let actual = |set: &ReplicaSet| set.status.as_ref().map_or(0, |status| status.replicas);
     let ready = |set: &ReplicaSet| {
         set.status
             .as_ref()

@@ -178,7 +178,10 @@ mod tests {
     fn collisions_change_the_name_and_nothing_else() {
         let owner = StatefulSet::default();
         let snapshot = Snapshot::of(&template("v1"));
-        let (first, second) = (snapshot.revision(&owner, "hash", 1, 0), snapshot.revision(&owner, "hash", 1, 1));
+        let (first, second) = (
+            snapshot.revision(&owner, "hash", 1, 0),
+            snapshot.revision(&owner, "hash", 1, 1),
+        );
         assert_ne!(first.metadata.name, second.metadata.name);
         assert_eq!(first.data, second.data);
     }

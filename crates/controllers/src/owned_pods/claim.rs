@@ -52,6 +52,22 @@ where
     Owner: Object + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
     K: Object + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
 {
+    claim_with(client, owner, selector, objects, adoptable, &[]).await
+}
+
+/// Like [`claim`]; what is adopted also gets `finalizers`.
+pub async fn claim_with<Owner, K>(
+    client: &kube::Client,
+    owner: &Owner,
+    selector: &LabelSelector,
+    objects: Vec<Arc<K>>,
+    adoptable: impl Fn(&K) -> bool,
+    finalizers: &[&str],
+) -> Result<Vec<Arc<K>>, Error>
+where
+    Owner: Object + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
+    K: Object + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
+{
     let namespace = owner.meta().namespace.as_deref().unwrap_or_default();
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let mut ours = Vec::new();
@@ -69,7 +85,8 @@ where
                     None => is_current(client, owner).await?,
                 };
                 owner_is_current = Some(current);
-                if current && patch(&api, object.meta(), adoption(owner, object.meta())).await? {
+                let adoption = adoption(owner, object.meta(), finalizers);
+                if current && patch(&api, object.meta(), adoption).await? {
                     ours.push(object);
                 }
             }
@@ -81,11 +98,19 @@ where
     Ok(ours)
 }
 
-fn adoption<Owner: Object>(owner: &Owner, object: &ObjectMeta) -> serde_json::Value {
-    serde_json::json!({"metadata": {
+fn adoption<Owner: Object>(
+    owner: &Owner,
+    object: &ObjectMeta,
+    finalizers: &[&str],
+) -> serde_json::Value {
+    let mut metadata = serde_json::json!({
         "uid": object.uid,
         "ownerReferences": [meta::owner_reference(owner)],
-    }})
+    });
+    if !finalizers.is_empty() {
+        metadata["finalizers"] = finalizers.into();
+    }
+    serde_json::json!({"metadata": metadata})
 }
 
 fn release(owner: &ObjectMeta, object: &ObjectMeta) -> serde_json::Value {

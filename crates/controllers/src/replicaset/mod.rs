@@ -21,7 +21,6 @@ use replicated::Replicated;
 
 /// Runs the controller of one of the two kinds until `shutdown`.
 pub async fn run<K: Replicated>(config: Config, shutdown: CancellationToken) {
-    let config = config.acting_as(K::CONTROLLER);
     let sets = config.informers.of::<K>();
     let pods = config.informers.of::<Pod>();
     let queue = WorkQueue::new();

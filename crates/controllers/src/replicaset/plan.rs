@@ -110,9 +110,7 @@ pub fn status(
                 .all(|(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value)))
         }),
         ready_replicas: count(&meta::is_ready),
-        available_replicas: count(&|pod| {
-            meta::is_available(pod, observed.min_ready_seconds, now)
-        }),
+        available_replicas: count(&|pod| meta::is_available(pod, observed.min_ready_seconds, now)),
         terminating_replicas: Some(observed.terminating as i32),
         observed_generation: generation,
         conditions: Some(conditions).filter(|conditions| !conditions.is_empty()),
@@ -151,9 +149,14 @@ mod tests {
 
     fn planned(wanted: i32, pods: &[Arc<Pod>], siblings: &[(&str, usize)]) -> (usize, Vec<String>) {
         let now = Timestamp::from_second(1000).unwrap();
-        let siblings = siblings.iter().map(|(node, count)| (node.to_string(), *count));
+        let siblings = siblings
+            .iter()
+            .map(|(node, count)| (node.to_string(), *count));
         let made = plan(&Observed::new(&set(wanted), pods), &siblings.collect(), now);
-        let names = made.delete.iter().filter_map(|pod| pod.metadata.name.clone());
+        let names = made
+            .delete
+            .iter()
+            .filter_map(|pod| pod.metadata.name.clone());
         (made.create, names.collect())
     }
 
@@ -178,7 +181,10 @@ mod tests {
 
     #[test]
     fn of_pods_that_share_a_node_one_goes_before_those_that_are_alone() {
-        let pods = [pod("alone", "a", true, 900), pod("together", "b", true, 100)];
+        let pods = [
+            pod("alone", "a", true, 900),
+            pod("together", "b", true, 100),
+        ];
         let (_, delete) = planned(1, &pods, &[("a", 1), ("b", 2)]);
         assert_eq!(delete, ["together"]);
     }
@@ -207,12 +213,21 @@ mod tests {
         let pods = [pod("a", "n", true, 1), pod("b", "n", false, 1)];
         let observed = Observed::new(&set(2), &pods);
         let failure = Some(("FailedCreate", "no room".to_string()));
-        let failed = status(&ReplicaSetStatus::default(), Some(3), &observed, failure, now);
+        let failed = status(
+            &ReplicaSetStatus::default(),
+            Some(3),
+            &observed,
+            failure,
+            now,
+        );
         assert_eq!(failed.replicas, 2);
         assert_eq!(failed.ready_replicas, Some(1));
         assert_eq!(failed.available_replicas, Some(1));
         assert_eq!(failed.observed_generation, Some(3));
-        assert_eq!(failed.conditions.as_ref().unwrap()[0].type_, "ReplicaFailure");
+        assert_eq!(
+            failed.conditions.as_ref().unwrap()[0].type_,
+            "ReplicaFailure"
+        );
         let healed = status(&failed, Some(3), &observed, None, now);
         assert_eq!(healed.conditions, None);
     }

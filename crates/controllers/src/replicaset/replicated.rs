@@ -14,7 +14,7 @@ pub trait Replicated:
     Object + kube::Resource<Scope = NamespaceResourceScope> + serde::Serialize + std::fmt::Debug
 {
     const KIND: &'static str;
-    /// The controller's account, and the component that Events name.
+    /// The component that Events name.
     const CONTROLLER: &'static str;
 
     fn wanted(&self) -> i32;

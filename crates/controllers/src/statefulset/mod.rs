@@ -27,7 +27,6 @@ const CONTROLLER: &str = "statefulset-controller";
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
-    let config = config.acting_as(CONTROLLER);
     let sets = config.informers.of::<StatefulSet>();
     let pods = config.informers.of::<Pod>();
     let claims = config.informers.of::<PersistentVolumeClaim>();
@@ -156,10 +155,12 @@ impl Controller {
         history::forget(client, history::surplus(&revisions, is_live, limit)).await?;
         let min_ready_seconds = spec.min_ready_seconds.unwrap_or(0);
         let ready = pods.iter().map(|pod| &**pod);
-        Ok(match meta::next_availability(ready, min_ready_seconds, now) {
-            Some(delay) => Outcome::After(delay),
-            None => Outcome::Done,
-        })
+        Ok(
+            match meta::next_availability(ready, min_ready_seconds, now) {
+                Some(delay) => Outcome::After(delay),
+                None => Outcome::Done,
+            },
+        )
     }
 
     async fn carry_out(
@@ -260,7 +261,9 @@ impl Controller {
                          error: {cause}"
                     );
                     self.control.events.warning(set, "FailedCreate", message);
-                    return Err(Error::Object(format!("failed to create PVC {name}: {cause}")));
+                    return Err(Error::Object(format!(
+                        "failed to create PVC {name}: {cause}"
+                    )));
                 }
             }
         }
@@ -291,7 +294,8 @@ impl Controller {
                 self.control.events.normal(set, &reason, message);
             }
             Err(error) => {
-                let message = format!("{title} Pod {pod} in StatefulSet {name} failed error: {error}");
+                let message =
+                    format!("{title} Pod {pod} in StatefulSet {name} failed error: {error}");
                 let reason = format!("Failed{title}");
                 self.control.events.warning(set, &reason, message);
             }

@@ -152,7 +152,8 @@ impl Planner<'_> {
         if meta::phase(pod) == "Pending" {
             let missing = self.missing(ordinal);
             if !missing.is_empty() {
-                self.actions.push(Action::CreateClaims(pod.clone(), missing));
+                self.actions
+                    .push(Action::CreateClaims(pod.clone(), missing));
             }
         }
         if self.ordered && self.is_unavailable(pod) {
@@ -188,7 +189,9 @@ impl Planner<'_> {
                 let is_first = first_unhealthy
                     .as_ref()
                     .is_some_and(|first| Arc::ptr_eq(first, pod));
-                if !terminating && (is_first || !self.is_unavailable(pod)) {
+                // A pod that has ended will not become ready; waiting for it would be for ever.
+                let may_go = is_first || meta::is_terminal(pod) || !self.is_unavailable(pod);
+                if !terminating && may_go {
                     self.actions.push(Action::Delete(pod.clone()));
                 }
                 return Stage::Waits;
@@ -257,7 +260,9 @@ impl Planner<'_> {
             (_, Some(rolling)) => rolling.partition.unwrap_or(0),
             (_, None) => {
                 let status = set.status.as_ref();
-                status.and_then(|status| status.current_replicas).unwrap_or(0)
+                status
+                    .and_then(|status| status.current_replicas)
+                    .unwrap_or(0)
             }
         };
         if ordinal < identity::start_ordinal(set).saturating_add(kept) {
@@ -309,9 +314,8 @@ impl Planner<'_> {
 fn status(observed: &Observed<'_>, updating: i32) -> StatefulSetStatus {
     let set = observed.set;
     let min_ready_seconds = spec(set).min_ready_seconds.unwrap_or(0);
-    let count = |test: &dyn Fn(&Pod) -> bool| {
-        observed.pods.iter().filter(|pod| test(pod)).count() as i32
-    };
+    let count =
+        |test: &dyn Fn(&Pod) -> bool| observed.pods.iter().filter(|pod| test(pod)).count() as i32;
     let is_ready = |pod: &Pod| meta::phase(pod) == "Running" && meta::is_ready(pod);
     let of = |revision: &Revision| {
         count(&|pod: &Pod| {

@@ -47,8 +47,8 @@ pub fn corrected_owners(
     let retains_all = !policy.delete_with_set && !policy.delete_when_scaled;
     let foreign = wanted.iter().any(|owner| owner.controller == Some(true));
     if !foreign && !retains_all {
-        let scaled_down = identity::ordinal(set, pod)
-            .is_none_or(|ordinal| !identity::is_wanted(set, ordinal));
+        let scaled_down =
+            identity::ordinal(set, pod).is_none_or(|ordinal| !identity::is_wanted(set, ordinal));
         if scaled_down && policy.delete_when_scaled {
             wanted.push(meta::owner_reference(pod));
         } else if policy.delete_with_set {
@@ -107,7 +107,8 @@ mod tests {
 
     fn pod(ordinal: i32) -> Pod {
         let name = format!("db-{ordinal}");
-        serde_json::from_value(serde_json::json!({"metadata": {"name": name, "uid": name}})).unwrap()
+        serde_json::from_value(serde_json::json!({"metadata": {"name": name, "uid": name}}))
+            .unwrap()
     }
 
     fn claim(owners: &[(&str, &str, &str)]) -> PersistentVolumeClaim {
@@ -118,7 +119,8 @@ mod tests {
                     "controller": true, "blockOwnerDeletion": true})
             })
             .collect();
-        serde_json::from_value(serde_json::json!({"metadata": {"ownerReferences": owners}})).unwrap()
+        serde_json::from_value(serde_json::json!({"metadata": {"ownerReferences": owners}}))
+            .unwrap()
     }
 
     #[test]
@@ -153,14 +155,28 @@ mod tests {
     #[test]
     fn another_controller_of_the_claim_is_left_alone() {
         let foreign = claim(&[("Backup", "nightly", "b")]);
-        assert_eq!(corrected_owners(&set("Delete", "Delete"), &pod(0), &foreign), None);
+        assert_eq!(
+            corrected_owners(&set("Delete", "Delete"), &pod(0), &foreign),
+            None
+        );
     }
 
     #[test]
     fn a_claim_of_a_former_pod_is_waited_for() {
         let former = claim(&[("Pod", "db-0", "older")]);
-        assert!(belongs_to_former_pod(&set("Retain", "Delete"), &pod(0), &former));
-        assert!(!belongs_to_former_pod(&set("Retain", "Retain"), &pod(0), &former));
-        assert_eq!(corrected_owners(&set("Retain", "Delete"), &pod(0), &former), None);
+        assert!(belongs_to_former_pod(
+            &set("Retain", "Delete"),
+            &pod(0),
+            &former
+        ));
+        assert!(!belongs_to_former_pod(
+            &set("Retain", "Retain"),
+            &pod(0),
+            &former
+        ));
+        assert_eq!(
+            corrected_owners(&set("Retain", "Delete"), &pod(0), &former),
+            None
+        );
     }
 }

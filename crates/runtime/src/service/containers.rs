@@ -19,7 +19,7 @@ use super::{
 use crate::{
     images::ImageRecord,
     records::{ContainerRecord, ExitRecord, SandboxPhase, SandboxRecord},
-    shim::client::Shim,
+    shim::client::{ContainerStreams, Shim},
     spec::{self, ContainerInput, Provided, user::Identity},
 };
 
@@ -239,9 +239,13 @@ impl Runtime {
         }
         let shim = self.shim_for(&record)?;
         let bundle = self.bundle(&record.sandbox, id);
-        let stdin = record.config.stdin;
+        let streams = ContainerStreams {
+            stdin: record.config.stdin,
+            terminal: record.config.tty,
+            attachable: true,
+        };
         match shim
-            .run(id, &bundle, record.log.clone(), stdin, &record.cgroup)
+            .run(id, &bundle, record.log.clone(), streams, &record.cgroup)
             .await
         {
             Ok(started) => {
@@ -383,7 +387,7 @@ impl Runtime {
         Ok(entry.lock.clone())
     }
 
-    fn container_end(&self, id: &str) -> Result<watch::Receiver<bool>, Error> {
+    pub(super) fn container_end(&self, id: &str) -> Result<watch::Receiver<bool>, Error> {
         let state = self.0.state.lock();
         let entry = state.containers.get(id).ok_or_else(|| Error::NotFound {
             kind: "container",

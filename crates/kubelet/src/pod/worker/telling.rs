@@ -158,6 +158,7 @@ impl Worker {
             tokio::spawn(probes::run(
                 self.node.cri.clone(),
                 self.node.events.clone(),
+                self.node.probe_counts.clone(),
                 key.1,
                 target,
                 move |verdict| mailbox.verdict(verdict),
