@@ -96,7 +96,11 @@ fn complete(wanted: &mut Identity) {
     let known = |group: &String| group == AUTHENTICATED || group == "system:unauthenticated";
     if wanted.user == Identity::anonymous().user {
         let unauthenticated = Identity::anonymous().groups;
-        if !wanted.groups.iter().any(|group| unauthenticated.contains(group)) {
+        if !wanted
+            .groups
+            .iter()
+            .any(|group| unauthenticated.contains(group))
+        {
             wanted.groups.extend(unauthenticated);
         }
     } else if !wanted.groups.iter().any(known) {

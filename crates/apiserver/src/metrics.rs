@@ -10,8 +10,8 @@ use crate::request::RequestInfo;
 
 /// Upper bounds of upstream's latency buckets, in seconds.
 pub(crate) const BUCKETS: [f64; 22] = [
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0,
-    15.0, 20.0, 30.0, 60.0,
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
+    10.0, 15.0, 20.0, 30.0, 60.0,
 ];
 
 #[derive(Default)]
@@ -69,7 +69,8 @@ impl Served {
     }
 
     pub fn is_long_running(self) -> bool {
-        self.verb == "WATCH" || matches!(self.subresource, "log" | "exec" | "attach" | "portforward")
+        self.verb == "WATCH"
+            || matches!(self.subresource, "log" | "exec" | "attach" | "portforward")
     }
 }
 
@@ -111,8 +112,14 @@ mod tests {
         metrics.record(served, 404, Duration::from_secs(100));
         let requests = metrics.requests.lock();
         let counted = &requests[&served];
-        assert_eq!((served.verb, served.resource, served.scope), ("GET", "pods", "resource"));
+        assert_eq!(
+            (served.verb, served.resource, served.scope),
+            ("GET", "pods", "resource")
+        );
         assert_eq!(counted.by_code, BTreeMap::from([(200, 1), (404, 1)]));
-        assert_eq!((counted.durations[2], counted.durations[BUCKETS.len()]), (1, 1));
+        assert_eq!(
+            (counted.durations[2], counted.durations[BUCKETS.len()]),
+            (1, 1)
+        );
     }
 }

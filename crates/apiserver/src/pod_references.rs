@@ -47,8 +47,16 @@ impl PodReferences {
 
     fn take_container(&mut self, container: &Value) {
         for variable in container.list_at(&["env"]) {
-            insert(&mut self.secrets, variable, &["valueFrom", "secretKeyRef", "name"]);
-            insert(&mut self.config_maps, variable, &["valueFrom", "configMapKeyRef", "name"]);
+            insert(
+                &mut self.secrets,
+                variable,
+                &["valueFrom", "secretKeyRef", "name"],
+            );
+            insert(
+                &mut self.config_maps,
+                variable,
+                &["valueFrom", "configMapKeyRef", "name"],
+            );
         }
         for source in container.list_at(&["envFrom"]) {
             insert(&mut self.secrets, source, &["secretRef", "name"]);
@@ -59,17 +67,34 @@ impl PodReferences {
     fn take_volume(&mut self, volume: &Value, pod_name: &str) {
         insert(&mut self.secrets, volume, &["secret", "secretName"]);
         insert(&mut self.config_maps, volume, &["configMap", "name"]);
-        insert(&mut self.claims, volume, &["persistentVolumeClaim", "claimName"]);
+        insert(
+            &mut self.claims,
+            volume,
+            &["persistentVolumeClaim", "claimName"],
+        );
         if volume.has(&["ephemeral"]) {
-            self.claims.insert(format!("{pod_name}-{}", volume.str_at(&["name"])));
+            self.claims
+                .insert(format!("{pod_name}-{}", volume.str_at(&["name"])));
         }
         for source in volume.list_at(&["projected", "sources"]) {
             insert(&mut self.secrets, source, &["secret", "name"]);
             insert(&mut self.config_maps, source, &["configMap", "name"]);
         }
         insert(&mut self.secrets, volume, &["azureFile", "secretName"]);
-        insert(&mut self.secrets, volume, &["csi", "nodePublishSecretRef", "name"]);
-        for source in ["cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos"] {
+        insert(
+            &mut self.secrets,
+            volume,
+            &["csi", "nodePublishSecretRef", "name"],
+        );
+        for source in [
+            "cephfs",
+            "cinder",
+            "flexVolume",
+            "rbd",
+            "scaleIO",
+            "iscsi",
+            "storageos",
+        ] {
             insert(&mut self.secrets, volume, &[source, "secretRef", "name"]);
         }
     }

@@ -259,7 +259,8 @@ fn unhandled(target: &Target, (version, kind): (&str, &str), error: &str) -> Sta
     ))
 }
 
-fn unrecognized(target: &Target, error: &str, body: &[u8]) -> Status {
+/// The answer to a body that cannot be read at all.
+pub fn unrecognized(target: &Target, error: &str, body: &[u8]) -> Status {
     Status::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {error} ({})",
         target.kind,

@@ -52,32 +52,35 @@ pub(super) fn validate(admitted: &Admitted<'_>) -> Result<(), Status> {
 /// By the signer's whole name, or by its domain.
 fn may(admitted: &Admitted<'_>, verb: &str, signer: &str) -> bool {
     let domain = signer.split('/').next().unwrap_or_default();
-    [signer.to_string(), format!("{domain}/*")].into_iter().any(|name| {
-        let attributes = Attributes {
-            verb: verb.to_string(),
-            is_resource: true,
-            group: GROUP.to_string(),
-            resource: "signers".to_string(),
-            name,
-            ..Attributes::default()
-        };
-        let context = admitted.context;
-        let authorizer = &context.server.authorizer;
-        authorizer.allows(&context.identity, &attributes).is_allowed()
-    })
+    [signer.to_string(), format!("{domain}/*")]
+        .into_iter()
+        .any(|name| {
+            let attributes = Attributes {
+                verb: verb.to_string(),
+                is_resource: true,
+                group: GROUP.to_string(),
+                resource: "signers".to_string(),
+                name,
+                ..Attributes::default()
+            };
+            let context = admitted.context;
+            let authorizer = &context.server.authorizer;
+            authorizer
+                .allows(&context.identity, &attributes)
+                .is_allowed()
+        })
 }
 
 fn check_subject(admitted: &Admitted<'_>) -> Result<(), Status> {
     let request = admitted.object.str_at(&["spec", "request"]);
     match organisations(request) {
-        None => Err(admitted.forbidden(
-            "failed to parse CSR: PEM block type must be CERTIFICATE REQUEST",
-        )),
-        Some(groups) if groups.iter().any(|group| group == MASTERS) => {
-            Err(admitted.forbidden(format_args!(
-                "use of {CLIENT_SIGNER} signer with system:masters group is not allowed"
-            )))
+        None => {
+            Err(admitted
+                .forbidden("failed to parse CSR: PEM block type must be CERTIFICATE REQUEST"))
         }
+        Some(groups) if groups.iter().any(|group| group == MASTERS) => Err(admitted.forbidden(
+            format_args!("use of {CLIENT_SIGNER} signer with system:masters group is not allowed"),
+        )),
         Some(_) => Ok(()),
     }
 }

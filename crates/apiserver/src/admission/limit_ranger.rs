@@ -46,7 +46,9 @@ fn concerns(admitted: &Admitted<'_>) -> bool {
         return false;
     }
     match (admitted.subresource, admitted.operation) {
-        ("", Operation::Create) => admitted.is("", "Pod") || admitted.is("", "PersistentVolumeClaim"),
+        ("", Operation::Create) => {
+            admitted.is("", "Pod") || admitted.is("", "PersistentVolumeClaim")
+        }
         ("", Operation::Update) => admitted.is("", "PersistentVolumeClaim"),
         ("resize", Operation::Update) => admitted.is("", "Pod"),
         _ => false,
@@ -70,7 +72,10 @@ fn give_defaults(pod: &mut Value, range: &Value) {
         limits.extend(amounts(limit, &["default"]));
     }
     let mut told = Vec::new();
-    for (list, called) in [("containers", "container"), ("initContainers", "init container")] {
+    for (list, called) in [
+        ("containers", "container"),
+        ("initContainers", "init container"),
+    ] {
         for container in pod.list_at_mut(&["spec", list]) {
             let name = container.str_at(&["name"]).to_string();
             // The note tells of requests first, but limits are set first, as a request defaults to
@@ -138,7 +143,9 @@ impl Asked {
             (Some(request), _) if less(*request, least) => {
                 Some(format!("{head}, but request is {request}"))
             }
-            (_, Some(limit)) if less(*limit, least) => Some(format!("{head}, but limit is {limit}")),
+            (_, Some(limit)) if less(*limit, least) => {
+                Some(format!("{head}, but limit is {limit}"))
+            }
             _ => None,
         }
     }
@@ -156,10 +163,15 @@ impl Asked {
     }
 
     fn apart(&self, name: &str, ratio: Quantity) -> Option<String> {
-        let head = format!("{name} max limit to request ratio per {} is {ratio}", self.kind);
+        let head = format!(
+            "{name} max limit to request ratio per {} is {ratio}",
+            self.kind
+        );
         let given = |list: &Amounts| list.get(name).copied().filter(|amount| !amount.is_zero());
         let Some(request) = given(&self.requests) else {
-            return Some(format!("{head}, but no request is specified or request is 0"));
+            return Some(format!(
+                "{head}, but no request is specified or request is 0"
+            ));
         };
         let Some(limit) = given(&self.limits) else {
             return Some(format!("{head}, but no limit is specified or limit is 0"));

@@ -99,7 +99,10 @@ impl Admitted<'_> {
     }
 
     fn forbidden(&self, why: impl fmt::Display) -> Status {
-        let name = match (self.name(), self.object.str_at(&["metadata", "generateName"])) {
+        let name = match (
+            self.name(),
+            self.object.str_at(&["metadata", "generateName"]),
+        ) {
             ("", "") => "Unknown",
             ("", prefix) => prefix,
             (name, _) => name,

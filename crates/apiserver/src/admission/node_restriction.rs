@@ -45,13 +45,13 @@ pub(super) async fn admit(admitted: &Admitted<'_>) -> Result<(), Status> {
         ))),
         ("", "nodes", _) => own_node(admitted, node),
         ("", "persistentvolumeclaims", "status") => claim_status(admitted, node),
-        ("", "persistentvolumeclaims", _) => {
-            Err(admitted.forbidden("may only update PVC status"))
-        }
+        ("", "persistentvolumeclaims", _) => Err(admitted.forbidden("may only update PVC status")),
         ("", "serviceaccounts", "token") => token(admitted, node).await,
         ("coordination.k8s.io", "leases", _) => lease(admitted, node),
-        ("storage.k8s.io", "csinodes", _) if admitted.name() != node => Err(admitted
-            .forbidden("can only access CSINode with the same name as the requesting node")),
+        ("storage.k8s.io", "csinodes", _) if admitted.name() != node => {
+            Err(admitted
+                .forbidden("can only access CSINode with the same name as the requesting node"))
+        }
         ("resource.k8s.io", "resourceslices", _) => slice(admitted, node),
         _ => Ok(()),
     }
@@ -144,7 +144,9 @@ fn mirror_problem(pod: &Value, node: &str, uid: Option<&str>) -> Option<String> 
     } else {
         return None;
     };
-    Some(format!("node {node:?} can not create pods that reference {what}"))
+    Some(format!(
+        "node {node:?} can not create pods that reference {what}"
+    ))
 }
 
 fn pod_status(admitted: &Admitted<'_>, node: &str) -> Result<(), Status> {
@@ -211,9 +213,8 @@ fn own_node(admitted: &Admitted<'_>, node: &str) -> Result<(), Status> {
             }
             match forbidden.is_empty() {
                 true => Ok(()),
-                false => Err(admitted.forbidden(format_args!(
-                    "is not allowed to modify labels: {forbidden}"
-                ))),
+                false => Err(admitted
+                    .forbidden(format_args!("is not allowed to modify labels: {forbidden}"))),
             }
         }
         _ => Ok(()),
@@ -291,9 +292,7 @@ async fn token(admitted: &Admitted<'_>, node: &str) -> Result<(), Status> {
         return Err(admitted.forbidden("node requested token not bound to a pod"));
     }
     if uid.is_empty() {
-        return Err(
-            admitted.forbidden("node requested token with a pod binding without a uid")
-        );
+        return Err(admitted.forbidden("node requested token with a pod binding without a uid"));
     }
     let namespace = admitted.context.info.namespace.clone();
     let Some(pod) = admitted.one("", "pods", &namespace, name).await? else {
@@ -305,8 +304,9 @@ async fn token(admitted: &Admitted<'_>, node: &str) -> Result<(), Status> {
         )));
     }
     if pod.str_at(&["spec", "nodeName"]) != node {
-        return Err(admitted
-            .forbidden("node requested token bound to a pod scheduled on a different node"));
+        return Err(
+            admitted.forbidden("node requested token bound to a pod scheduled on a different node")
+        );
     }
     let audience = match admitted.object.list_at(&["spec", "audiences"]) {
         [] => "",
@@ -369,7 +369,12 @@ async fn driver_asks_for(
                 .one("", "persistentvolumeclaims", namespace, &claim)
                 .await?
             && let Some(bound) = admitted
-                .one("", "persistentvolumes", "", claim.str_at(&["spec", "volumeName"]))
+                .one(
+                    "",
+                    "persistentvolumes",
+                    "",
+                    claim.str_at(&["spec", "volumeName"]),
+                )
                 .await?
         {
             driver = bound.str_at(&["spec", "csi", "driver"]).to_string();
@@ -377,7 +382,9 @@ async fn driver_asks_for(
         if driver.is_empty() {
             continue;
         }
-        let found = admitted.one("storage.k8s.io", "csidrivers", "", &driver).await?;
+        let found = admitted
+            .one("storage.k8s.io", "csidrivers", "", &driver)
+            .await?;
         let wants = found.is_some_and(|driver| {
             let mut requests = driver.list_at(&["spec", "tokenRequests"]).iter();
             requests.any(|request| request.str_at(&["audience"]) == audience)
@@ -452,7 +459,10 @@ mod tests {
             mirror_problem(&pod, "n", Some("v")).unwrap(),
             "node n UID mismatch: expected u got v"
         );
-        pod.set(&["spec", "volumes"], api::document!([{"name": "s", "secret": {"secretName": "s"}}]));
+        pod.set(
+            &["spec", "volumes"],
+            api::document!([{"name": "s", "secret": {"secretName": "s"}}]),
+        );
         assert_eq!(
             mirror_problem(&pod, "n", Some("u")).unwrap(),
             "node \"n\" can not create pods that reference secrets"

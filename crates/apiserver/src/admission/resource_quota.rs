@@ -231,7 +231,10 @@ mod tests {
             },
         });
         let delta = |cpu: &str| {
-            amounts(&api::document!({"d": {"pods": "1", "requests.cpu": cpu}}), &["d"])
+            amounts(
+                &api::document!({"d": {"pods": "1", "requests.cpu": cpu}}),
+                &["d"],
+            )
         };
         let total = with(&quota, &delta("200m"), "").unwrap();
         assert_eq!(

@@ -52,7 +52,10 @@ async fn class_of(admitted: &Admitted<'_>) -> Result<Option<Value>, Status> {
     if !admitted.is_new_pod() || name.is_empty() {
         return Ok(None);
     }
-    match admitted.one("node.k8s.io", "runtimeclasses", "", name).await? {
+    match admitted
+        .one("node.k8s.io", "runtimeclasses", "", name)
+        .await?
+    {
         Some(class) => Ok(Some(class)),
         None => Err(admitted.forbidden(format_args!(
             "pod rejected: RuntimeClass {name:?} not found"
@@ -76,7 +79,11 @@ fn place(pod: &mut Value, scheduling: &Value) -> Result<(), String> {
             _ => pod.set(&path, wanted.clone()),
         }
     }
-    let all = [pod.list_at(&["spec", "tolerations"]), scheduling.list_at(&["tolerations"])].concat();
+    let all = [
+        pod.list_at(&["spec", "tolerations"]),
+        scheduling.list_at(&["tolerations"]),
+    ]
+    .concat();
     if !all.is_empty() {
         pod.set(&["spec", "tolerations"], without_redundant(&all));
     }

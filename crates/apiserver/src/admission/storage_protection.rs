@@ -15,7 +15,10 @@ pub(super) fn admit(admitted: &mut Admitted<'_>) {
     };
     let path = ["metadata", "finalizers"];
     let mut finalizers = admitted.object.list_at(&path).to_vec();
-    if !finalizers.iter().any(|name| name.as_str() == Some(finalizer)) {
+    if !finalizers
+        .iter()
+        .any(|name| name.as_str() == Some(finalizer))
+    {
         finalizers.push(finalizer.into());
         admitted.object.set(&path, finalizers);
     }

@@ -14,7 +14,9 @@ pub(super) async fn admit(admitted: &mut Admitted<'_>) -> Result<(), Status> {
         return Ok(());
     }
     let node = match admitted.subresource {
-        "" if admitted.operation == Operation::Create => admitted.object.str_at(&["spec", "nodeName"]),
+        "" if admitted.operation == Operation::Create => {
+            admitted.object.str_at(&["spec", "nodeName"])
+        }
         "binding" => match admitted.object.str_at(&["target", "kind"]) {
             "" | "Node" => admitted.object.str_at(&["target", "name"]),
             _ => "",

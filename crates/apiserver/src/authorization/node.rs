@@ -105,9 +105,7 @@ impl NodeAuthorizer {
             return self.read(node, asked);
         }
         if asked.verb != "create" || asked.name.is_empty() {
-            return Decision::no_opinion(
-                "can only create tokens for individual service accounts",
-            );
+            return Decision::no_opinion("can only create tokens for individual service accounts");
         }
         if asked.subresource != "token" {
             return Decision::no_opinion("can only create token subresource of serviceaccount");
@@ -122,14 +120,12 @@ impl NodeAuthorizer {
         match asked.verb.as_str() {
             "create" => Decision::allowed(""),
             "get" | "update" | "patch" | "delete" => self.related(node, asked),
-            "watch" | "list" | "deletecollection" => {
-                match asked.demands("spec.nodeName", node) {
-                    true => Decision::allowed(""),
-                    false => Decision::no_opinion(
-                        "can only list/watch/deletecollection resourceslices with nodeName field selector",
-                    ),
-                }
-            }
+            "watch" | "list" | "deletecollection" => match asked.demands("spec.nodeName", node) {
+                true => Decision::allowed(""),
+                false => Decision::no_opinion(
+                    "can only list/watch/deletecollection resourceslices with nodeName field selector",
+                ),
+            },
             _ => Decision::no_opinion(
                 "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection",
             ),
@@ -141,9 +137,9 @@ impl NodeAuthorizer {
             ("", "get") => self.get(node, asked),
             ("", "list" | "watch") if asked.demands("spec.nodeName", node) => Decision::allowed(""),
             ("", "list" | "watch") if !asked.name.is_empty() => self.related(node, asked),
-            ("", "list" | "watch") => Decision::no_opinion(
-                "can only list/watch pods with spec.nodeName field selector",
-            ),
+            ("", "list" | "watch") => {
+                Decision::no_opinion("can only list/watch pods with spec.nodeName field selector")
+            }
             // Of which pods is NodeRestriction's to check.
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
                 Decision::allowed("")
@@ -207,7 +203,9 @@ impl NodeAuthorizer {
         );
         let pods = self.pods_of(node, namespace);
         !claim.is_empty()
-            && pods.iter().any(|pod| self.references_of(pod).claims.contains(claim))
+            && pods
+                .iter()
+                .any(|pod| self.references_of(pod).claims.contains(claim))
     }
 
     /// Whether a volume that the node uses needs this secret to be mounted.
@@ -252,13 +250,19 @@ impl NodeAuthorizer {
 
     /// The pods bound to the node in a namespace.
     fn pods_of(&self, node: &str, namespace: &str) -> Vec<Arc<Entry>> {
-        let Some(kind) = self.cache.find("", "pods").filter(|_| !namespace.is_empty()) else {
+        let Some(kind) = self
+            .cache
+            .find("", "pods")
+            .filter(|_| !namespace.is_empty())
+        else {
             return Vec::new();
         };
         let snapshot = self.cache.snapshot(kind);
         let prefix = format!("{namespace}/");
         let pods = snapshot.range(&prefix, "");
-        pods.filter(|pod| pod.field("spec.nodeName") == Some(node)).cloned().collect()
+        pods.filter(|pod| pod.field("spec.nodeName") == Some(node))
+            .cloned()
+            .collect()
     }
 
     fn references_of(&self, pod: &Entry) -> Arc<PodReferences> {
@@ -297,9 +301,7 @@ fn lease(node: &str, asked: &Attributes) -> Decision {
         asked.verb.as_str(),
         "get" | "create" | "update" | "patch" | "delete"
     ) {
-        return Decision::no_opinion(
-            "can only get, create, update, patch, or delete a node lease",
-        );
+        return Decision::no_opinion("can only get, create, update, patch, or delete a node lease");
     }
     if asked.namespace != NODE_LEASES {
         return Decision::no_opinion(format!(

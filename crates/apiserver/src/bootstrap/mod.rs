@@ -56,7 +56,8 @@ pub(crate) fn node_rules() -> Vec<Rule> {
     let role = policy.iter().find(|(plural, object)| {
         *plural == "clusterroles" && object.str_at(&["metadata", "name"]) == "system:node"
     });
-    role.map(|(_, role)| Rule::parse_all(role)).unwrap_or_default()
+    role.map(|(_, role)| Rule::parse_all(role))
+        .unwrap_or_default()
 }
 
 /// Creates the object unless one of that name is there.

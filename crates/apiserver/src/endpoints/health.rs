@@ -29,15 +29,27 @@ const CHECKS: [(&str, Check); 11] = [
     ("log", Check::Always),
     ("etcd", Check::Store),
     ("informer-sync", Check::Bootstrap),
-    ("poststarthook/start-apiserver-admission-initializer", Check::Always),
-    ("poststarthook/generic-apiserver-start-informers", Check::Always),
+    (
+        "poststarthook/start-apiserver-admission-initializer",
+        Check::Always,
+    ),
+    (
+        "poststarthook/generic-apiserver-start-informers",
+        Check::Always,
+    ),
     ("poststarthook/rbac/bootstrap-roles", Check::Bootstrap),
     (
         "poststarthook/scheduling/bootstrap-system-priority-classes",
         Check::Bootstrap,
     ),
-    ("poststarthook/start-system-namespaces-controller", Check::Bootstrap),
-    ("poststarthook/start-cluster-authentication-info-controller", Check::Always),
+    (
+        "poststarthook/start-system-namespaces-controller",
+        Check::Bootstrap,
+    ),
+    (
+        "poststarthook/start-cluster-authentication-info-controller",
+        Check::Always,
+    ),
     ("shutdown", Check::Shutdown),
 ];
 

@@ -42,12 +42,17 @@ fn requests(context: &Context, text: &mut String) -> std::fmt::Result {
     let name = "apiserver_request_duration_seconds";
     let help = "Response latency distribution in seconds for each verb, group, version, resource, subresource, scope and component.";
     head(text, name, "histogram", help)?;
-    for (served, counted) in requests.iter().filter(|(served, _)| !served.is_long_running()) {
+    for (served, counted) in requests
+        .iter()
+        .filter(|(served, _)| !served.is_long_running())
+    {
         let labels = labels(served);
         let mut sum = 0;
         for (index, number) in counted.durations.iter().enumerate() {
             sum += number;
-            let bound = BUCKETS.get(index).map_or("+Inf".to_string(), f64::to_string);
+            let bound = BUCKETS
+                .get(index)
+                .map_or("+Inf".to_string(), f64::to_string);
             writeln!(text, "{name}_bucket{{{labels},le=\"{bound}\"}} {sum}")?;
         }
         writeln!(text, "{name}_sum{{{labels}}} {}", counted.seconds)?;
@@ -84,7 +89,10 @@ fn objects(context: &Context, text: &mut String) -> std::fmt::Result {
     for kind in cache.kinds() {
         let (group, plural) = (kind.resource.group, kind.resource.plural);
         let number = kind.len();
-        writeln!(text, "{name}{{group=\"{group}\",resource=\"{plural}\"}} {number}")?;
+        writeln!(
+            text,
+            "{name}{{group=\"{group}\",resource=\"{plural}\"}} {number}"
+        )?;
     }
     let name = "apiserver_longrunning_requests";
     let help = "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.";

@@ -51,7 +51,11 @@ pub(super) fn local(context: &Context, review: &mut Value) -> Result<Value, Stat
         let asked = asked.str_at(&["namespace"]);
         if asked != namespace {
             let path = Path::new("spec.resourceAttributes.namespace");
-            errors.push(FieldError::invalid(&path, asked, "must match metadata.namespace"));
+            errors.push(FieldError::invalid(
+                &path,
+                asked,
+                "must match metadata.namespace",
+            ));
         }
     }
     if let Some(asked) = review.at(&ON_PATH) {
@@ -189,16 +193,19 @@ fn attributes(review: &Value) -> (Attributes, Option<String>) {
     let mut problems = Vec::new();
     let (fields, wrong) = exact_fields(asked);
     if wrong {
-        let how = if fields.is_empty() { "ignored" } else { "partially ignored" };
+        let how = if fields.is_empty() {
+            "ignored"
+        } else {
+            "partially ignored"
+        };
         problems.push(format!(
             "spec.resourceAttributes.fieldSelector {how} due to parse error"
         ));
     }
     let labels = asked.str_at(&["labelSelector", "rawSelector"]);
     if LabelSelector::parse(labels).is_err() {
-        problems.push(
-            "spec.resourceAttributes.labelSelector ignored due to parse error".to_string(),
-        );
+        problems
+            .push("spec.resourceAttributes.labelSelector ignored due to parse error".to_string());
     }
     let attributes = Attributes {
         verb: text("verb"),
@@ -256,7 +263,10 @@ mod tests {
             ]},
         }}});
         let (asked, problem) = attributes(&review);
-        assert_eq!(asked.fields, [("spec.nodeName".to_string(), "n".to_string())]);
+        assert_eq!(
+            asked.fields,
+            [("spec.nodeName".to_string(), "n".to_string())]
+        );
         assert_eq!(
             problem.unwrap(),
             "spec.resourceAttributes.fieldSelector partially ignored due to parse error"
@@ -266,7 +276,10 @@ mod tests {
     #[test]
     fn a_question_must_be_one() {
         let told = |review: Value| -> Vec<String> {
-            wrong_subject(&review).iter().map(ToString::to_string).collect()
+            wrong_subject(&review)
+                .iter()
+                .map(ToString::to_string)
+                .collect()
         };
         assert_eq!(
             told(Value::object()),

@@ -49,9 +49,11 @@ pub(crate) async fn create(
     }
     match context.output.form {
         Form::Object => response::encoded(201, &review, context.output.encoding),
-        Form::PartialObjectMetadata => {
-            response::encoded(201, &crate::verbs::partial(&review), context.output.encoding)
-        }
+        Form::PartialObjectMetadata => response::encoded(
+            201,
+            &crate::verbs::partial(&review),
+            context.output.encoding,
+        ),
         Form::PartialObjectMetadataList => Err(respond_not_listed(&go_type(resource, ""))),
         Form::Table => Err(Status::new(
             api::Reason::NotAcceptable,

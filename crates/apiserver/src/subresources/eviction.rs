@@ -70,7 +70,10 @@ async fn evict(
     let info = &context.info;
     let mut attempts = 0;
     loop {
-        let entry = context.server.get(resource, &info.namespace, &info.name).await?;
+        let entry = context
+            .server
+            .get(resource, &info.namespace, &info.name)
+            .await?;
         let pod = entry.object_with_version()?;
         let passage = passage(context, &pod)?;
         let mut exactly = None;
@@ -190,7 +193,9 @@ fn passage(context: &Context, pod: &Value) -> Result<Passage, Status> {
     if !is_ready(pod) && lets_unready_go(&budget) {
         return Ok(Passage::Free { exactly: true });
     }
-    Ok(Passage::Charged(budget.str_at(&["metadata", "name"]).to_string()))
+    Ok(Passage::Charged(
+        budget.str_at(&["metadata", "name"]).to_string(),
+    ))
 }
 
 fn budgets_of(context: &Context, pod: &Value) -> Result<Vec<Value>, Status> {
@@ -202,7 +207,9 @@ fn budgets_of(context: &Context, pod: &Value) -> Result<Vec<Value>, Status> {
     let mut found = Vec::new();
     for entry in cache.snapshot(kind).range(&prefix, "") {
         let budget = entry.object()?;
-        let selector = budget.at(&["spec", "selector"]).map(LabelSelector::from_document);
+        let selector = budget
+            .at(&["spec", "selector"])
+            .map(LabelSelector::from_document);
         if let Some(Ok(selector)) = selector
             && selector.matches_object(pod)
         {

@@ -26,10 +26,13 @@ pub(super) async fn create(
 ) -> Result<Response<Body>, Status> {
     let server = &context.server;
     let info = &context.info;
-    let mut request =
-        decode::of_kind(context, GROUP, "v1", "TokenRequest", body)?;
+    let mut request = decode::of_kind(context, GROUP, "v1", "TokenRequest", body)?;
     for (field, expected, told) in [
-        ("name", &info.name, "must match the service account name if specified"),
+        (
+            "name",
+            &info.name,
+            "must match the service account name if specified",
+        ),
         (
             "namespace",
             &info.namespace,

@@ -59,12 +59,20 @@ impl DeleteOptions {
         }
         if !matches!(policy.as_str(), "" | "Foreground" | "Background" | "Orphan") {
             let supported = ["Foreground", "Background", "Orphan", "nil"];
-            errors.push(FieldError::not_supported(&path, policy.as_str(), &supported));
+            errors.push(FieldError::not_supported(
+                &path,
+                policy.as_str(),
+                &supported,
+            ));
         }
         let dry_run = document.list_at(&["dryRun"]);
         if dry_run.iter().any(|item| item.as_str() != Some("All")) {
             let given = Value::Array(dry_run.to_vec());
-            errors.push(FieldError::not_supported(&Path::new("dryRun"), given, &["All"]));
+            errors.push(FieldError::not_supported(
+                &Path::new("dryRun"),
+                given,
+                &["All"],
+            ));
         }
         if !errors.is_empty() {
             let causes = errors.into_iter().map(api::Cause::from).collect();
@@ -89,7 +97,7 @@ impl DeleteOptions {
             text => {
                 let seconds: i64 = text.parse().map_err(|_| {
                     Status::bad_request(format!(
-                        "unable to convert string {text:?} to int64: strconv.ParseInt: parsing {text:?}: invalid syntax"
+                        "strconv.ParseInt: parsing {text:?}: invalid syntax"
                     ))
                 })?;
                 document.set(&["gracePeriodSeconds"], seconds);

@@ -21,7 +21,6 @@ pub(crate) enum PatchType {
     Apply,
 }
 
-
 impl PatchType {
     pub fn of(media_type: &str) -> Option<PatchType> {
         match media_type {
@@ -34,8 +33,7 @@ impl PatchType {
     }
 
     pub fn of_request(context: &Context) -> Result<PatchType, Status> {
-        PatchType::of(content_type(&context.headers))
-            .ok_or_else(not_a_patch)
+        PatchType::of(content_type(&context.headers)).ok_or_else(not_a_patch)
     }
 }
 
@@ -112,14 +110,7 @@ pub(crate) fn apply(
 /// Upstream's router answers this before anything that could list the types.
 fn not_a_patch() -> Status {
     const MESSAGE: &str = "415: Unsupported Media Type";
-    Status::new(Reason::UnsupportedMediaType, MESSAGE).with_details(Details {
-        causes: vec![api::Cause {
-            reason: "UnexpectedServerResponse",
-            message: MESSAGE.to_string(),
-            field: String::new(),
-        }],
-        ..Details::default()
-    })
+    Status::new(Reason::UnsupportedMediaType, MESSAGE).with_details(Details::default())
 }
 
 /// Whether the patch itself demands a resourceVersion: then a conflict is the client's to solve.
@@ -171,7 +162,10 @@ fn check_patched(
     *new = checked;
     if !problems.is_empty() && FieldValidation::of(context) == FieldValidation::Strict {
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        return Err(wrong(format!("strict decoding error: {}", texts.join(", "))));
+        return Err(wrong(format!(
+            "strict decoding error: {}",
+            texts.join(", ")
+        )));
     }
     decode::complain(context, &target, &problems)?;
     let (given, expected) = (

@@ -25,7 +25,10 @@ async fn health_is_told_check_by_check() {
     assert_eq!(text("/healthz/nonsense").await.0, 404);
     let (code, told) = text("/readyz?verbose&exclude=etcd&exclude=nonsense").await;
     assert_eq!(code, 200);
-    assert!(told.starts_with("[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n"), "{told}");
+    assert!(
+        told.starts_with("[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n"),
+        "{told}"
+    );
     assert!(
         told.ends_with("warn: some health checks cannot be excluded: no matches for \"nonsense\"\nreadyz check passed\n"),
         "{told}"
@@ -56,10 +59,7 @@ async fn methods_have_their_places() {
         .await
         .failure(400, "BadRequest");
     assert_eq!(message, "Name parameter invalid: \"..\": may not be '..'");
-    admin
-        .get("/api/v1/nonsense")
-        .await
-        .failure(404, "NotFound");
+    admin.get("/api/v1/nonsense").await.failure(404, "NotFound");
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,7 +156,8 @@ async fn reviews_are_no_tables_and_know_nodes() {
     let cluster = Cluster::start().await;
     let admin = cluster.admin();
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-    let question = api::document!({"spec": {"nonResourceAttributes": {"verb": "get", "path": "/"}}});
+    let question =
+        api::document!({"spec": {"nonResourceAttributes": {"verb": "get", "path": "/"}}});
     let table = admin
         .clone()
         .with_header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
@@ -205,7 +206,13 @@ async fn odd_objects_are_warned_about() {
     let mut owned = config_map("owned");
     owned.set(&["metadata", "ownerReferences"], vec![owner.clone(), owner]);
     let made = admin.post(MAPS, &owned).await;
-    let told = made.headers.get("warning").unwrap().to_str().unwrap().to_string();
+    let told = made
+        .headers
+        .get("warning")
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_string();
     assert!(told.contains("duplicate UID(s) observed: u"), "{told}");
     let made = made.expect(201);
     assert_eq!(made.list_at(&["metadata", "ownerReferences"]).len(), 1);

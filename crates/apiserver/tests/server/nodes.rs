@@ -68,7 +68,9 @@ async fn a_node_reads_what_its_pods_name() {
     one.get("/api/v1/nodes/two").await.failure(403, "Forbidden");
     // Rules that hold for all nodes.
     one.get("/api/v1/services").await.expect(200);
-    one.get("/api/v1/namespaces").await.failure(403, "Forbidden");
+    one.get("/api/v1/namespaces")
+        .await
+        .failure(403, "Forbidden");
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,7 +93,10 @@ async fn a_node_writes_only_about_itself() {
         "pods \"web\" is forbidden: node \"two\" can only delete pods with spec.nodeName set to itself"
     );
     let message = one.post(PODS, &pod("own")).await.failure(403, "Forbidden");
-    assert!(message.ends_with("can only create mirror pods"), "{message}");
+    assert!(
+        message.ends_with("can only create mirror pods"),
+        "{message}"
+    );
     let labels = api::document!({"metadata": {"labels": {"node-role.kubernetes.io/x": ""}}});
     let message = one
         .merge("/api/v1/nodes/one", &labels)

@@ -15,7 +15,8 @@ fn namespace(name: &str, labels: Value) -> Value {
 
 fn warnings(answer: &Answer) -> Vec<String> {
     let all = answer.headers.get_all("warning").iter();
-    all.map(|value| value.to_str().unwrap().to_string()).collect()
+    all.map(|value| value.to_str().unwrap().to_string())
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -33,7 +34,10 @@ async fn levels_are_enforced_and_warned_about() {
     let pods = "/api/v1/namespaces/guarded/pods";
     let mut privileged = pod("p");
     privileged.set(&["spec", "hostNetwork"], true);
-    let message = admin.post(pods, &privileged).await.failure(403, "Forbidden");
+    let message = admin
+        .post(pods, &privileged)
+        .await
+        .failure(403, "Forbidden");
     assert_eq!(
         message,
         "pods \"p\" is forbidden: violates PodSecurity \"baseline:latest\": host namespaces (hostNetwork=true)"
@@ -41,7 +45,12 @@ async fn levels_are_enforced_and_warned_about() {
     let plain = admin.post(pods, &pod("q")).await;
     let told = warnings(&plain);
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("would violate PodSecurity \\\"restricted:latest\\\": allowPrivilegeEscalation != false"), "{told:?}");
+    assert!(
+        told[0].contains(
+            "would violate PodSecurity \\\"restricted:latest\\\": allowPrivilegeEscalation != false"
+        ),
+        "{told:?}"
+    );
     plain.expect(201);
     // A controller is warned about the pods it will make, never refused.
     let deployment = api::document!({

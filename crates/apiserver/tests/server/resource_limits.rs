@@ -13,7 +13,10 @@ async fn quota(admin: &Client, name: &str, hard: Value) {
     let quota = api::document!({"metadata": {"name": name}, "spec": {"hard": hard}});
     let mut made = admin.post(QUOTAS, &quota).await.expect(201);
     made.set(&["status", "hard"], hard.clone());
-    let used: Vec<String> = hard.fields_at(&[]).map(|(name, _)| name.to_string()).collect();
+    let used: Vec<String> = hard
+        .fields_at(&[])
+        .map(|(name, _)| name.to_string())
+        .collect();
     for name in used {
         made.set(&["status", "used", &name], "0");
     }
@@ -70,8 +73,16 @@ async fn a_quota_is_charged_and_what_fails_is_given_back() {
     let cluster = Cluster::start().await;
     cluster.namespace("default").await;
     let admin = cluster.admin();
-    quota(&admin, "compute", api::document!({"pods": "2", "requests.cpu": "1"})).await;
-    let message = admin.post(PODS, &pod("vague")).await.failure(403, "Forbidden");
+    quota(
+        &admin,
+        "compute",
+        api::document!({"pods": "2", "requests.cpu": "1"}),
+    )
+    .await;
+    let message = admin
+        .post(PODS, &pod("vague"))
+        .await
+        .failure(403, "Forbidden");
     assert_eq!(
         message,
         "pods \"vague\" is forbidden: failed quota: compute: must specify requests.cpu for: main"
@@ -108,7 +119,11 @@ async fn concurrent_requests_never_exceed_a_quota() {
         }
     });
     let codes = futures::future::join_all(asked).await;
-    assert_eq!(codes.iter().filter(|code| **code == 201).count(), 5, "{codes:?}");
+    assert_eq!(
+        codes.iter().filter(|code| **code == 201).count(),
+        5,
+        "{codes:?}"
+    );
     assert_eq!(used(&admin, "maps", "configmaps").await, "5");
     // Who was refused by one quota was not charged by the other.
     assert_eq!(used(&admin, "counted", "count/configmaps").await, "5");

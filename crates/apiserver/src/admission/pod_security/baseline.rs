@@ -261,8 +261,10 @@ fn selinux(pod: &Value, minor: u32, found: &mut Violations) {
             return false;
         };
         let kind = options.str_at(&["type"]);
-        let known = matches!(kind, "" | "container_t" | "container_init_t" | "container_kvm_t")
-            || kind == "container_engine_t" && minor >= 31;
+        let known = matches!(
+            kind,
+            "" | "container_t" | "container_init_t" | "container_kvm_t"
+        ) || kind == "container_engine_t" && minor >= 31;
         if !known {
             types.insert(kind.to_string());
         }
@@ -345,7 +347,11 @@ fn seccomp_annotations(pod: &Value, found: &mut Violations) {
         let list: Vec<String> = forbidden.into_iter().collect();
         found.add(
             "seccompProfile",
-            format!("forbidden {} {}", plural("annotation", count), list.join(", ")),
+            format!(
+                "forbidden {} {}",
+                plural("annotation", count),
+                list.join(", ")
+            ),
         );
     }
 }

@@ -56,9 +56,8 @@ fn template(group: &str, kind: &str) -> Option<&'static [&'static str]> {
 async fn policy_of(admitted: &Admitted<'_>) -> Result<Policy, Status> {
     let name = admitted.namespace();
     let found = admitted.one("", "namespaces", "", &name).await?;
-    let namespace = found.ok_or_else(|| {
-        Status::internal(format_args!("failed to lookup namespace {name:?}"))
-    })?;
+    let namespace = found
+        .ok_or_else(|| Status::internal(format_args!("failed to lookup namespace {name:?}")))?;
     // A label that cannot be read counts as the strictest level.
     Ok(Policy::of(&namespace).0)
 }
@@ -124,7 +123,9 @@ fn violations(level: LevelVersion, pod: &Value) -> Violations {
 fn is_significant(new: &Value, old: &Value) -> bool {
     let images = |pod: &Value, list: &str| -> Vec<String> {
         let containers = pod.list_at(&["spec", list]).iter();
-        containers.map(|container| container.str_at(&["image"]).to_string()).collect()
+        containers
+            .map(|container| container.str_at(&["image"]).to_string())
+            .collect()
     };
     if ["containers", "initContainers"]
         .iter()
@@ -147,7 +148,9 @@ fn is_significant(new: &Value, old: &Value) -> bool {
 fn namespace(admitted: &Admitted<'_>) -> Result<(), Status> {
     let (new, errors) = Policy::of(admitted.object);
     let before = admitted.old.map(Policy::of);
-    let known = before.as_ref().is_some_and(|(_, old_errors)| *old_errors == errors);
+    let known = before
+        .as_ref()
+        .is_some_and(|(_, old_errors)| *old_errors == errors);
     if !errors.is_empty() && !known {
         let name = admitted.name();
         return Err(api::field::invalid(admitted.resource, name, errors));
@@ -176,7 +179,9 @@ fn existing(admitted: &Admitted<'_>, level: LevelVersion) -> Result<Vec<String>,
             continue;
         }
         let name = entry.name().to_string();
-        let (first, count) = found.entry(violations.reasons()).or_insert((name.clone(), 0));
+        let (first, count) = found
+            .entry(violations.reasons())
+            .or_insert((name.clone(), 0));
         *count += 1;
         if name < *first {
             *first = name;
@@ -214,7 +219,10 @@ mod tests {
 
     fn check(level: &str, spec: Value, expected: &str) {
         let mut namespace = Value::object();
-        namespace.set(&["metadata", "labels", "pod-security.kubernetes.io/enforce"], level);
+        namespace.set(
+            &["metadata", "labels", "pod-security.kubernetes.io/enforce"],
+            level,
+        );
         let (policy, errors) = Policy::of(&namespace);
         assert!(errors.is_empty());
         let mut pod = Value::object();
@@ -260,7 +268,8 @@ mod tests {
 
     #[test]
     fn only_new_images_and_containers_matter_in_an_update() {
-        let pod = |image: &str| api::document!({"spec": {"containers": [{"name": "a", "image": image}]}});
+        let pod =
+            |image: &str| api::document!({"spec": {"containers": [{"name": "a", "image": image}]}});
         assert!(!is_significant(&pod("x"), &pod("x")));
         assert!(is_significant(&pod("y"), &pod("x")));
     }

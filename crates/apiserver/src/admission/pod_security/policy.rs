@@ -82,7 +82,11 @@ impl Policy {
                 "baseline" => Some(Level::Baseline),
                 "restricted" => Some(Level::Restricted),
                 other => {
-                    refuse(&name, other, "must be one of privileged, baseline, restricted");
+                    refuse(
+                        &name,
+                        other,
+                        "must be one of privileged, baseline, restricted",
+                    );
                     None
                 }
             };

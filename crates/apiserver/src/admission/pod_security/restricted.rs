@@ -24,8 +24,8 @@ const VOLUMES: [&str; 9] = [
 pub(super) fn check(pod: &Value, minor: u32, found: &mut Violations) {
     // Since 1.25 what makes no sense on Windows is not asked of its pods.
     let windows = minor >= 25 && pod.str_at(&["spec", "os", "name"]) == "windows";
-    let in_user_namespace = minor >= 35
-        && pod.at(&["spec", "hostUsers"]).and_then(Value::as_bool) == Some(false);
+    let in_user_namespace =
+        minor >= 35 && pod.at(&["spec", "hostUsers"]).and_then(Value::as_bool) == Some(false);
     if minor >= 8 && !windows {
         privilege_escalation(pod, found);
     }
@@ -64,7 +64,10 @@ fn privilege_escalation(pod: &Value, found: &mut Violations) {
 fn capabilities(pod: &Value, found: &mut Violations) {
     let list = |container: &Value, field: &str| -> Vec<String> {
         let items = container.list_at(&[CONTEXT, "capabilities", field]).iter();
-        items.filter_map(Value::as_str).map(str::to_string).collect()
+        items
+            .filter_map(Value::as_str)
+            .map(str::to_string)
+            .collect()
     };
     let keeping = named(pod, |container| {
         !list(container, "drop").iter().any(|name| name == "ALL")
@@ -124,7 +127,11 @@ fn volumes(pod: &Value, found: &mut Violations) {
 
 fn run_as_non_root(pod: &Value, found: &mut Violations) {
     const REASON: &str = "runAsNonRoot != true";
-    let says = |holder: &Value| holder.at(&[CONTEXT, "runAsNonRoot"]).and_then(Value::as_bool);
+    let says = |holder: &Value| {
+        holder
+            .at(&[CONTEXT, "runAsNonRoot"])
+            .and_then(Value::as_bool)
+    };
     let of_pod = pod.get("spec").and_then(says);
     let refusing = named(pod, |container| says(container) == Some(false));
     if let Some(setters) = setters(of_pod == Some(false), &refusing) {
@@ -134,7 +141,9 @@ fn run_as_non_root(pod: &Value, found: &mut Violations) {
         );
         return;
     }
-    let silent = named(pod, |container| says(container).is_none() && of_pod != Some(true));
+    let silent = named(pod, |container| {
+        says(container).is_none() && of_pod != Some(true)
+    });
     if !silent.is_empty() {
         let who = in_words(&silent);
         found.add(
@@ -161,7 +170,11 @@ fn seccomp(pod: &Value, found: &mut Violations) {
     };
     let of_pod = pod.get("spec").and_then(kind);
     let pod_is_good = of_pod.as_deref().is_some_and(good);
-    let mut values: BTreeSet<String> = of_pod.clone().filter(|kind| !good(kind)).into_iter().collect();
+    let mut values: BTreeSet<String> = of_pod
+        .clone()
+        .filter(|kind| !good(kind))
+        .into_iter()
+        .collect();
     let pod_is_bad = !values.is_empty();
     let refusing = named(pod, |container| {
         let bad = kind(container).filter(|kind| !good(kind));
