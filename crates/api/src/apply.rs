@@ -365,10 +365,9 @@ fn prune(
     let last = named(last);
     let pruned = remove::remove(place, merged, &last);
     let in_merged = named(&remove::all_fields(place, merged));
-    let owned = others
-        .0
-        .iter()
-        .fold(applied.clone(), |all, owner| all.union(owner.fields.clone()));
+    let owned = others.0.iter().fold(applied.clone(), |all, owner| {
+        all.union(owner.fields.clone())
+    });
     // Put back what somebody owns, also this applier by its new configuration.
     let in_pruned = named(&remove::all_fields(place, &pruned));
     let gone = in_merged

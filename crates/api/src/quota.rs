@@ -55,8 +55,15 @@ impl Evaluator {
             Evaluator::Services => services::usage(object),
             Evaluator::Claims => claims::usage(object),
             Evaluator::Objects(resource) => {
-                let names = [Some(object_count(resource)), alias(resource).map(str::to_string)];
-                names.into_iter().flatten().map(|name| (name, number(1))).collect()
+                let names = [
+                    Some(object_count(resource)),
+                    alias(resource).map(str::to_string),
+                ];
+                names
+                    .into_iter()
+                    .flatten()
+                    .map(|name| (name, number(1)))
+                    .collect()
             }
         }
     }
@@ -89,9 +96,15 @@ fn object_count(resource: &Resource) -> String {
 
 /// What some kinds' numbers were called before `count/`.
 fn alias(resource: &Resource) -> Option<&'static str> {
-    const OLD: [&str; 4] = ["configmaps", "resourcequotas", "replicationcontrollers", "secrets"];
+    const OLD: [&str; 4] = [
+        "configmaps",
+        "resourcequotas",
+        "replicationcontrollers",
+        "secrets",
+    ];
     let core = resource.group.is_empty();
-    OLD.into_iter().find(|name| core && *name == resource.plural)
+    OLD.into_iter()
+        .find(|name| core && *name == resource.plural)
 }
 
 fn number(units: i64) -> Quantity {
@@ -147,7 +160,8 @@ mod tests {
     #[test]
     fn a_quota_concerns_what_its_amounts_and_scopes_name() {
         let pods = Evaluator::Pods;
-        let quota = |scope: &str| crate::document!({"spec": {"hard": {"pods": "1"}, "scopes": [scope]}});
+        let quota =
+            |scope: &str| crate::document!({"spec": {"hard": {"pods": "1"}, "scopes": [scope]}});
         let plain = crate::document!({"spec": {"containers": [{}]}});
         assert!(pods.matches(&quota("BestEffort"), &plain));
         assert!(!pods.matches(&quota("NotBestEffort"), &plain));

@@ -15,9 +15,9 @@ use crate::metadata::names;
 /// The word that every request about a deprecated kind gets.
 pub fn deprecation(resource: &Resource) -> Option<&'static str> {
     match (resource.group, resource.version, resource.kind) {
-        ("", "v1", "Endpoints") => Some(
-            "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
-        ),
+        ("", "v1", "Endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        }
         ("", "v1", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
         _ => None,
     }
@@ -57,14 +57,21 @@ pub fn of(
         ("apps", "DaemonSet", "") => template(object, old, &["spec", "template"], &mut warnings),
         ("apps", "StatefulSet", "") => {
             template(object, old, &["spec", "template"], &mut warnings);
-            for (index, claim) in object.list_at(&["spec", "volumeClaimTemplates"]).iter().enumerate() {
+            for (index, claim) in object
+                .list_at(&["spec", "volumeClaimTemplates"])
+                .iter()
+                .enumerate()
+            {
                 let mut path = spec().child("volumeClaimTemplates").index(index);
                 if old.is_some() {
                     path = path.child("Spec");
                 }
                 volume::claim_spec(claim.get("spec"), &path, &mut warnings);
             }
-            if object.i64_at(&["spec", "revisionHistoryLimit"]).is_some_and(|limit| limit < 0) {
+            if object
+                .i64_at(&["spec", "revisionHistoryLimit"])
+                .is_some_and(|limit| limit < 0)
+            {
                 warnings.push("spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".to_string());
             }
         }
@@ -125,8 +132,10 @@ fn template(object: &Value, old: Option<&Value>, at: &[&str], warnings: &mut Vec
 }
 
 fn job(object: &Value, old: Option<&Value>, at: &[&str], warnings: &mut Vec<String>) {
-    let (Some(spec), same) = (object.at(at), old.is_some_and(|old| old.at(at) == object.at(at)))
-    else {
+    let (Some(spec), same) = (
+        object.at(at),
+        old.is_some_and(|old| old.at(at) == object.at(at)),
+    ) else {
         return;
     };
     if same {
@@ -157,7 +166,11 @@ fn node(object: &Value, warnings: &mut Vec<String>) {
     }
     let path = Path::new("spec").child("podCIDRs");
     for (index, range) in object.list_at(&["spec", "podCIDRs"]).iter().enumerate() {
-        address::range(range.as_str().unwrap_or_default(), &path.index(index), warnings);
+        address::range(
+            range.as_str().unwrap_or_default(),
+            &path.index(index),
+            warnings,
+        );
     }
 }
 

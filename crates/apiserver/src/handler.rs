@@ -20,6 +20,7 @@ use crate::body::{Body, RequestBody};
 use crate::endpoints;
 use crate::identity::Identity;
 use crate::impersonation;
+use crate::metrics::Served;
 use crate::negotiate::Output;
 use crate::options;
 use crate::query::Query;
@@ -58,10 +59,13 @@ async fn answer(
     request: Request<RequestBody>,
     caller: Caller,
 ) -> Response<Body> {
-    server.metrics.requests.fetch_add(1, Ordering::Relaxed);
     let _in_flight = InFlight::begin(&server);
+    let begun = tokio::time::Instant::now();
+    let query = Query::parse(request.uri().query());
+    let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
+    let served = Served::of(&info);
     let headers = request.headers().clone();
-    let mut response = match respond(&server, request, caller).await {
+    let mut response = match respond(&server, request, (info, query), caller).await {
         Ok(response) => response,
         Err(status) => server.fail(&status, &headers),
     };
@@ -69,6 +73,8 @@ async fn answer(
         .headers_mut()
         .entry(CACHE_CONTROL)
         .or_insert(HeaderValue::from_static("no-cache, private"));
+    let code = response.status().as_u16();
+    server.metrics.record(served, code, begun.elapsed());
     response
 }
 
@@ -91,11 +97,12 @@ impl Drop for InFlight {
 async fn respond(
     server: &Arc<Server>,
     request: Request<RequestBody>,
+    about: (RequestInfo, Query),
     caller: Caller,
 ) -> Result<Response<Body>, Status> {
     let (parts, body) = request.into_parts();
     let method = parts.method.clone();
-    let context = match admit_caller(server, parts, caller).await {
+    let context = match admit_caller(server, parts, about, caller).await {
         Ok(context) => context,
         Err((status, headers)) => {
             discard(body, &headers).await;
@@ -121,6 +128,7 @@ async fn respond(
 async fn admit_caller(
     server: &Arc<Server>,
     parts: Parts,
+    (info, query): (RequestInfo, Query),
     caller: Caller,
 ) -> Result<Context, (Status, HeaderMap)> {
     let (identity, closing) = match caller {
@@ -139,8 +147,6 @@ async fn admit_caller(
         Ok(identity) => identity,
         Err(status) => return Err((status, parts.headers)),
     };
-    let query = Query::parse(parts.uri.query());
-    let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
     let mut context = Context::new(server.clone(), identity, info, query, parts.headers);
     context.closing = closing;
     match authorize(&context) {

@@ -18,6 +18,7 @@ mod https;
 mod identity;
 mod impersonation;
 mod in_process;
+mod metrics;
 mod negotiate;
 mod options;
 mod pod_references;
@@ -41,7 +42,8 @@ use tokio_util::sync::CancellationToken;
 
 use authentication::Authenticator;
 use authorization::Authorizer;
-use server::{Metrics, Server};
+use metrics::Metrics;
+use server::Server;
 
 pub use body::Body;
 pub use identity::Identity;

@@ -78,8 +78,9 @@ impl RequestInfo {
             "delete" if info.name.is_empty() => "deletecollection",
             other => other,
         };
-        if watch_path && !info.name.is_empty() {
-            info.subresource.clear();
+        if watch_path && !info.subresource.is_empty() {
+            // Nothing below an object can be watched.
+            info.resource = None;
         }
         info
     }

@@ -1,7 +1,7 @@
 //! The server's insides, shared by all requests, and the context one request carries along.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::{Resource, Status, Value};
@@ -19,6 +19,7 @@ use crate::authorization::Authorizer;
 use crate::body::Body;
 use crate::cache::{Cache, Draft, Entry, Outline, ResourceCache, key_of, storage_key};
 use crate::identity::Identity;
+use crate::metrics::Metrics;
 use crate::negotiate::{Encoding, Output};
 use crate::query::Query;
 use crate::request::RequestInfo;
@@ -45,13 +46,6 @@ pub(crate) struct Server {
     pub ready: AtomicBool,
     /// Ends the background tasks with the server.
     pub _stop: DropGuard,
-}
-
-#[derive(Default)]
-pub(crate) struct Metrics {
-    pub requests: AtomicU64,
-    pub failures: AtomicU64,
-    pub in_flight: AtomicU64,
 }
 
 impl Server {

@@ -198,9 +198,7 @@ pub(super) fn same(left: &Value, right: &Value) -> bool {
 }
 
 pub(super) fn list(value: Option<&Value>) -> &[Value] {
-    value
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 pub(super) fn object(value: Option<&Value>) -> Option<&Object> {

@@ -11,7 +11,9 @@ const NAMES: [&str; 2] = ["persistentvolumeclaims", "requests.storage"];
 pub(super) fn counts(name: &str) -> bool {
     name == "count/persistentvolumeclaims"
         || NAMES.contains(&name)
-        || NAMES.iter().any(|own| name.ends_with(&format!("{BY_CLASS}{own}")))
+        || NAMES
+            .iter()
+            .any(|own| name.ends_with(&format!("{BY_CLASS}{own}")))
 }
 
 pub(super) fn usage(claim: &Value) -> Amounts {
@@ -39,7 +41,11 @@ pub(super) fn usage(claim: &Value) -> Amounts {
 
 /// The storage class, by its field or the older annotation.
 pub fn class(claim: &Value) -> &str {
-    match claim.str_at(&["metadata", "annotations", "volume.beta.kubernetes.io/storage-class"]) {
+    match claim.str_at(&[
+        "metadata",
+        "annotations",
+        "volume.beta.kubernetes.io/storage-class",
+    ]) {
         "" => claim.str_at(&["spec", "storageClassName"]),
         class => class,
     }

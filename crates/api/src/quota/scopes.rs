@@ -13,12 +13,17 @@ pub struct Requirement {
 
 /// The scopes of `quota`, from both of the fields that have them.
 pub fn requirements(quota: &Value) -> Vec<Requirement> {
-    let plain = quota.list_at(&["spec", "scopes"]).iter().map(|scope| Requirement {
-        scope: scope.as_str().unwrap_or_default().to_string(),
-        operator: "Exists".to_string(),
-        values: Vec::new(),
-    });
-    let selected = quota.list_at(&["spec", "scopeSelector", "matchExpressions"]).iter();
+    let plain = quota
+        .list_at(&["spec", "scopes"])
+        .iter()
+        .map(|scope| Requirement {
+            scope: scope.as_str().unwrap_or_default().to_string(),
+            operator: "Exists".to_string(),
+            values: Vec::new(),
+        });
+    let selected = quota
+        .list_at(&["spec", "scopeSelector", "matchExpressions"])
+        .iter();
     let selected = selected.map(|expression| Requirement {
         scope: expression.str_at(&["scopeName"]).to_string(),
         operator: expression.str_at(&["operator"]).to_string(),
@@ -52,9 +57,16 @@ impl Requirement {
         let classes = [
             claim.str_at(&["spec", "volumeAttributesClassName"]),
             claim.str_at(&["status", "currentVolumeAttributesClassName"]),
-            claim.str_at(&["status", "modifyVolumeStatus", "targetVolumeAttributesClassName"]),
+            claim.str_at(&[
+                "status",
+                "modifyVolumeStatus",
+                "targetVolumeAttributesClassName",
+            ]),
         ];
-        let mut given = classes.into_iter().filter(|class| !class.is_empty()).peekable();
+        let mut given = classes
+            .into_iter()
+            .filter(|class| !class.is_empty())
+            .peekable();
         match given.peek() {
             None => self.selects(""),
             Some(_) => given.any(|class| self.selects(class)),
@@ -85,7 +97,9 @@ fn looks_elsewhere(pod: &Value) -> bool {
     };
     ["podAffinity", "podAntiAffinity"].iter().any(|kind| {
         let list = |name: &str| pod.list_at(&["spec", "affinity", kind, name]);
-        list("requiredDuringSchedulingIgnoredDuringExecution").iter().any(elsewhere)
+        list("requiredDuringSchedulingIgnoredDuringExecution")
+            .iter()
+            .any(elsewhere)
             || list("preferredDuringSchedulingIgnoredDuringExecution")
                 .iter()
                 .any(|weighted| weighted.get("podAffinityTerm").is_some_and(elsewhere))

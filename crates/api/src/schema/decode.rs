@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::check::check;
+use super::check::{self, check};
 use super::defaults::normalise;
 use super::node::{Node, parse};
 use super::table::{Definition, table};
@@ -106,6 +106,24 @@ pub fn conform(
     normalise(definition, &mut value);
     forget_owners(&mut value, forgets);
     Ok((value, problems))
+}
+
+/// As [`conform`], of what a strategic merge patch made: its errors have other words.
+pub fn restore(
+    definition: &Definition,
+    body: Value,
+) -> Result<(Value, Vec<FieldProblem>), TypeError> {
+    let node = Node::from_value(body);
+    let forgets = forgets_owners(&node);
+    let (mut value, problems) = check::restore(node, definition)?;
+    normalise(definition, &mut value);
+    forget_owners(&mut value, forgets);
+    Ok((value, problems))
+}
+
+/// Reads JSON of no particular kind; the error is worded as Go words it.
+pub fn parse_json(body: &[u8]) -> Result<Value, String> {
+    parse(body).map(Node::into_value)
 }
 
 /// The answer under strict field validation.
@@ -241,7 +259,8 @@ fn unhandled(target: &Target, (version, kind): (&str, &str), error: &str) -> Sta
     ))
 }
 
-fn unrecognized(target: &Target, error: &str, body: &[u8]) -> Status {
+/// The answer to a body that cannot be read at all.
+pub fn unrecognized(target: &Target, error: &str, body: &[u8]) -> Status {
     Status::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {error} ({})",
         target.kind,

@@ -41,7 +41,10 @@ pub fn normalise(definition: &Definition, object: &mut Value) {
         let Some(field) = definition.field(name) else {
             return true;
         };
-        !(value.is_null() || (field.omits_zero() && !field.pointer && is_zero(&field.kind, value)))
+        // What is stored without items comes back as no list at all, so an empty one is none.
+        let no_items = matches!(field.kind, Type::List { .. } | Type::Map(_)) && !field.pointer;
+        let disappears = field.omits_zero() && !field.pointer || no_items;
+        !(value.is_null() || disappears && is_zero(&field.kind, value))
     });
     for property in &definition.properties {
         let field = table().field(property);
@@ -128,12 +131,14 @@ fn always_there(field: &Field) -> Option<Value> {
     match field.kind {
         Type::Object(_) => Some(Value::object()),
         Type::Quantity => Some("0".into()),
+        // A struct to Go: never left out for being empty.
+        Type::Time | Type::MicroTime => Some(Value::Null),
         _ if field.omit_empty => None,
         // Every object's own apiVersion and kind are set by whoever knows them.
         Type::String => Some("".into()),
         Type::Bool => Some(false.into()),
         Type::Int32 | Type::Int64 | Type::Float => Some(0.into()),
-        Type::Time | Type::MicroTime | Type::List { .. } | Type::Map(_) => Some(Value::Null),
+        Type::List { .. } | Type::Map(_) => Some(Value::Null),
         _ => None,
     }
 }

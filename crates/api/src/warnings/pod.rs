@@ -24,15 +24,25 @@ pub(super) fn check(pod: &Value, path: &Path, is_template: bool, warnings: &mut 
         let path = spec_path.child("volumes").index(index);
         volume::deprecated_source(one, &path, warnings);
         let claim = one.at(&["ephemeral", "volumeClaimTemplate", "spec"]);
-        let path = path.child("ephemeral").child("volumeClaimTemplate").child("spec");
+        let path = path
+            .child("ephemeral")
+            .child("volumeClaimTemplate")
+            .child("spec");
         volume::claim_spec(claim, &path, warnings);
     }
     volume_paths::check(pod.list_at(&["spec", "volumes"]), warnings);
     repeated(pod, "hostAliases", "ip", &spec_path, warnings);
     repeated(pod, "imagePullSecrets", "name", &spec_path, warnings);
-    for (index, secret) in pod.list_at(&["spec", "imagePullSecrets"]).iter().enumerate() {
+    for (index, secret) in pod
+        .list_at(&["spec", "imagePullSecrets"])
+        .iter()
+        .enumerate()
+    {
         if secret.str_at(&["name"]).is_empty() {
-            let path = spec_path.child("imagePullSecrets").index(index).child("name");
+            let path = spec_path
+                .child("imagePullSecrets")
+                .index(index)
+                .child("name");
             warnings.push(format!("{path}: invalid empty name \"\""));
         }
     }
@@ -69,8 +79,15 @@ pub(super) fn check(pod: &Value, path: &Path, is_template: bool, warnings: &mut 
         ));
     }
     affinity(pod, &spec_path, warnings);
-    for (index, server) in pod.list_at(&["spec", "dnsConfig", "nameservers"]).iter().enumerate() {
-        let path = spec_path.child("dnsConfig").child("nameservers").index(index);
+    for (index, server) in pod
+        .list_at(&["spec", "dnsConfig", "nameservers"])
+        .iter()
+        .enumerate()
+    {
+        let path = spec_path
+            .child("dnsConfig")
+            .child("nameservers")
+            .index(index);
         address(server.as_str().unwrap_or_default(), &path, warnings);
     }
     for (index, alias) in pod.list_at(&["spec", "hostAliases"]).iter().enumerate() {
@@ -108,7 +125,11 @@ fn placing(pod: &Value, spec: &Path, warnings: &mut Vec<String>) {
         let path = spec.child("affinity").child("nodeAffinity");
         let required = "requiredDuringSchedulingIgnoredDuringExecution";
         let at = path.child(required).child("nodeSelectorTerms");
-        for (index, term) in affinity.list_at(&[required, "nodeSelectorTerms"]).iter().enumerate() {
+        for (index, term) in affinity
+            .list_at(&[required, "nodeSelectorTerms"])
+            .iter()
+            .enumerate()
+        {
             selector_term(term, false, &at.index(index), warnings);
         }
         let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -119,7 +140,11 @@ fn placing(pod: &Value, spec: &Path, warnings: &mut Vec<String>) {
             }
         }
     }
-    for (index, spread) in pod.list_at(&["spec", "topologySpreadConstraints"]).iter().enumerate() {
+    for (index, spread) in pod
+        .list_at(&["spec", "topologySpreadConstraints"])
+        .iter()
+        .enumerate()
+    {
         let path = spec.child("topologySpreadConstraints").index(index);
         let key = spread.str_at(&["topologyKey"]);
         if let Some(word) = deprecated_label(key) {
@@ -243,7 +268,8 @@ fn variables(container: &Value, path: &Path, warnings: &mut Vec<String>) {
         }
         // Building on the earlier value is fine.
         let reference = format!("$({name})");
-        let hides = variable.has(&["valueFrom"]) || value == reference || !value.contains(&reference);
+        let hides =
+            variable.has(&["valueFrom"]) || value == reference || !value.contains(&reference);
         if hides {
             let at = path.child("env").index(index);
             warnings.push(format!(
@@ -268,7 +294,10 @@ fn ports(pod: &Value, spec: &Path, warnings: &mut Vec<String>) {
                     port.str_at(&["protocol"])
                 ));
             }
-            let key = (number("containerPort"), port.str_at(&["protocol"]).to_string());
+            let key = (
+                number("containerPort"),
+                port.str_at(&["protocol"]).to_string(),
+            );
             let others = seen.entry(key).or_default();
             for (other, other_ip, other_host) in others.iter() {
                 let how = if ip == *other_ip && host == *other_host {

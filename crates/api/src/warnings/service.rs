@@ -44,7 +44,11 @@ pub(super) fn check(service: &Value, warnings: &mut Vec<String>) {
                 .to_string(),
         );
     }
-    address(text("loadBalancerIP"), &spec.child("loadBalancerIP"), warnings);
+    address(
+        text("loadBalancerIP"),
+        &spec.child("loadBalancerIP"),
+        warnings,
+    );
     let ranges = service.list_at(&["spec", "loadBalancerSourceRanges"]);
     for (index, one) in ranges.iter().enumerate() {
         let at = spec.child("loadBalancerSourceRanges").index(index);
@@ -95,7 +99,10 @@ pub(super) fn slice(object: &Value, is_new: bool, warnings: &mut Vec<String>) {
     }
     for (index, endpoint) in object.list_at(&["endpoints"]).iter().enumerate() {
         for (inner, one) in endpoint.list_at(&["addresses"]).iter().enumerate() {
-            let at = Path::new("endpoints").index(index).child("addresses").index(inner);
+            let at = Path::new("endpoints")
+                .index(index)
+                .child("addresses")
+                .index(inner);
             address(one.as_str().unwrap_or_default(), &at, warnings);
         }
     }

@@ -7,8 +7,14 @@ use crate::field::Path;
 
 /// Volume sources that no longer work, or not by default.
 const SOURCES: [(&str, &str); 9] = [
-    ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
-    ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
+    (
+        "photonPersistentDisk",
+        "deprecated in v1.11, non-functional in v1.16+",
+    ),
+    (
+        "gitRepo",
+        "deprecated in v1.11, and disabled by default in v1.33+",
+    ),
     ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
     ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
     ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
@@ -22,7 +28,11 @@ pub(super) fn deprecated_source(volume: &Value, path: &Path, warnings: &mut Vec<
     for (source, word) in SOURCES {
         if volume.has(&[source]) {
             // Upstream writes this one name in another case than the field has.
-            let told = if source == "storageos" { "storageOS" } else { source };
+            let told = if source == "storageos" {
+                "storageOS"
+            } else {
+                source
+            };
             warnings.push(format!("{}: {word}", path.child(told)));
         }
     }
@@ -48,7 +58,10 @@ pub(super) fn volume(object: &Value, warnings: &mut Vec<String>) {
     if object.str_at(&["spec", "persistentVolumeReclaimPolicy"]) == "Recycle" {
         warnings.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".to_string());
     }
-    let at = spec.child("nodeAffinity").child("required").child("nodeSelectorTerms");
+    let at = spec
+        .child("nodeAffinity")
+        .child("required")
+        .child("nodeSelectorTerms");
     let terms = object.list_at(&["spec", "nodeAffinity", "required", "nodeSelectorTerms"]);
     for (index, term) in terms.iter().enumerate() {
         selector_term(term, false, &at.index(index), warnings);

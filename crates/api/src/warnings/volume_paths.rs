@@ -48,7 +48,9 @@ pub(super) fn check(volumes: &[Value], warnings: &mut Vec<String>) {
         let mut all = Vec::new();
         for source in projected.list_at(&["sources"]) {
             if source.fields_at(&[]).all(|(_, value)| value.is_null()) {
-                warnings.push(format!("volume {name:?} (Projected) has no sources provided"));
+                warnings.push(format!(
+                    "volume {name:?} (Projected) has no sources provided"
+                ));
                 continue;
             }
             all.extend(projection(source));
@@ -59,7 +61,9 @@ pub(super) fn check(volumes: &[Value], warnings: &mut Vec<String>) {
 
 fn files(source: &Value, from: &str) -> Vec<Placed> {
     let items = source.list_at(&["items"]).iter();
-    items.map(|item| placed(item.str_at(&["path"]), from)).collect()
+    items
+        .map(|item| placed(item.str_at(&["path"]), from))
+        .collect()
 }
 
 fn placed(path: &str, source: &str) -> Placed {

@@ -196,10 +196,7 @@ impl Tokens {
         let mut extra = BTreeMap::new();
         let id = claims.str_at(&["jti"]);
         if !id.is_empty() {
-            extra.insert(
-                CREDENTIAL_ID.to_string(),
-                vec![format!("JTI={id}")],
-            );
+            extra.insert(CREDENTIAL_ID.to_string(), vec![format!("JTI={id}")]);
         }
         for (claim, plural, claimed) in [
             ("pod", "pods", "service account pod ref claim"),

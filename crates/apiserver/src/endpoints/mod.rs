@@ -50,7 +50,10 @@ pub(crate) fn not_found() -> Response<Body> {
 
 /// Whether anything is served in the group.
 pub(crate) fn is_group(group: &str) -> bool {
-    group.is_empty() || api::discovery::groups().into_iter().any(|known| known == group)
+    group.is_empty()
+        || api::discovery::groups()
+            .into_iter()
+            .any(|known| known == group)
 }
 
 fn version() -> api::Value {

@@ -97,7 +97,7 @@ impl DeleteOptions {
             text => {
                 let seconds: i64 = text.parse().map_err(|_| {
                     Status::bad_request(format!(
-                        "unable to convert string {text:?} to int64: strconv.ParseInt: parsing {text:?}: invalid syntax"
+                        "strconv.ParseInt: parsing {text:?}: invalid syntax"
                     ))
                 })?;
                 document.set(&["gracePeriodSeconds"], seconds);

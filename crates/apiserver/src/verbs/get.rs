@@ -20,14 +20,7 @@ pub(crate) async fn get(
     };
     let version = context.query.get("resourceVersion");
     // Upstream hands this error on as it is.
-    let asked = parse_revision(version).map_err(|status| {
-        let causes = status.details.map(|details| details.causes);
-        let texts = causes.into_iter().flatten();
-        let texts: Vec<String> = texts
-            .map(|cause| format!("{}: {}", cause.field, cause.message))
-            .collect();
-        Status::new(Reason::Unknown, texts.join(", "))
-    })?;
+    let asked = parse_revision(version).map_err(|problem| Status::new(Reason::Unknown, problem))?;
     let entry = match asked {
         // Any cached state will do.
         Some(0) => context.server.find(resource, namespace, &info.name).await?,

@@ -15,6 +15,7 @@ use super::{go_type, partial, protobuf_kind, table};
 use crate::body::Body;
 use crate::cache::{Entry, ResourceCache, storage_prefix};
 use crate::negotiate::{Encoding, Form, JSON, PROTOBUF};
+use crate::query::Query;
 use crate::response;
 use crate::server::{Context, store_failure};
 
@@ -74,6 +75,7 @@ impl ListRequest {
     fn parse(context: &Context) -> Result<ListRequest, Status> {
         let query = &context.query;
         check_list(query)?;
+        parse_timeout(query)?;
         let limit = match query.get("limit") {
             "" => 0,
             text => text
@@ -106,7 +108,9 @@ impl ListRequest {
                 },
             }
         } else {
-            let revision = parse_revision(version)?;
+            let revision = parse_revision(version).map_err(|problem| {
+                Status::bad_request(format!("invalid resource version: {problem}"))
+            })?;
             match (revision, exact) {
                 (Some(revision), Some(true)) => Position::At {
                     revision,
@@ -127,23 +131,27 @@ impl ListRequest {
     }
 }
 
-/// A resourceVersion parameter: `None` when absent.
-pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, Status> {
+/// A resourceVersion parameter: `None` when absent. The error is only text: gets, lists and watches
+/// answer it each in their own way.
+pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, String> {
     match text {
         "" => Ok(None),
         _ => text.parse().map(Some).map_err(|_| {
-            Status::invalid(
-                "meta.k8s.io",
-                "ListOptions",
-                "",
-                vec![api::Cause {
-                    reason: "FieldValueInvalid",
-                    message: format!(
-                        "Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-                    ),
-                    field: "resourceVersion".to_string(),
-                }],
+            format!(
+                "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
             )
+        }),
+    }
+}
+
+/// How long a list or watch may take, as its client asks.
+pub(crate) fn parse_timeout(query: &Query) -> Result<Option<i64>, Status> {
+    match query.get("timeoutSeconds") {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| {
+            Status::bad_request(format!(
+                "strconv.ParseInt: parsing {text:?}: invalid syntax"
+            ))
         }),
     }
 }
@@ -439,11 +447,16 @@ impl Token {
     }
 
     fn parse(text: &str) -> Result<Token, Status> {
-        let invalid = || Status::bad_request("continue key is not valid");
+        let wrong = |problem: &str| {
+            Status::bad_request(format!(
+                "invalid continue token: continue key is not valid: {problem}"
+            ))
+        };
+        let invalid = || wrong("encoded start key empty (version meta.k8s.io/v1)");
         let bytes = URL_SAFE_NO_PAD
             .decode(text.trim_end_matches('='))
-            .map_err(|_| invalid())?;
-        let token = Value::from_json(&bytes).map_err(|_| invalid())?;
+            .map_err(|_| wrong("illegal base64 data at input byte 0"))?;
+        let token = api::schema::parse_json(&bytes).map_err(|problem| wrong(&problem))?;
         let revision = match token.get("rv").and_then(Value::as_i64) {
             Some(NEWEST) => None,
             Some(revision) if revision > 0 => Some(revision as u64),

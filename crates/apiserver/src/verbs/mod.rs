@@ -113,7 +113,7 @@ pub(crate) fn table(
     let include =
         api::table::IncludeObject::parse(context.query.get("includeObject")).ok_or_else(|| {
             Status::bad_request(format!(
-                "unrecognized includeObject value: {:?}",
+                "Unable to convert to Table as requested: includeObject: Invalid value: {:?}: must be 'Metadata', 'Object', 'None', or empty",
                 context.query.get("includeObject")
             ))
         })?;

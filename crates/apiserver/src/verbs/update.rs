@@ -44,9 +44,7 @@ pub(crate) async fn update(
         && info.subresource.is_empty()
         && strategy.allow_create_on_update()
     {
-        if !sent.str_at(&["metadata", "resourceVersion"]).is_empty() {
-            return Err(status);
-        }
+        sent.remove(&["metadata", "resourceVersion"]);
         let attributes = crate::authorization::Attributes {
             verb: "create".to_string(),
             ..crate::authorization::Attributes::of(info)
@@ -194,12 +192,7 @@ pub(crate) async fn change(
 }
 
 /// The `managedFields` of the new state, taken out of it until it is settled.
-fn owners(
-    context: &Context,
-    target: &Target<'_>,
-    old: &Value,
-    new: &mut Value,
-) -> Option<Value> {
+fn owners(context: &Context, target: &Target<'_>, old: &Value, new: &mut Value) -> Option<Value> {
     if target.is_owned {
         return new.remove(&MANAGED_FIELDS);
     }
@@ -224,9 +217,9 @@ fn keep_times(new: &mut Value, old: &Value) {
     }
     let fresh = new.remove(&MANAGED_FIELDS);
     let version = new.remove(&["metadata", "resourceVersion"]);
-    let same_metadata = old.fields_at(&["metadata"]).filter(|(name, _)| {
-        !matches!(*name, "managedFields" | "resourceVersion")
-    });
+    let same_metadata = old
+        .fields_at(&["metadata"])
+        .filter(|(name, _)| !matches!(*name, "managedFields" | "resourceVersion"));
     let is_same = same_metadata.eq(new.fields_at(&["metadata"]))
         && old
             .fields_at(&[])
@@ -373,18 +366,11 @@ fn check_preconditions(
             new.set(&["metadata", "resourceVersion"], version);
         }
         given if given == version => {}
+        // Upstream hands the parser's error on as it is.
         given if given.parse::<u64>().is_err() => {
-            return Err(Status::invalid(
-                resource.group,
-                resource.kind,
-                name,
-                vec![api::Cause {
-                    reason: "FieldValueInvalid",
-                    message: format!(
-                        "Invalid value: {given:?}: strconv.ParseUint: parsing {given:?}: invalid syntax"
-                    ),
-                    field: "metadata.resourceVersion".to_string(),
-                }],
+            return Err(Status::new(
+                api::Reason::Unknown,
+                format!("strconv.ParseUint: parsing {given:?}: invalid syntax"),
             ));
         }
         _ => {
