@@ -116,9 +116,8 @@ impl Kind {
     fn describe(&self, object: &Value) -> String {
         let (group, version) = crate::catalogue::split_api_version(&self.api_version);
         let metadata = |name: &str| object.str_at(&["metadata", name]).to_string();
-        let slash = if group.is_empty() { "" } else { "/" };
         format!(
-            "{}/{}; {group}{slash}{version}, Kind={}",
+            "{}/{}; {group}/{version}, Kind={}",
             metadata("namespace"),
             metadata("name"),
             self.kind
@@ -365,10 +364,9 @@ fn prune(
     let last = named(last);
     let pruned = remove::remove(place, merged, &last);
     let in_merged = named(&remove::all_fields(place, merged));
-    let owned = others
-        .0
-        .iter()
-        .fold(applied.clone(), |all, owner| all.union(owner.fields.clone()));
+    let owned = others.0.iter().fold(applied.clone(), |all, owner| {
+        all.union(owner.fields.clone())
+    });
     // Put back what somebody owns, also this applier by its new configuration.
     let in_pruned = named(&remove::all_fields(place, &pruned));
     let gone = in_merged

@@ -25,7 +25,10 @@ pub(crate) fn check(context: &Context) -> Result<bool, Status> {
         causes.extend(about_manager(context, patch).into_iter().map(Cause::from));
     }
     let dry_run: Vec<&str> = context.query.all("dryRun").collect();
-    let dry_run: Vec<&str> = dry_run.into_iter().filter(|value| !value.is_empty()).collect();
+    let dry_run: Vec<&str> = dry_run
+        .into_iter()
+        .filter(|value| !value.is_empty())
+        .collect();
     if dry_run.iter().any(|value| *value != "All") {
         causes.push(Cause {
             reason: "FieldValueNotSupported",

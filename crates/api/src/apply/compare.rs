@@ -46,8 +46,7 @@ struct Walker<'a> {
     found: Comparison,
 }
 
-/// Written out only when something differs.
-#[derive(Clone)]
+/// Written as an element only when something below differs.
 enum Step<'a> {
     Field(&'a str),
     Element(String),
@@ -101,7 +100,10 @@ impl<'a> Walker<'a> {
             };
             // What is missing in a struct may be there for Go all the same.
             let implied = |side: Option<&Object>| side.and_then(|_| place.implied(name));
-            let left = left.map(|(_, value)| value).or_else(|| implied(old));
+            // What was stored does not tell an empty list from none.
+            let stored = |value: &&Value| !(is_empty(value) && implied(old).is_some());
+            let left = left.map(|(_, value)| value).filter(stored);
+            let left = left.or_else(|| implied(old));
             let right = right.map(|(_, value)| value).or_else(|| implied(new));
             self.path.push(Step::Field(name));
             self.visit(child, left, right);
@@ -166,15 +168,21 @@ impl<'a> Walker<'a> {
     }
 
     fn note(&mut self, set: impl Fn(&mut Comparison) -> &mut FieldSet) {
-        let path: Vec<String> = self
-            .path
-            .iter()
-            .map(|step| match step {
-                Step::Field(name) => element::field(name),
-                Step::Element(element) => element.clone(),
-            })
-            .collect();
-        set(&mut self.found).insert(&path);
+        for step in &mut self.path {
+            if let Step::Field(name) = step {
+                *step = Step::Element(element::field(name));
+            }
+        }
+        set(&mut self.found).insert(&self.path);
+    }
+}
+
+impl AsRef<str> for Step<'_> {
+    fn as_ref(&self) -> &str {
+        match self {
+            Step::Field(name) => name,
+            Step::Element(element) => element,
+        }
     }
 }
 
@@ -197,10 +205,12 @@ pub(super) fn same(left: &Value, right: &Value) -> bool {
     }
 }
 
+fn is_empty(value: &Value) -> bool {
+    matches!(value, Value::Array(items) if items.is_empty())
+}
+
 pub(super) fn list(value: Option<&Value>) -> &[Value] {
-    value
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 pub(super) fn object(value: Option<&Value>) -> Option<&Object> {

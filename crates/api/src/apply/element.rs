@@ -31,7 +31,10 @@ pub fn field_name(element: &str) -> Option<&str> {
 
 /// Brings an element that others wrote into our form; `None` for a kind that is not known.
 pub fn canonical(text: String) -> Result<Option<String>, Error> {
-    let Some((kind, rest)) = text.split_at_checked(2).filter(|(kind, _)| kind.ends_with(':')) else {
+    let Some((kind, rest)) = text
+        .split_at_checked(2)
+        .filter(|(kind, _)| kind.ends_with(':'))
+    else {
         return Err(Error(text));
     };
     match kind {
@@ -57,7 +60,9 @@ pub fn canonical(text: String) -> Result<Option<String>, Error> {
 
 /// A path as people read it: `.spec.containers[name="a"].image`.
 pub fn display<S: AsRef<str>>(path: &[S]) -> String {
-    path.iter().map(|step| display_step(step.as_ref())).collect()
+    path.iter()
+        .map(|step| display_step(step.as_ref()))
+        .collect()
 }
 
 fn display_step(element: &str) -> String {

@@ -77,7 +77,8 @@ fn merge_items(items: Items, live: &[Value], applied: &[Value]) -> Vec<Value> {
     let mut merged = Vec::with_capacity(left.len().max(right.len()));
     let (mut from_left, mut from_right) = (0, 0);
     while from_left < left.len() || from_right < right.len() {
-        if let (Some((element, _)), Some((wanted, at))) = (left.get(from_left), right.get(from_right))
+        if let (Some((element, _)), Some((wanted, at))) =
+            (left.get(from_left), right.get(from_right))
         {
             let element = element.as_str();
             if element == wanted {

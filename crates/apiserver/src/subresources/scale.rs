@@ -61,11 +61,7 @@ pub(super) async fn handle(
     response::encoded(200, &scale, context.output.encoding)
 }
 
-async fn apply(
-    context: &Context,
-    target: &Target<'_>,
-    body: &[u8],
-) -> Result<Arc<Entry>, Status> {
+async fn apply(context: &Context, target: &Target<'_>, body: &[u8]) -> Result<Arc<Entry>, Status> {
     let configuration = Configuration::read(body)?;
     let manager = options::manager(context);
     let force = context.query.flag("force");

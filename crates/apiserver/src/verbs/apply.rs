@@ -59,10 +59,9 @@ pub(crate) async fn apply(
 
 /// Only objects themselves are created.
 fn is_missing(status: &Status, target: &Target<'_>) -> bool {
-    let about_target = status
-        .details
-        .as_ref()
-        .is_some_and(|details| details.kind == target.resource.plural && details.name == target.name);
+    let about_target = status.details.as_ref().is_some_and(|details| {
+        details.kind == target.resource.plural && details.name == target.name
+    });
     status.reason == Reason::NotFound && target.subresource.is_empty() && about_target
 }
 
@@ -140,9 +139,8 @@ fn applied(
         Status::new(
             Reason::Unknown,
             format!(
-                "failed to convert new object ({namespace}/{name}; {}, Kind={}) to proper version: {problem}",
-                resource.api_version(),
-                resource.kind
+                "failed to convert new object ({namespace}/{name}; {}/{}, Kind={}) to proper version: {problem}",
+                resource.group, resource.version, resource.kind
             ),
         )
     })?;
@@ -160,7 +158,8 @@ fn applied(
 
 impl Configuration {
     pub fn read(body: &[u8]) -> Result<Configuration, Status> {
-        let refused = |problem: String| Status::bad_request(format!("error decoding YAML: {problem}"));
+        let refused =
+            |problem: String| Status::bad_request(format!("error decoding YAML: {problem}"));
         let (documents, repeated) =
             yaml::parse_with_repeated(body).map_err(|problem| refused(problem.to_string()))?;
         let applied = match documents.into_iter().next() {

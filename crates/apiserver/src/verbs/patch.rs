@@ -1,13 +1,13 @@
 //! PATCH: JSON, merge and strategic merge patches, retried when others write in between.
 
-use api::{Resource, Status, Value, schema};
+use api::{Reason, Resource, Status, Value, schema};
 use http::Response;
 
 use super::respond;
 use super::update::{Target, change};
 use crate::body::Body;
 use crate::decode;
-use crate::negotiate::{content_type, unsupported_media_type};
+use crate::negotiate::content_type;
 use crate::server::Context;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,6 @@ pub(crate) enum PatchType {
     /// Not a patch but a configuration: `apply` has it.
     Apply,
 }
-
-const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
 
 impl PatchType {
     pub fn of(media_type: &str) -> Option<PatchType> {
@@ -34,7 +32,7 @@ impl PatchType {
 
     pub fn of_request(context: &Context) -> Result<PatchType, Status> {
         PatchType::of(content_type(&context.headers))
-            .ok_or_else(|| unsupported_media_type(ACCEPTED))
+            .ok_or_else(|| Status::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type"))
     }
 }
 

@@ -174,12 +174,7 @@ pub(crate) async fn change(
 }
 
 /// The `managedFields` of the new state, taken out of it until it is settled.
-fn owners(
-    context: &Context,
-    target: &Target<'_>,
-    old: &Value,
-    new: &mut Value,
-) -> Option<Value> {
+fn owners(context: &Context, target: &Target<'_>, old: &Value, new: &mut Value) -> Option<Value> {
     if target.is_owned {
         return new.remove(&MANAGED_FIELDS);
     }
@@ -204,9 +199,9 @@ fn keep_times(new: &mut Value, old: &Value) {
     }
     let fresh = new.remove(&MANAGED_FIELDS);
     let version = new.remove(&["metadata", "resourceVersion"]);
-    let same_metadata = old.fields_at(&["metadata"]).filter(|(name, _)| {
-        !matches!(*name, "managedFields" | "resourceVersion")
-    });
+    let same_metadata = old
+        .fields_at(&["metadata"])
+        .filter(|(name, _)| !matches!(*name, "managedFields" | "resourceVersion"));
     let is_same = same_metadata.eq(new.fields_at(&["metadata"]))
         && old
             .fields_at(&[])

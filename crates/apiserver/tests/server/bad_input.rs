@@ -129,7 +129,7 @@ async fn media_types_that_are_not_spoken() {
         .send(
             "PATCH",
             &format!("{MAPS}/x"),
-            "application/apply-patch+yaml",
+            "application/apply-patch+cbor",
             b"{}",
         )
         .await;
