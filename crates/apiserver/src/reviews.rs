@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use api::apply::Write;
 use api::{Resource, Status, Value};
 use http::Response;
 
@@ -10,8 +11,10 @@ use crate::authorization::{Attributes, Rule};
 use crate::body::Body;
 use crate::decode;
 use crate::identity::Identity;
+use crate::options;
 use crate::response;
 use crate::server::Context;
+use crate::verbs::update::set_owners;
 
 pub(crate) fn is_review(resource: &Resource) -> bool {
     resource.verbs == ["create"] && resource.kind.ends_with("Review")
@@ -23,6 +26,9 @@ pub(crate) async fn create(
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let mut review = decode::object(context, resource, body)?;
+    let manager = options::manager(context);
+    let write = Write::new(resource, "", &manager, context.server.timestamp());
+    let owners = api::apply::update(&write, None, &mut review);
     let status = match resource.kind {
         "TokenReview" => token(context, &review).await,
         "SelfSubjectReview" => api::document!({"userInfo": user_info(&context.identity)}),
@@ -47,6 +53,13 @@ pub(crate) async fn create(
     let created = api::document!({"creationTimestamp": null});
     if review.get("metadata").is_none() {
         review.set(&["metadata"], created);
+    }
+    // The answers of these are objects of their own, not what was sent.
+    if !matches!(
+        resource.kind,
+        "SelfSubjectReview" | "SelfSubjectRulesReview"
+    ) {
+        set_owners(&mut review, owners);
     }
     response::encoded(201, &review, context.output.encoding)
 }

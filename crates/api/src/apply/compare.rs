@@ -18,11 +18,16 @@ pub(super) struct Comparison {
     pub removed: FieldSet,
 }
 
-/// Compares two states; an absent one has no fields.
-pub(super) fn compare(place: Place, old: Option<&Value>, new: Option<&Value>) -> Comparison {
+/// Compares two states; an absent one has no fields. `None` when a list has items that cannot be
+/// told apart from others, for lack of a key.
+pub(super) fn compare(
+    place: Place,
+    old: Option<&Value>,
+    new: Option<&Value>,
+) -> Option<Comparison> {
     let mut walker = Walker::default();
     walker.visit(place, old, new);
-    walker.found
+    (!walker.failed).then_some(walker.found)
 }
 
 impl Comparison {
@@ -44,6 +49,7 @@ impl Comparison {
 struct Walker<'a> {
     path: Vec<Step<'a>>,
     found: Comparison,
+    failed: bool,
 }
 
 /// Written as an element only when something below differs.
@@ -66,7 +72,9 @@ impl<'a> Walker<'a> {
             }
             Form::Map { atomic, place } => {
                 let (before, after) = (object(old), object(new));
-                let empty = |fields: Option<&Object>| fields.is_none_or(Object::is_empty);
+                let empty = |fields: Option<&Object>| {
+                    fields.is_none_or(|fields| fields.is_empty() && place.nulls().next().is_none())
+                };
                 let is_leaf = atomic || (empty(before) && empty(after));
                 if !is_leaf {
                     self.fields(place, before, after);
@@ -100,10 +108,7 @@ impl<'a> Walker<'a> {
             };
             // What is missing in a struct may be there for Go all the same.
             let implied = |side: Option<&Object>| side.and_then(|_| place.implied(name));
-            // What was stored does not tell an empty list from none.
-            let stored = |value: &&Value| !(is_empty(value) && implied(old).is_some());
-            let left = left.map(|(_, value)| value).filter(stored);
-            let left = left.or_else(|| implied(old));
+            let left = left.map(|(_, value)| value).or_else(|| implied(old));
             let right = right.map(|(_, value)| value).or_else(|| implied(new));
             self.path.push(Step::Field(name));
             self.visit(child, left, right);
@@ -127,14 +132,17 @@ impl<'a> Walker<'a> {
 
     fn items(&mut self, items: Items, old: &'a [Value], new: &'a [Value]) {
         let mut pairs: BTreeMap<String, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
-        for value in old {
-            if let Ok(element) = items.element(value) {
-                pairs.entry(element).or_default().0.push(value);
-            }
-        }
-        for value in new {
-            if let Ok(element) = items.element(value) {
-                pairs.entry(element).or_default().1.push(value);
+        for (values, is_new) in [(old, false), (new, true)] {
+            for value in values {
+                let Ok(element) = items.element(value) else {
+                    self.failed = true;
+                    continue;
+                };
+                let pair = pairs.entry(element).or_default();
+                match is_new {
+                    false => pair.0.push(value),
+                    true => pair.1.push(value),
+                }
             }
         }
         let place = items.item();
@@ -203,10 +211,6 @@ pub(super) fn same(left: &Value, right: &Value) -> bool {
         }
         _ => left == right,
     }
-}
-
-fn is_empty(value: &Value) -> bool {
-    matches!(value, Value::Array(items) if items.is_empty())
 }
 
 pub(super) fn list(value: Option<&Value>) -> &[Value] {

@@ -88,11 +88,6 @@ pub(crate) async fn create_object(
             1 => std::mem::take(&mut object),
             _ => object.clone(),
         };
-        if generate && !prefix.is_empty() {
-            let kept: String = prefix.chars().take(LONGEST_PREFIX).collect();
-            let suffix = server.environment.name_suffix(SUFFIX);
-            object.set(&["metadata", "name"], format!("{kept}{suffix}"));
-        }
         fill_system_fields(server, &mut object);
         api::schema::defaults(resource, &mut object);
         strategy.default(&mut object);
@@ -105,6 +100,11 @@ pub(crate) async fn create_object(
                 api::apply::update(&write, None, &mut object)
             }
         };
+        if generate && !prefix.is_empty() {
+            let kept: String = prefix.chars().take(LONGEST_PREFIX).collect();
+            let suffix = server.environment.name_suffix(SUFFIX);
+            object.set(&["metadata", "name"], format!("{kept}{suffix}"));
+        }
         strategy.prepare_create(&mut object);
         let mut admitted = Admitted {
             context,

@@ -209,3 +209,14 @@ fn what_objects_say_of_their_owners_is_checked() {
         ]
     );
 }
+
+#[test]
+fn items_without_a_key_end_the_tracking() {
+    let account = document!({"metadata": {"name": "a", "uid": "u"}, "secrets": [{"name": "s"}]});
+    let live = updated("serviceaccounts", None, &account, "one", 1);
+    assert!(live.at(&MANAGED_FIELDS).is_some());
+    let mut next = account;
+    next.set(&["secrets"], document!([{"name": "s"}, {}]));
+    let next = updated("serviceaccounts", Some(&live), &next, "two", 2);
+    assert_eq!(next.at(&MANAGED_FIELDS), None);
+}
