@@ -60,6 +60,7 @@ pub(super) fn of(resource: &Resource, subresource: &str) -> Reset {
 impl Reset {
     pub fn filter(self, fields: FieldSet) -> FieldSet {
         match self {
+            _ if fields.is_empty() => fields,
             Reset::Except(paths) => fields.recursive_difference(&set_of(paths)),
             Reset::Only(patterns) => {
                 let mut kept = FieldSet::default();
