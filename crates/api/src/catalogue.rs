@@ -1,9 +1,13 @@
 //! The catalogue of built-in kinds that the API server serves: names, scope, verbs, subresources.
 //!
-//! What the objects look like is `schema`'s; how they behave is `strategy`'s.
+//! The facts come from a generated table; what of it is served is said here. What the objects look like is `schema`'s; how they behave is `strategy`'s.
+
+mod table;
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+
+use crate::table::Column;
 
 /// A served kind.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,10 +19,12 @@ pub struct Resource {
     pub plural: &'static str,
     pub singular: &'static str,
     pub namespaced: bool,
-    pub short_names: &'static [&'static str],
-    pub categories: &'static [&'static str],
-    pub verbs: &'static [&'static str],
-    pub subresources: &'static [Subresource],
+    pub short_names: Vec<&'static str>,
+    pub categories: Vec<&'static str>,
+    pub verbs: Vec<&'static str>,
+    pub subresources: Vec<Subresource>,
+    /// What `kubectl get` shows.
+    pub columns: Vec<Column>,
     /// The name of its schema, e.g. `io.k8s.api.core.v1.Pod`.
     pub definition: &'static str,
 }
@@ -31,7 +37,7 @@ pub struct Subresource {
     pub kind: &'static str,
     pub group: &'static str,
     pub version: &'static str,
-    pub verbs: &'static [&'static str],
+    pub verbs: Vec<&'static str>,
 }
 
 impl Resource {
@@ -48,7 +54,7 @@ impl Resource {
         }
     }
 
-    pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources
             .iter()
             .find(|subresource| subresource.name == name)
@@ -74,11 +80,27 @@ impl Resource {
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.contains(&verb)
     }
+
+    /// Whether `status` is a resource of its own below the object.
+    pub fn has_status(&self) -> bool {
+        self.subresource("status").is_some()
+    }
 }
 
 /// Every served kind: the core group first, then by group, each group's kinds by plural.
 pub fn resources() -> &'static [Resource] {
-    RESOURCES
+    static RESOURCES: OnceLock<Vec<Resource>> = OnceLock::new();
+    RESOURCES.get_or_init(|| {
+        let mut all = table::read();
+        all.retain(|resource| is_served(resource.group, resource.version, resource.plural, ""));
+        for resource in &mut all {
+            let (group, version, plural) = (resource.group, resource.version, resource.plural);
+            resource
+                .subresources
+                .retain(|below| is_served(group, version, plural, below.name));
+        }
+        all
+    })
 }
 
 /// The kind served at `/apis/<group>/<version>/<plural>` (`/api/<version>/<plural>` for "").
@@ -111,317 +133,46 @@ pub fn split_api_version(api_version: &str) -> (&str, &str) {
 type Index = BTreeMap<(&'static str, &'static str, &'static str), &'static Resource>;
 
 fn index_by(name: impl Fn(&Resource) -> &'static str) -> Index {
-    RESOURCES
+    resources()
         .iter()
         .map(|resource| ((resource.group, resource.version, name(resource)), resource))
         .collect()
 }
 
-const ALL_VERBS: &[&str] = &[
-    "create",
-    "delete",
-    "deletecollection",
-    "get",
-    "list",
-    "patch",
-    "update",
-    "watch",
+/// What upstream serves and we do not: a kind appears only when it takes effect. A group alone
+/// stands for all of its kinds, a third word for a subresource.
+const NOT_SERVED: &[(&str, &str, &str)] = &[
+    ("admissionregistration.k8s.io", "", ""),
+    ("apiextensions.k8s.io", "", ""),
+    ("apiregistration.k8s.io", "", ""),
+    ("flowcontrol.apiserver.k8s.io", "", ""),
+    // Other versions of a stored kind need conversion.
+    ("autoscaling/v1", "", ""),
+    ("events.k8s.io", "", ""),
+    ("", "bindings", ""),
+    ("", "componentstatuses", ""),
+    ("", "nodes", "proxy"),
+    ("", "pods", "attach"),
+    ("", "pods", "ephemeralcontainers"),
+    ("", "pods", "exec"),
+    ("", "pods", "portforward"),
+    ("", "pods", "proxy"),
+    ("", "pods", "resize"),
+    ("", "services", "proxy"),
+    (
+        "certificates.k8s.io",
+        "certificatesigningrequests",
+        "approval",
+    ),
 ];
-/// Namespaces cannot be deleted as a collection.
-const NO_COLLECTION: &[&str] = &[
-    "create", "delete", "get", "list", "patch", "update", "watch",
-];
-const CREATE: &[&str] = &["create"];
-const GET: &[&str] = &["get"];
-const PATH: &[&str] = &["get", "patch", "update"];
-const CHANGE: &[&str] = &["update"];
 
-const fn same_kind(
-    name: &'static str,
-    group: &'static str,
-    version: &'static str,
-    kind: &'static str,
-    verbs: &'static [&'static str],
-) -> Subresource {
-    Subresource {
-        name,
-        kind,
-        group,
-        version,
-        verbs,
-    }
+fn is_served(group: &str, version: &str, plural: &str, subresource: &str) -> bool {
+    !NOT_SERVED.iter().any(|&(of, kind, below)| {
+        (of == group || of.split_once('/') == Some((group, version)))
+            && (kind == plural || (kind.is_empty() && !of.is_empty()))
+            && (below.is_empty() || below == subresource)
+    })
 }
-
-/// A kind with the usual verbs and nothing below it; others override by struct update.
-const fn plain(
-    group: &'static str,
-    kind: &'static str,
-    plural: &'static str,
-    singular: &'static str,
-    definition: &'static str,
-) -> Resource {
-    Resource {
-        group,
-        version: "v1",
-        kind,
-        plural,
-        singular,
-        namespaced: true,
-        short_names: &[],
-        categories: &[],
-        verbs: ALL_VERBS,
-        subresources: &[],
-        definition,
-    }
-}
-
-const RBAC: &str = "rbac.authorization.k8s.io";
-const AUTHORIZATION: &str = "authorization.k8s.io";
-const AUTHENTICATION: &str = "authentication.k8s.io";
-
-static RESOURCES: &[Resource] = &[
-    Resource {
-        short_names: &["cm"],
-        ..plain(
-            "",
-            "ConfigMap",
-            "configmaps",
-            "configmap",
-            "io.k8s.api.core.v1.ConfigMap",
-        )
-    },
-    Resource {
-        short_names: &["ep"],
-        ..plain(
-            "",
-            "Endpoints",
-            "endpoints",
-            "endpoints",
-            "io.k8s.api.core.v1.Endpoints",
-        )
-    },
-    Resource {
-        short_names: &["ev"],
-        ..plain("", "Event", "events", "event", "io.k8s.api.core.v1.Event")
-    },
-    Resource {
-        namespaced: false,
-        short_names: &["ns"],
-        verbs: NO_COLLECTION,
-        subresources: &[
-            same_kind("finalize", "", "v1", "Namespace", CHANGE),
-            same_kind("status", "", "v1", "Namespace", PATH),
-        ],
-        ..plain(
-            "",
-            "Namespace",
-            "namespaces",
-            "namespace",
-            "io.k8s.api.core.v1.Namespace",
-        )
-    },
-    Resource {
-        namespaced: false,
-        short_names: &["no"],
-        subresources: &[same_kind("status", "", "v1", "Node", PATH)],
-        ..plain("", "Node", "nodes", "node", "io.k8s.api.core.v1.Node")
-    },
-    Resource {
-        short_names: &["po"],
-        categories: &["all"],
-        subresources: &[
-            same_kind("binding", "", "v1", "Binding", CREATE),
-            same_kind("eviction", "policy", "v1", "Eviction", CREATE),
-            same_kind("log", "", "v1", "Pod", GET),
-            same_kind("status", "", "v1", "Pod", PATH),
-        ],
-        ..plain("", "Pod", "pods", "pod", "io.k8s.api.core.v1.Pod")
-    },
-    plain(
-        "",
-        "Secret",
-        "secrets",
-        "secret",
-        "io.k8s.api.core.v1.Secret",
-    ),
-    Resource {
-        short_names: &["sa"],
-        subresources: &[same_kind(
-            "token",
-            "authentication.k8s.io",
-            "v1",
-            "TokenRequest",
-            CREATE,
-        )],
-        ..plain(
-            "",
-            "ServiceAccount",
-            "serviceaccounts",
-            "serviceaccount",
-            "io.k8s.api.core.v1.ServiceAccount",
-        )
-    },
-    Resource {
-        short_names: &["svc"],
-        categories: &["all"],
-        subresources: &[same_kind("status", "", "v1", "Service", PATH)],
-        ..plain(
-            "",
-            "Service",
-            "services",
-            "service",
-            "io.k8s.api.core.v1.Service",
-        )
-    },
-    Resource {
-        short_names: &["deploy"],
-        categories: &["all"],
-        subresources: &[
-            same_kind("scale", "autoscaling", "v1", "Scale", PATH),
-            same_kind("status", "apps", "v1", "Deployment", PATH),
-        ],
-        ..plain(
-            "apps",
-            "Deployment",
-            "deployments",
-            "deployment",
-            "io.k8s.api.apps.v1.Deployment",
-        )
-    },
-    Resource {
-        short_names: &["rs"],
-        categories: &["all"],
-        subresources: &[
-            same_kind("scale", "autoscaling", "v1", "Scale", PATH),
-            same_kind("status", "apps", "v1", "ReplicaSet", PATH),
-        ],
-        ..plain(
-            "apps",
-            "ReplicaSet",
-            "replicasets",
-            "replicaset",
-            "io.k8s.api.apps.v1.ReplicaSet",
-        )
-    },
-    Resource {
-        namespaced: false,
-        verbs: CREATE,
-        ..plain(
-            AUTHENTICATION,
-            "SelfSubjectReview",
-            "selfsubjectreviews",
-            "selfsubjectreview",
-            "io.k8s.api.authentication.v1.SelfSubjectReview",
-        )
-    },
-    Resource {
-        namespaced: false,
-        verbs: CREATE,
-        ..plain(
-            AUTHENTICATION,
-            "TokenReview",
-            "tokenreviews",
-            "tokenreview",
-            "io.k8s.api.authentication.v1.TokenReview",
-        )
-    },
-    Resource {
-        verbs: CREATE,
-        ..plain(
-            AUTHORIZATION,
-            "LocalSubjectAccessReview",
-            "localsubjectaccessreviews",
-            "localsubjectaccessreview",
-            "io.k8s.api.authorization.v1.LocalSubjectAccessReview",
-        )
-    },
-    Resource {
-        namespaced: false,
-        verbs: CREATE,
-        ..plain(
-            AUTHORIZATION,
-            "SelfSubjectAccessReview",
-            "selfsubjectaccessreviews",
-            "selfsubjectaccessreview",
-            "io.k8s.api.authorization.v1.SelfSubjectAccessReview",
-        )
-    },
-    Resource {
-        namespaced: false,
-        verbs: CREATE,
-        ..plain(
-            AUTHORIZATION,
-            "SelfSubjectRulesReview",
-            "selfsubjectrulesreviews",
-            "selfsubjectrulesreview",
-            "io.k8s.api.authorization.v1.SelfSubjectRulesReview",
-        )
-    },
-    Resource {
-        namespaced: false,
-        verbs: CREATE,
-        ..plain(
-            AUTHORIZATION,
-            "SubjectAccessReview",
-            "subjectaccessreviews",
-            "subjectaccessreview",
-            "io.k8s.api.authorization.v1.SubjectAccessReview",
-        )
-    },
-    plain(
-        "coordination.k8s.io",
-        "Lease",
-        "leases",
-        "lease",
-        "io.k8s.api.coordination.v1.Lease",
-    ),
-    plain(
-        "discovery.k8s.io",
-        "EndpointSlice",
-        "endpointslices",
-        "endpointslice",
-        "io.k8s.api.discovery.v1.EndpointSlice",
-    ),
-    Resource {
-        namespaced: false,
-        ..plain(
-            RBAC,
-            "ClusterRoleBinding",
-            "clusterrolebindings",
-            "clusterrolebinding",
-            "io.k8s.api.rbac.v1.ClusterRoleBinding",
-        )
-    },
-    Resource {
-        namespaced: false,
-        ..plain(
-            RBAC,
-            "ClusterRole",
-            "clusterroles",
-            "clusterrole",
-            "io.k8s.api.rbac.v1.ClusterRole",
-        )
-    },
-    plain(
-        RBAC,
-        "RoleBinding",
-        "rolebindings",
-        "rolebinding",
-        "io.k8s.api.rbac.v1.RoleBinding",
-    ),
-    plain(RBAC, "Role", "roles", "role", "io.k8s.api.rbac.v1.Role"),
-    Resource {
-        namespaced: false,
-        short_names: &["pc"],
-        ..plain(
-            "scheduling.k8s.io",
-            "PriorityClass",
-            "priorityclasses",
-            "priorityclass",
-            "io.k8s.api.scheduling.v1.PriorityClass",
-        )
-    },
-];
 
 #[cfg(test)]
 mod tests {

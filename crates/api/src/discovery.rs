@@ -222,8 +222,8 @@ fn aggregated_resource(resource: &Resource) -> Value {
 
 fn names_of(resource: &Resource, entry: &mut Value) {
     for (key, names) in [
-        ("shortNames", resource.short_names),
-        ("categories", resource.categories),
+        ("shortNames", &resource.short_names),
+        ("categories", &resource.categories),
     ] {
         if !names.is_empty() {
             let names: Vec<Value> = names.iter().map(|name| Value::from(*name)).collect();
@@ -254,12 +254,18 @@ mod tests {
         assert_eq!(
             names,
             [
+                "controllerrevisions",
+                "daemonsets",
+                "daemonsets/status",
                 "deployments",
                 "deployments/scale",
                 "deployments/status",
                 "replicasets",
                 "replicasets/scale",
                 "replicasets/status",
+                "statefulsets",
+                "statefulsets/scale",
+                "statefulsets/status",
             ]
         );
         assert_eq!(apps.str_at(&["groupVersion"]), "apps/v1");
@@ -276,7 +282,7 @@ mod tests {
     #[test]
     fn groups_come_in_order_of_preference() {
         assert_eq!(groups().first(), Some(&"apps"));
-        assert_eq!(groups().last(), Some(&"discovery.k8s.io"));
+        assert_eq!(groups().last(), Some(&"resource.k8s.io"));
         let aggregated = aggregated_v2(true);
         let core = &aggregated.get("items").unwrap().as_array().unwrap()[0];
         assert_eq!(core.get("metadata"), Some(&Value::object()));

@@ -11,11 +11,14 @@ pub mod openapi;
 pub mod patch;
 pub mod protobuf;
 pub mod quantity;
+pub mod quota;
+pub mod resources;
 pub mod schema;
 pub mod selector;
 pub mod status;
 pub mod strategy;
 pub mod table;
+pub mod warnings;
 
 pub use catalogue::Resource;
 pub use document::{Object, Value};

@@ -20,3 +20,9 @@ pub use defaults::{apply_declared_defaults, defaults, normalise};
 pub use shape::{Shape, type_of};
 pub(crate) use table::JSON_SCHEMA;
 pub use table::{Definition, Field, Kind, Property, Table, Type, Wire, table};
+
+/// The name of the schema of a kind, e.g. `io.k8s.api.core.v1.Pod`.
+pub fn definition_of(group: &str, version: &str, kind: &str) -> Option<&'static str> {
+    let definition = table().of_kind(group, version, kind)?;
+    Some(definition.name)
+}

@@ -7,7 +7,6 @@ use crate::catalogue::Resource;
 use crate::document::Value;
 use crate::field::FieldError;
 use crate::metadata::{self, NameRule};
-use crate::table::Column;
 
 pub mod config_map;
 mod deployment;
@@ -60,9 +59,9 @@ pub trait Strategy: Send + Sync {
         if self.has_status() {
             object.set(&["status"], Value::object());
         }
-        match self.has_generation() {
-            true => object.set(&["metadata", "generation"], 1),
-            false => drop(object.remove(&["metadata", "generation"])),
+        // Other kinds keep whatever number they were given.
+        if self.has_generation() {
+            object.set(&["metadata", "generation"], 1);
         }
         self.prepare_create_content(object);
     }
@@ -123,13 +122,9 @@ pub trait Strategy: Send + Sync {
         generic::metadata_fields(object, self.namespaced())
     }
 
-    fn columns(&self) -> &'static [Column] {
-        crate::table::NAME_AND_AGE
-    }
-
-    /// One row, in the order of `columns`.
-    fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
-        crate::table::name_and_age(object, now)
+    /// One row, in the order of the resource's columns.
+    fn cells(&self, object: &Value, _now: jiff::Timestamp) -> Vec<Value> {
+        crate::table::name_and_creation(object)
     }
 
     /// The grace period of a delete that may ask for one; `None` for kinds that go at once.
@@ -169,7 +164,6 @@ pub fn of(resource: &Resource) -> &'static dyn Strategy {
         ("rbac.authorization.k8s.io", "Role") => &rbac::Role { namespaced: true },
         ("rbac.authorization.k8s.io", "RoleBinding") => &rbac::Binding { namespaced: true },
         ("scheduling.k8s.io", "PriorityClass") => &priority_class::PriorityClass,
-        _ if resource.namespaced => &generic::Generic { namespaced: true },
-        _ => &generic::Generic { namespaced: false },
+        _ => generic::of(resource.namespaced, resource.has_status()),
     }
 }

@@ -13,45 +13,8 @@ pub struct Column {
     /// `string`, `integer`, `number`, `boolean` or `date`.
     pub kind: &'static str,
     pub format: &'static str,
-    pub description: &'static str,
     /// 0 is always shown, above only with `-o wide`.
     pub priority: i64,
-}
-
-impl Column {
-    pub const NAME: Column = Column {
-        name: "Name",
-        kind: "string",
-        format: "name",
-        description: "Name must be unique within a namespace.",
-        priority: 0,
-    };
-    pub const AGE: Column = Column::text("Age");
-
-    pub const fn text(name: &'static str) -> Column {
-        Column {
-            name,
-            kind: "string",
-            format: "",
-            description: "",
-            priority: 0,
-        }
-    }
-
-    pub const fn integer(name: &'static str) -> Column {
-        Column {
-            kind: "integer",
-            ..Column::text(name)
-        }
-    }
-
-    /// Shown only with `-o wide`.
-    pub const fn wide(self) -> Column {
-        Column {
-            priority: 1,
-            ..self
-        }
-    }
 }
 
 /// How much of each object a row carries (`includeObject`).
@@ -88,7 +51,7 @@ pub fn render(
 ) -> Value {
     let strategy = strategy::of(resource);
     let columns: Vec<Value> = match with_columns {
-        true => strategy.columns().iter().map(column_document).collect(),
+        true => resource.columns.iter().map(column_document).collect(),
         false => Vec::new(),
     };
     let rows: Vec<Value> = items
@@ -113,20 +76,9 @@ pub fn render(
     table
 }
 
-/// The columns of a kind without its own.
-pub const NAME_AND_AGE: &[Column] = &[
-    Column::NAME,
-    Column {
-        name: "Created At",
-        kind: "date",
-        format: "",
-        description: "CreationTimestamp is a timestamp representing the server time when this object was created.",
-        priority: 0,
-    },
-];
-
-/// The cells for [`NAME_AND_AGE`].
-pub fn name_and_age(object: &Value, _now: jiff::Timestamp) -> Vec<Value> {
+/// The cells of a kind whose columns are `Name` and `Created At`, as those have that upstream gives
+/// no printer.
+pub fn name_and_creation(object: &Value) -> Vec<Value> {
     vec![
         object.str_at(&["metadata", "name"]).into(),
         object.str_at(&["metadata", "creationTimestamp"]).into(),
@@ -136,7 +88,7 @@ pub fn name_and_age(object: &Value, _now: jiff::Timestamp) -> Vec<Value> {
 fn column_document(column: &Column) -> Value {
     crate::document!({
         "name": column.name, "type": column.kind, "format": column.format,
-        "description": column.description, "priority": column.priority,
+        "description": "", "priority": column.priority,
     })
 }
 

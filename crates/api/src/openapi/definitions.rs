@@ -25,7 +25,7 @@ pub(super) fn reachable(served: &[&Resource], version: Version) -> Object {
         if let Some(list) = list_of(resource) {
             collect(list.name, &mut names);
         }
-        for subresource in resource.subresources {
+        for subresource in &resource.subresources {
             let kind = table().of_kind(subresource.group, subresource.version, subresource.kind);
             if let Some(definition) = kind {
                 collect(definition.name, &mut names);

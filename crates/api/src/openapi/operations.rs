@@ -107,9 +107,9 @@ pub(super) fn paths_of(resource: &'static Resource) -> Vec<Path> {
     paths.push(Path {
         path: collection.clone(),
         variables: outer,
-        operations: on(resource, "", &offered(resource.verbs, &verbs), ""),
+        operations: on(resource, "", &offered(&resource.verbs, &verbs), ""),
     });
-    let verbs = offered(resource.verbs, &["get", "update", "patch", "delete"]);
+    let verbs = offered(&resource.verbs, &["get", "update", "patch", "delete"]);
     if !verbs.is_empty() {
         paths.push(Path {
             path: format!("{collection}/{{name}}"),
@@ -117,8 +117,8 @@ pub(super) fn paths_of(resource: &'static Resource) -> Vec<Path> {
             operations: on(resource, "", &verbs, ""),
         });
     }
-    for subresource in resource.subresources {
-        let verbs = offered(subresource.verbs, &["get", "create", "update", "patch"]);
+    for subresource in &resource.subresources {
+        let verbs = offered(&subresource.verbs, &["get", "create", "update", "patch"]);
         paths.push(Path {
             path: format!("{collection}/{{name}}/{}", subresource.name),
             variables,

@@ -32,8 +32,7 @@ pub fn apply_declared_defaults(definition: &Definition, object: &mut Value) {
 }
 
 /// Writes what Go's encoder would have written: fields that are always there get their zero value,
-/// zero values of fields that are left out when empty disappear. Absent lists and maps stay absent
-/// where Go writes `null`.
+/// zero values of fields that are left out when empty disappear.
 pub fn normalise(definition: &Definition, object: &mut Value) {
     let Value::Object(fields) = object else {
         return;
@@ -134,6 +133,7 @@ fn always_there(field: &Field) -> Option<Value> {
         Type::String => Some("".into()),
         Type::Bool => Some(false.into()),
         Type::Int32 | Type::Int64 | Type::Float => Some(0.into()),
+        Type::Time | Type::MicroTime | Type::List { .. } | Type::Map(_) => Some(Value::Null),
         _ => None,
     }
 }

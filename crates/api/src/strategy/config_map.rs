@@ -5,7 +5,6 @@ use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
 use crate::strategy::Strategy;
-use crate::table::Column;
 use crate::table::duration::object_age;
 
 /// All values of a ConfigMap or a Secret together.
@@ -45,10 +44,6 @@ impl Strategy for ConfigMap {
         let mut errors = frozen(new, old, &["data", "binaryData"]);
         errors.extend(self.validate_content(new));
         errors
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        const { &[Column::NAME, Column::text("Data"), Column::AGE] }
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

@@ -5,7 +5,6 @@ use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
 use crate::metadata::names::pattern_error;
 use crate::strategy::{Strategy, generic, pod, workload};
-use crate::table::Column;
 use crate::table::duration::object_age;
 
 pub struct Deployment;
@@ -86,21 +85,6 @@ impl Strategy for Deployment {
         let path = Path::new("spec").child("selector");
         errors.extend(immutable(new.at(&at), old.at(&at), &path));
         errors
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        const {
-            &[
-                Column::NAME,
-                Column::text("Ready"),
-                Column::text("Up-to-date"),
-                Column::text("Available"),
-                Column::AGE,
-                Column::text("Containers").wide(),
-                Column::text("Images").wide(),
-                Column::text("Selector").wide(),
-            ]
-        }
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

@@ -9,7 +9,6 @@ use crate::strategy::endpoints::first_few;
 use crate::strategy::pod::containers::one_of;
 use crate::strategy::pod::validate::address;
 use crate::strategy::{Strategy, generic};
-use crate::table::Column;
 use crate::table::duration::object_age;
 
 const MOST_ENDPOINTS: usize = 1000;
@@ -60,18 +59,6 @@ impl Strategy for EndpointSlice {
         let name = "addressType";
         errors.extend(immutable(new.get(name), old.get(name), &Path::new(name)));
         errors
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        const {
-            &[
-                Column::NAME,
-                Column::text("AddressType"),
-                Column::text("Ports"),
-                Column::text("Endpoints"),
-                Column::AGE,
-            ]
-        }
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

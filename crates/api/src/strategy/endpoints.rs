@@ -6,7 +6,6 @@ use crate::metadata::{all_invalid, names};
 use crate::strategy::Strategy;
 use crate::strategy::pod::containers::{numbers, one_of};
 use crate::strategy::pod::validate::address;
-use crate::table::Column;
 use crate::table::duration::object_age;
 
 /// A cell names this many addresses.
@@ -37,10 +36,6 @@ impl Strategy for Endpoints {
             validate_subset(subset, &Path::new("subsets").index(index), &mut errors);
         }
         errors
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        const { &[Column::NAME, Column::text("Endpoints"), Column::AGE] }
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

@@ -5,7 +5,6 @@ use crate::field::{FieldError, Path};
 use crate::metadata::names::NameRule;
 use crate::metadata::{all_invalid, names};
 use crate::strategy::{Strategy, generic};
-use crate::table::Column;
 use crate::table::duration::age;
 
 pub struct Event;
@@ -70,26 +69,6 @@ impl Strategy for Event {
             ("type", text("type")),
         ]);
         fields
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        const {
-            &[
-                Column::text("Last Seen"),
-                Column::text("Type"),
-                Column::text("Reason"),
-                Column::text("Object"),
-                Column::text("Subobject").wide(),
-                Column::text("Source").wide(),
-                Column::text("Message"),
-                Column::text("First Seen").wide(),
-                Column::text("Count").wide(),
-                Column {
-                    priority: 1,
-                    ..Column::NAME
-                },
-            ]
-        }
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

@@ -3,13 +3,31 @@
 use crate::document::{Object, Value};
 use crate::strategy::Strategy;
 
-pub struct Generic {
-    pub namespaced: bool,
+struct Generic {
+    namespaced: bool,
+    status: bool,
+}
+
+/// The strategy of a kind of which only scope and subresources are known.
+pub fn of(namespaced: bool, status: bool) -> &'static dyn Strategy {
+    const fn generic(namespaced: bool, status: bool) -> Generic {
+        Generic { namespaced, status }
+    }
+    match (namespaced, status) {
+        (true, true) => const { &generic(true, true) },
+        (true, false) => const { &generic(true, false) },
+        (false, true) => const { &generic(false, true) },
+        (false, false) => const { &generic(false, false) },
+    }
 }
 
 impl Strategy for Generic {
     fn namespaced(&self) -> bool {
         self.namespaced
+    }
+
+    fn has_status(&self) -> bool {
+        self.status
     }
 }
 

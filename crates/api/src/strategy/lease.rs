@@ -3,7 +3,6 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::strategy::Strategy;
-use crate::table::Column;
 use crate::table::duration::object_age;
 
 pub struct Lease;
@@ -45,10 +44,6 @@ impl Strategy for Lease {
             ));
         }
         errors
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        const { &[Column::NAME, Column::text("Holder"), Column::AGE] }
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

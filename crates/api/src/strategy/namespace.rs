@@ -4,7 +4,6 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::{self, NameRule};
 use crate::strategy::{Strategy, generic};
-use crate::table::Column;
 use crate::table::duration::object_age;
 
 pub struct Namespace;
@@ -76,10 +75,6 @@ impl Strategy for Namespace {
         // Historical: a cluster-scoped kind with its name under the old label.
         fields.push(("name", object.str_at(&["metadata", "name"]).to_string()));
         fields
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        const { &[Column::NAME, Column::text("Status"), Column::AGE] }
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

@@ -8,7 +8,6 @@ use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::pod::resources::quantity_value;
 use crate::strategy::pod::validate::taint_effect;
 use crate::strategy::{Strategy, generic};
-use crate::table::Column;
 use crate::table::duration::object_age;
 
 pub struct Node;
@@ -90,23 +89,6 @@ impl Strategy for Node {
         let unschedulable = object.bool_at(&["spec", "unschedulable"]).to_string();
         fields.push(("spec.unschedulable", unschedulable));
         fields
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        const {
-            &[
-                Column::NAME,
-                Column::text("Status"),
-                Column::text("Roles"),
-                Column::AGE,
-                Column::text("Version"),
-                Column::text("Internal-IP").wide(),
-                Column::text("External-IP").wide(),
-                Column::text("OS-Image").wide(),
-                Column::text("Kernel-Version").wide(),
-                Column::text("Container-Runtime").wide(),
-            ]
-        }
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

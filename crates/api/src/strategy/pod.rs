@@ -18,7 +18,6 @@ mod tests;
 use crate::document::Value;
 use crate::field::FieldError;
 use crate::strategy::{Strategy, generic};
-use crate::table::Column;
 
 pub struct Pod;
 
@@ -111,10 +110,6 @@ impl Strategy for Pod {
             ),
         ]);
         fields
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        cells::COLUMNS
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

@@ -4,7 +4,6 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
 use crate::strategy::Strategy;
-use crate::table::Column;
 use crate::table::duration::object_age;
 
 pub struct PriorityClass;
@@ -66,21 +65,6 @@ impl Strategy for PriorityClass {
         let name = "preemptionPolicy";
         errors.extend(immutable(new.get(name), old.get(name), &Path::new(name)));
         errors
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        const {
-            &[
-                Column::NAME,
-                Column::integer("Value"),
-                Column {
-                    kind: "boolean",
-                    ..Column::text("Global-Default")
-                },
-                Column::AGE,
-                Column::text("PreemptionPolicy").wide(),
-            ]
-        }
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

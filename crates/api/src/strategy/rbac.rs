@@ -5,7 +5,6 @@ use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names::{self, NameRule};
 use crate::strategy::{Strategy, workload};
-use crate::table::Column;
 use crate::table::duration::object_age;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -117,19 +116,6 @@ impl Strategy for Binding {
             errors.push(FieldError::invalid(&path, value, "cannot change roleRef"));
         }
         errors
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        const {
-            &[
-                Column::NAME,
-                Column::text("Role"),
-                Column::AGE,
-                Column::text("Users").wide(),
-                Column::text("Groups").wide(),
-                Column::text("ServiceAccounts").wide(),
-            ]
-        }
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

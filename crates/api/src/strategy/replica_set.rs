@@ -4,7 +4,6 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
 use crate::strategy::{Strategy, generic, workload};
-use crate::table::Column;
 use crate::table::duration::object_age;
 
 pub struct ReplicaSet;
@@ -60,21 +59,6 @@ impl Strategy for ReplicaSet {
         let replicas = object.i64_at(&["status", "replicas"]).unwrap_or(0);
         fields.push(("status.replicas", replicas.to_string()));
         fields
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        const {
-            &[
-                Column::NAME,
-                Column::integer("Desired"),
-                Column::integer("Current"),
-                Column::integer("Ready"),
-                Column::AGE,
-                Column::text("Containers").wide(),
-                Column::text("Images").wide(),
-                Column::text("Selector").wide(),
-            ]
-        }
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

@@ -9,7 +9,6 @@ use crate::metadata::names;
 use crate::metadata::{all_invalid, immutable};
 use crate::strategy::config_map::{MOST_DATA, decoded_length, frozen};
 use crate::strategy::{Strategy, generic};
-use crate::table::Column;
 use crate::table::duration::object_age;
 
 pub struct Secret;
@@ -60,17 +59,6 @@ impl Strategy for Secret {
         let mut fields = generic::metadata_fields(object, true);
         fields.push(("type", object.str_at(&["type"]).to_string()));
         fields
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        const {
-            &[
-                Column::NAME,
-                Column::text("Type"),
-                Column::text("Data"),
-                Column::AGE,
-            ]
-        }
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

@@ -5,7 +5,6 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::NameRule;
 use crate::strategy::{Strategy, generic};
-use crate::table::Column;
 use crate::table::duration::object_age;
 
 mod validate;
@@ -100,20 +99,6 @@ impl Strategy for Service {
         fields.push(("spec.clusterIP", text("clusterIP")));
         fields.push(("spec.type", text("type")));
         fields
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        const {
-            &[
-                Column::NAME,
-                Column::text("Type"),
-                Column::text("Cluster-IP"),
-                Column::text("External-IP"),
-                Column::text("Port(s)"),
-                Column::AGE,
-                Column::text("Selector").wide(),
-            ]
-        }
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

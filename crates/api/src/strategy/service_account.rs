@@ -2,7 +2,6 @@
 
 use crate::document::Value;
 use crate::strategy::Strategy;
-use crate::table::Column;
 use crate::table::duration::object_age;
 
 pub struct ServiceAccount;
@@ -10,10 +9,6 @@ pub struct ServiceAccount;
 impl Strategy for ServiceAccount {
     fn namespaced(&self) -> bool {
         true
-    }
-
-    fn columns(&self) -> &'static [Column] {
-        const { &[Column::NAME, Column::AGE] }
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use api::{Reason, Status, Value, catalogue};
 use futures::future::try_join_all;
 
+use crate::authorization::Rule;
 use crate::hops::Hops;
 use crate::server::{Context, Server};
 use crate::verbs::create::create_object;
@@ -46,6 +47,17 @@ pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<(), Statu
     )
     .await?;
     publish_endpoints(server, facts.advertise).await
+}
+
+/// What every node may do, whatever runs on it: the rules of the role `system:node`, which nobody
+/// is bound to.
+pub(crate) fn node_rules() -> Vec<Rule> {
+    let policy = policy::objects();
+    let role = policy.iter().find(|(plural, object)| {
+        *plural == "clusterroles" && object.str_at(&["metadata", "name"]) == "system:node"
+    });
+    role.map(|(_, role)| Rule::parse_all(role))
+        .unwrap_or_default()
 }
 
 /// Creates the object unless one of that name is there.

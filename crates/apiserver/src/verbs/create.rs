@@ -69,12 +69,42 @@ pub(crate) async fn create_object(
         is_owned,
     } = new;
     settle_namespace(resource, &context.info.namespace, &mut object)?;
-    if !object.str_at(&["metadata", "resourceVersion"]).is_empty() {
-        return Err(Status::bad_request(
+    // Found out late by upstream's storage, which has no reason to give.
+    if !matches!(object.str_at(&["metadata", "resourceVersion"]), "" | "0") {
+        return Err(Status::new(
+            Reason::Unknown,
             "resourceVersion should not be set on objects to be created",
         ));
     }
     let strategy = api::strategy::of(resource);
+    let repeated = api::warnings::without_repeated_owners(&mut object, false);
+    repeated.into_iter().for_each(|word| context.warn(word));
+    api::schema::defaults(resource, &mut object);
+    strategy.default(&mut object);
+    // Settled before admission and the strategy: what they set has no owner.
+    let owners = match is_owned {
+        true => object.remove(&MANAGED_FIELDS),
+        false => {
+            let manager = options::manager(context);
+            let write = Write::new(resource, "", &manager, server.timestamp());
+            api::apply::update(&write, None, &mut object)
+        }
+    };
+    let mut admitted = Admitted {
+        context,
+        resource,
+        subresource: "",
+        operation: admission::Operation::Create,
+        object: &mut object,
+        old: None,
+    };
+    admission::mutate(&mut admitted).await?;
+    // Admission may have added what has defaults of its own.
+    api::schema::defaults(resource, &mut object);
+    strategy.default(&mut object);
+    if let Some(owners) = owners {
+        object.set(&MANAGED_FIELDS, owners);
+    }
     let generate = object.str_at(&["metadata", "name"]).is_empty();
     let prefix = object.str_at(&["metadata", "generateName"]).to_string();
     let mut attempts = if generate && !prefix.is_empty() {
@@ -88,44 +118,21 @@ pub(crate) async fn create_object(
             1 => std::mem::take(&mut object),
             _ => object.clone(),
         };
-        fill_system_fields(server, &mut object);
-        api::schema::defaults(resource, &mut object);
-        strategy.default(&mut object);
-        // Settled before admission and the strategy: what they set has no owner.
-        let owners = match is_owned {
-            true => object.remove(&MANAGED_FIELDS),
-            false => {
-                let manager = options::manager(context);
-                let write = Write::new(resource, "", &manager, server.timestamp());
-                api::apply::update(&write, None, &mut object)
-            }
-        };
         if generate && !prefix.is_empty() {
             let kept: String = prefix.chars().take(LONGEST_PREFIX).collect();
             let suffix = server.environment.name_suffix(SUFFIX);
             object.set(&["metadata", "name"], format!("{kept}{suffix}"));
         }
+        fill_system_fields(server, &mut object);
         strategy.prepare_create(&mut object);
-        let mut admitted = Admitted {
-            context,
-            resource,
-            subresource: "",
-            operation: admission::Operation::Create,
-            object: &mut object,
-            old: None,
-        };
-        admission::admit(&mut admitted).await?;
-        // Admission may have added what has defaults of its own.
-        api::schema::defaults(resource, &mut object);
-        strategy.default(&mut object);
-        if let Some(owners) = owners {
-            object.set(&MANAGED_FIELDS, owners);
-        }
         let reservation = allocation::reserve(server, resource, &mut object, None)?;
         let errors = strategy.validate_create(&object);
         if !errors.is_empty() {
             let name = object.str_at(&["metadata", "name"]);
             return Err(api::field::invalid(resource, name, errors));
+        }
+        for word in api::warnings::of(resource, &object, None, "") {
+            context.warn(word);
         }
         context.server.authorizer.check_escalation(
             &context.identity,
@@ -133,7 +140,19 @@ pub(crate) async fn create_object(
             &object,
             object.str_at(&["metadata", "namespace"]),
         )?;
+        let admitted = Admitted {
+            context,
+            resource,
+            subresource: "",
+            operation: admission::Operation::Create,
+            object: &mut object,
+            old: None,
+        };
+        let charge = admission::validate(&admitted).await?;
         let result = insert(context, resource, &object, hops).await;
+        if result.is_err() {
+            charge.give_back(context).await;
+        }
         if let (Ok(entry), true) = (&result, reservation.holds()) {
             // The reservation may go once the cache shows the service itself.
             server.cache.reach(entry.revision).await;
@@ -237,7 +256,10 @@ pub(crate) fn settle_namespace(
     let given = object.str_at(&["metadata", "namespace"]);
     match (resource.namespaced, given) {
         (false, "") => Ok(()),
-        (false, _) => Ok(()),
+        (false, _) => {
+            object.remove(&["metadata", "namespace"]);
+            Ok(())
+        }
         (true, "") => {
             object.set(&["metadata", "namespace"], namespace);
             Ok(())

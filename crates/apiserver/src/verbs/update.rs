@@ -117,7 +117,8 @@ pub(crate) async fn change(
     loop {
         let old = current.object_with_version()?;
         let mut new = make(&old)?;
-        check_preconditions(resource, &mut new, &old, name)?;
+        let patched = context.info.verb == "patch";
+        check_preconditions(resource, &mut new, &old, name, patched)?;
         if target.raw {
             let owners = owners(context, target, &old, &mut new);
             set_owners(&mut new, owners);
@@ -134,7 +135,6 @@ pub(crate) async fn change(
         strategy.default(&mut new);
         // Settled before admission and the strategy: what they change has no owner.
         let owners = owners(context, target, &old, &mut new);
-        strategy.prepare_update(&mut new, &old, subresource);
         let mut admitted = Admitted {
             context,
             resource,
@@ -143,7 +143,11 @@ pub(crate) async fn change(
             object: &mut new,
             old: Some(&old),
         };
-        admission::admit(&mut admitted).await?;
+        admission::mutate(&mut admitted).await?;
+        // A patch is looked at only here, by when admission might have done it.
+        let repeated = api::warnings::without_repeated_owners(&mut new, patched);
+        repeated.into_iter().for_each(|word| context.warn(word));
+        strategy.prepare_update(&mut new, &old, subresource);
         set_owners(&mut new, owners);
         let reservation = match subresource {
             "" => allocation::reserve(server, resource, &mut new, Some(&old))?,
@@ -153,13 +157,29 @@ pub(crate) async fn change(
         if !errors.is_empty() {
             return Err(api::field::invalid(resource, name, errors));
         }
+        for word in api::warnings::of(resource, &new, Some(&old), subresource) {
+            context.warn(word);
+        }
         let grants = ["rules", "roleRef", "subjects"];
         if subresource.is_empty() && grants.iter().any(|field| new.get(field) != old.get(field)) {
             server
                 .authorizer
                 .check_escalation(&context.identity, resource, &new, namespace)?;
         }
-        match write(context, target, &current, &old, new).await? {
+        let admitted = Admitted {
+            context,
+            resource,
+            subresource,
+            operation: admission::Operation::Update,
+            object: &mut new,
+            old: Some(&old),
+        };
+        let charge = admission::validate(&admitted).await?;
+        let written = write(context, target, &current, &old, new).await;
+        if !matches!(written, Ok(Written::Done(_))) {
+            charge.give_back(context).await;
+        }
+        match written? {
             Written::Done(entry) => {
                 if reservation.holds() {
                     server.cache.reach(entry.revision).await;
@@ -312,12 +332,14 @@ fn again(
     }
 }
 
-/// Compares the resourceVersion and UID the client named with what is there.
+/// Compares the resourceVersion and UID the client named with what is there. A UID in a patch is no
+/// condition but a change, which validation refuses.
 fn check_preconditions(
     resource: &Resource,
     new: &mut Value,
     old: &Value,
     name: &str,
+    patched: bool,
 ) -> Result<(), Status> {
     let version = old.str_at(&["metadata", "resourceVersion"]);
     match new.str_at(&["metadata", "resourceVersion"]) {
@@ -364,7 +386,7 @@ fn check_preconditions(
         new.str_at(&["metadata", "uid"]),
         old.str_at(&["metadata", "uid"]),
     );
-    if !given.is_empty() && given != uid {
+    if !patched && !given.is_empty() && given != uid {
         return Err(Status::conflict(
             resource.group,
             resource.plural,

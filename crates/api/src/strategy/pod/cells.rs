@@ -1,20 +1,7 @@
 //! The row of a Pod: readiness, the word for its state, restarts.
 
 use crate::document::Value;
-use crate::table::Column;
 use crate::table::duration::{age, object_age};
-
-pub const COLUMNS: &[Column] = &[
-    Column::NAME,
-    Column::text("Ready"),
-    Column::text("Status"),
-    Column::text("Restarts"),
-    Column::AGE,
-    Column::text("IP").wide(),
-    Column::text("Node").wide(),
-    Column::text("Nominated Node").wide(),
-    Column::text("Readiness Gates").wide(),
-];
 
 pub fn cells(pod: &Value, now: jiff::Timestamp) -> Vec<Value> {
     let summary = summarise(pod);
