@@ -101,7 +101,7 @@ func compareAnswers(ours, upstream Answer, subset bool, add adder) {
 	}
 	fields := func(path string, a, b any) {
 		if strings.HasSuffix(path, "managedFields") || strings.Contains(path, "managedFields.") || strings.Contains(path, "managedFields[]") {
-			add("managedFields", "", a, b)
+			add("managedFields", path[strings.Index(path, "managedFields"):], a, b)
 			return
 		}
 		add("object", path, a, b)
@@ -405,10 +405,12 @@ func level(value any) any {
 				// Descriptions are prose; what they describe is compared.
 			case name == "resourceRules" || name == "nonResourceRules":
 				copied[name] = sorted(field)
+			case name == "managedFields":
+				copied[name] = byOwner(level(field))
 			case name == "cells":
 				copied[name] = levelCells(field)
 			default:
-				copied[name] = level(field)
+				copied[levelText(name)] = level(field)
 			}
 		}
 		return copied
@@ -423,4 +425,17 @@ func level(value any) any {
 	default:
 		return value
 	}
+}
+
+// byOwner sorts the owners of an object: their own order depends on when each second began.
+func byOwner(owners any) any {
+	list, ok := owners.([]any)
+	if !ok {
+		return owners
+	}
+	name := func(owner any) string {
+		return Text(owner, "operation") + " " + Text(owner, "manager") + " " + Text(owner, "subresource")
+	}
+	sort.SliceStable(list, func(i, j int) bool { return name(list[i]) < name(list[j]) })
+	return list
 }

@@ -116,20 +116,19 @@ impl Kind {
     fn describe(&self, object: &Value) -> String {
         let (group, version) = crate::catalogue::split_api_version(&self.api_version);
         let metadata = |name: &str| object.str_at(&["metadata", name]).to_string();
-        let slash = if group.is_empty() { "" } else { "/" };
         format!(
-            "{}/{}; {group}{slash}{version}, Kind={}",
+            "{}/{}; {group}/{version}, Kind={}",
             metadata("namespace"),
             metadata("name"),
             self.kind
         )
     }
 
-    fn compare(&self, old: &Value, new: &Value) -> Comparison {
-        let found = compare(self.place, Some(old), Some(new));
+    fn compare(&self, old: &Value, new: &Value) -> Option<Comparison> {
+        let found = compare(self.place, Some(old), Some(new))?;
         match found.is_empty() {
-            true => found,
-            false => found.map(|fields| self.reset.filter(fields)),
+            true => Some(found),
+            false => Some(found.map(|fields| self.reset.filter(fields))),
         }
     }
 }
@@ -145,7 +144,7 @@ pub fn update(write: &Write<'_>, live: Option<&Value>, new: &mut Value) -> Optio
         return None;
     }
     let nothing = Value::object();
-    let mut owners = track(write, write.manager, live.unwrap_or(&nothing), new, owners);
+    let mut owners = track(write, write.manager, live.unwrap_or(&nothing), new, owners)?;
     owners.cap();
     owners.write()
 }
@@ -176,20 +175,21 @@ fn owners_of_write(write: &Write<'_>, live: Option<&Value>, asked: Option<Value>
     }
 }
 
-/// Gives `manager` what differs between the two states, and takes it from all others.
+/// Gives `manager` what differs between the two states, and takes it from all others. `None` when
+/// the states cannot be compared: then nobody owns anything any more.
 fn track(
     write: &Write<'_>,
     manager: &str,
     live: &Value,
     new: &Value,
     mut owners: Entries,
-) -> Entries {
+) -> Option<Entries> {
     let kind = &write.kind;
     let Comparison {
         added,
         modified,
         removed,
-    } = kind.compare(live, new);
+    } = kind.compare(live, new)?;
     let mut taken = added.union(modified);
     for owner in &mut owners.0 {
         let fields = std::mem::take(&mut owner.fields);
@@ -207,7 +207,7 @@ fn track(
         };
         owners.put(own);
     }
-    owners
+    Some(owners)
 }
 
 /// Fields that identify the object or that the server alone sets have no owner.
@@ -256,7 +256,7 @@ pub fn apply(
     };
     if owners.0.is_empty() && live.is_some() {
         let empty = Value::object();
-        owners = track(write, BEFORE_FIRST_APPLY, &empty, &before, owners);
+        owners = track(write, BEFORE_FIRST_APPLY, &empty, &before, owners).unwrap_or_default();
         owners.cap();
     }
     if applied.has(&MANAGED_FIELDS) {
@@ -325,7 +325,7 @@ fn put_in(
         added,
         modified,
         removed,
-    } = kind.compare(live, &new);
+    } = kind.compare(live, &new).unwrap_or_default();
     let changed = added.union(modified);
     let conflicts: Vec<Conflict> = owners
         .0

@@ -77,7 +77,8 @@ pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
         .enable_all()
         .build()?;
     let result = runtime.block_on(async {
-        let client = client::connect::from_kubeconfig(&layout.node_kubeconfig()).await?;
+        let client =
+            client::connect::from_kubeconfig_as(&layout.node_kubeconfig(), "kubelet").await?;
         let tasks = Tasks::new(CancellationToken::new());
         let forwarder = client::SpanForwarder::start(client, environment.clone(), tasks.shutdown());
         let config = NodeConfig {
@@ -189,7 +190,8 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         environment: environment.clone(),
         recorder: recorder.clone(),
     };
-    let node_client = client::connect::from_kubeconfig(&layout.node_kubeconfig()).await?;
+    let node_client =
+        client::connect::from_kubeconfig_as(&layout.node_kubeconfig(), "kubelet").await?;
     std::fs::create_dir_all(layout.local_path())?;
     let local_path = LocalPath {
         node_client: node_client.clone(),
@@ -204,7 +206,8 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         Ok(kubelet::run(kubelet_config, node_client, shutdown).await?)
     });
 
-    let proxy_client = client::connect::from_kubeconfig(&layout.proxy_kubeconfig()).await?;
+    let proxy_client =
+        client::connect::from_kubeconfig_as(&layout.proxy_kubeconfig(), "kube-proxy").await?;
     let informers = client::Informers::new(proxy_client, environment.clone());
     let peers = network::peers::PeersConfig {
         informers: informers.clone(),

@@ -18,11 +18,16 @@ pub(super) struct Comparison {
     pub removed: FieldSet,
 }
 
-/// Compares two states; an absent one has no fields.
-pub(super) fn compare(place: Place, old: Option<&Value>, new: Option<&Value>) -> Comparison {
+/// Compares two states; an absent one has no fields. `None` when a list has items that cannot be
+/// told apart from others, for lack of a key.
+pub(super) fn compare(
+    place: Place,
+    old: Option<&Value>,
+    new: Option<&Value>,
+) -> Option<Comparison> {
     let mut walker = Walker::default();
     walker.visit(place, old, new);
-    walker.found
+    (!walker.failed).then_some(walker.found)
 }
 
 impl Comparison {
@@ -44,10 +49,10 @@ impl Comparison {
 struct Walker<'a> {
     path: Vec<Step<'a>>,
     found: Comparison,
+    failed: bool,
 }
 
-/// Written out only when something differs.
-#[derive(Clone)]
+/// Written as an element only when something below differs.
 enum Step<'a> {
     Field(&'a str),
     Element(String),
@@ -67,7 +72,9 @@ impl<'a> Walker<'a> {
             }
             Form::Map { atomic, place } => {
                 let (before, after) = (object(old), object(new));
-                let empty = |fields: Option<&Object>| fields.is_none_or(Object::is_empty);
+                let empty = |fields: Option<&Object>| {
+                    fields.is_none_or(|fields| fields.is_empty() && place.nulls().next().is_none())
+                };
                 let is_leaf = atomic || (empty(before) && empty(after));
                 if !is_leaf {
                     self.fields(place, before, after);
@@ -125,14 +132,17 @@ impl<'a> Walker<'a> {
 
     fn items(&mut self, items: Items, old: &'a [Value], new: &'a [Value]) {
         let mut pairs: BTreeMap<String, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
-        for value in old {
-            if let Ok(element) = items.element(value) {
-                pairs.entry(element).or_default().0.push(value);
-            }
-        }
-        for value in new {
-            if let Ok(element) = items.element(value) {
-                pairs.entry(element).or_default().1.push(value);
+        for (values, is_new) in [(old, false), (new, true)] {
+            for value in values {
+                let Ok(element) = items.element(value) else {
+                    self.failed = true;
+                    continue;
+                };
+                let pair = pairs.entry(element).or_default();
+                match is_new {
+                    false => pair.0.push(value),
+                    true => pair.1.push(value),
+                }
             }
         }
         let place = items.item();
@@ -166,15 +176,21 @@ impl<'a> Walker<'a> {
     }
 
     fn note(&mut self, set: impl Fn(&mut Comparison) -> &mut FieldSet) {
-        let path: Vec<String> = self
-            .path
-            .iter()
-            .map(|step| match step {
-                Step::Field(name) => element::field(name),
-                Step::Element(element) => element.clone(),
-            })
-            .collect();
-        set(&mut self.found).insert(&path);
+        for step in &mut self.path {
+            if let Step::Field(name) = step {
+                *step = Step::Element(element::field(name));
+            }
+        }
+        set(&mut self.found).insert(&self.path);
+    }
+}
+
+impl AsRef<str> for Step<'_> {
+    fn as_ref(&self) -> &str {
+        match self {
+            Step::Field(name) => name,
+            Step::Element(element) => element,
+        }
     }
 }
 

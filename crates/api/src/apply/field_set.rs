@@ -25,16 +25,6 @@ pub enum Error {
     Element(#[from] element::Error),
 }
 
-/// The members of a set of which each operation of two sets is made.
-#[derive(Clone, Copy)]
-enum Operation {
-    Union,
-    Intersection,
-    Difference,
-    /// As `Difference`; a member of the second set also takes what lies below it.
-    RecursiveDifference,
-}
-
 impl FieldSet {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -82,27 +72,70 @@ impl FieldSet {
             .map(|(step, node)| (step.as_str(), node.member, &node.below))
     }
 
+    /// The members of either.
     pub fn union(self, other: FieldSet) -> FieldSet {
-        self.combine(other, Operation::Union)
-    }
-
-    pub fn intersection(&self, other: &FieldSet) -> FieldSet {
-        self.clone().combine(other.clone(), Operation::Intersection)
-    }
-
-    pub fn difference(self, other: &FieldSet) -> FieldSet {
-        match other.is_empty() {
-            true => self,
-            false => self.combine(other.clone(), Operation::Difference),
+        if self.is_empty() || other.is_empty() {
+            return if self.is_empty() { other } else { self };
         }
+        let mut result = Vec::with_capacity(self.0.len().max(other.0.len()));
+        let mut left = self.0.into_iter().peekable();
+        for (step, theirs) in other.0 {
+            while let Some(mine) = left.next_if(|(mine, _)| *mine < step) {
+                result.push(mine);
+            }
+            let node = match left.next_if(|(mine, _)| *mine == step) {
+                Some((_, mine)) => Node {
+                    member: mine.member || theirs.member,
+                    below: mine.below.union(theirs.below),
+                },
+                None => theirs,
+            };
+            result.push((step, node));
+        }
+        result.extend(left);
+        FieldSet(result)
+    }
+
+    /// The members of both.
+    pub fn intersection(&self, other: &FieldSet) -> FieldSet {
+        let shared = self.0.iter().filter_map(|(step, mine)| {
+            let theirs = &other.0[other.position(step).ok()?].1;
+            let node = Node {
+                member: mine.member && theirs.member,
+                below: mine.below.intersection(&theirs.below),
+            };
+            node.is_something().then(|| (step.clone(), node))
+        });
+        FieldSet(shared.collect())
+    }
+
+    /// The members that `other` does not have. What is below a member of `other` stays.
+    pub fn difference(mut self, other: &FieldSet) -> FieldSet {
+        self.subtract(other, false);
+        self
     }
 
     /// Removes the members of `other` and all that is below them.
-    pub fn recursive_difference(self, other: &FieldSet) -> FieldSet {
-        match other.is_empty() {
-            true => self,
-            false => self.combine(other.clone(), Operation::RecursiveDifference),
+    pub fn recursive_difference(mut self, other: &FieldSet) -> FieldSet {
+        self.subtract(other, true);
+        self
+    }
+
+    fn subtract(&mut self, other: &FieldSet, recursive: bool) {
+        if other.is_empty() {
+            return;
         }
+        self.0.retain_mut(|(step, node)| {
+            if let Ok(index) = other.position(step) {
+                let theirs = &other.0[index].1;
+                if theirs.member && recursive {
+                    return false;
+                }
+                node.member &= !theirs.member;
+                node.below.subtract(&theirs.below, recursive);
+            }
+            node.is_something()
+        });
     }
 
     /// Whether the two have a member in common.
@@ -156,41 +189,6 @@ impl FieldSet {
         own.into_iter().chain(below).collect()
     }
 
-    fn combine(self, other: FieldSet, operation: Operation) -> FieldSet {
-        let mut result = Vec::with_capacity(self.0.len());
-        let mut keep = |step: String, node: Node| {
-            if node.member || !node.below.is_empty() {
-                result.push((step, node));
-            }
-        };
-        let (mut left, mut right) = (
-            self.0.into_iter().peekable(),
-            other.0.into_iter().peekable(),
-        );
-        loop {
-            let order = match (left.peek(), right.peek()) {
-                (None, None) => break,
-                (Some(_), None) => std::cmp::Ordering::Less,
-                (None, Some(_)) => std::cmp::Ordering::Greater,
-                (Some((mine, _)), Some((theirs, _))) => mine.cmp(theirs),
-            };
-            if order.is_lt() {
-                if let (Some((step, node)), false) =
-                    (left.next(), matches!(operation, Operation::Intersection))
-                {
-                    keep(step, node);
-                }
-            } else if order.is_gt() {
-                if let (Some((step, node)), Operation::Union) = (right.next(), operation) {
-                    keep(step, node);
-                }
-            } else if let (Some((step, mine)), Some((_, theirs))) = (left.next(), right.next()) {
-                keep(step, mine.combine(theirs, operation));
-            }
-        }
-        FieldSet(result)
-    }
-
     fn node(&mut self, step: &str) -> &mut Node {
         let index = match self.position(step) {
             Ok(index) => index,
@@ -215,17 +213,8 @@ impl FieldSet {
 }
 
 impl Node {
-    fn combine(self, other: Node, operation: Operation) -> Node {
-        let member = match operation {
-            Operation::Union => self.member || other.member,
-            Operation::Intersection => self.member && other.member,
-            Operation::Difference | Operation::RecursiveDifference => self.member && !other.member,
-        };
-        let below = match operation {
-            Operation::RecursiveDifference if other.member => FieldSet::default(),
-            _ => self.below.combine(other.below, operation),
-        };
-        Node { member, below }
+    fn is_something(&self) -> bool {
+        self.member || !self.below.is_empty()
     }
 }
 

@@ -24,7 +24,9 @@ pub(super) fn left(kind: &Kind, live: &Value, conflicts: Vec<Conflict>) -> Vec<C
     let Some(last) = parse(kind, live) else {
         return conflicts;
     };
-    let found = compare(kind.place, Some(&last), Some(live));
+    let Some(found) = compare(kind.place, Some(&last), Some(live)) else {
+        return conflicts;
+    };
     let own = all_fields(kind.place, &last)
         .difference(&found.modified)
         .difference(&found.added)

@@ -60,14 +60,8 @@ pub(super) fn of(resource: &Resource, subresource: &str) -> Reset {
 impl Reset {
     pub fn filter(self, fields: FieldSet) -> FieldSet {
         match self {
-            Reset::Except(paths) => {
-                let mut excluded = FieldSet::default();
-                for path in paths {
-                    let path: Vec<String> = path.iter().map(|name| element::field(name)).collect();
-                    excluded.insert(&path);
-                }
-                fields.recursive_difference(&excluded)
-            }
+            _ if fields.is_empty() => fields,
+            Reset::Except(paths) => fields.recursive_difference(&set_of(paths)),
             Reset::Only(patterns) => {
                 let mut kept = FieldSet::default();
                 for path in fields.paths() {
@@ -79,6 +73,15 @@ impl Reset {
             }
         }
     }
+}
+
+fn set_of(paths: &[&[&str]]) -> FieldSet {
+    let mut set = FieldSet::default();
+    for path in paths {
+        let path: Vec<String> = path.iter().map(|name| element::field(name)).collect();
+        set.insert(&path);
+    }
+    set
 }
 
 /// Whether a path lies below the pattern or on the way to it.

@@ -3,6 +3,7 @@
 
 mod access;
 
+use api::apply::Write;
 use api::{Resource, Status, Value};
 use http::Response;
 
@@ -11,8 +12,10 @@ use crate::body::Body;
 use crate::decode;
 use crate::identity::Identity;
 use crate::negotiate::Form;
+use crate::options;
 use crate::response;
 use crate::server::Context;
+use crate::verbs::update::set_owners;
 use crate::verbs::{go_type, respond_not_listed};
 
 pub(crate) fn is_review(resource: &Resource) -> bool {
@@ -25,6 +28,9 @@ pub(crate) async fn create(
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let mut review = decode::object(context, resource, body)?;
+    let manager = options::manager(context);
+    let write = Write::new(resource, "", &manager, context.server.timestamp());
+    let owners = api::apply::update(&write, None, &mut review);
     let status = match resource.kind {
         "TokenReview" => token(context, &review).await?,
         "SelfSubjectReview" => {
@@ -46,6 +52,13 @@ pub(crate) async fn create(
     review.set(&["status"], status);
     if review.get("metadata").is_none() {
         review.set(&["metadata"], Value::object());
+    }
+    // The answers of these are objects of their own, not what was sent.
+    if !matches!(
+        resource.kind,
+        "SelfSubjectReview" | "SelfSubjectRulesReview"
+    ) {
+        set_owners(&mut review, owners);
     }
     match context.output.form {
         Form::Object => response::encoded(201, &review, context.output.encoding),

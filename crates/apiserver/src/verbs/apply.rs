@@ -139,9 +139,8 @@ fn applied(
         Status::new(
             Reason::Unknown,
             format!(
-                "failed to convert new object ({namespace}/{name}; {}, Kind={}) to proper version: {problem}",
-                resource.api_version(),
-                resource.kind
+                "failed to convert new object ({namespace}/{name}; {}/{}, Kind={}) to proper version: {problem}",
+                resource.group, resource.version, resource.kind
             ),
         )
     })?;

@@ -129,6 +129,15 @@ async fn media_types_that_are_not_spoken() {
     let patch = admin.send("PATCH", &path, "application/json", b"{}").await;
     let message = patch.failure(415, "UnsupportedMediaType");
     assert_eq!(message, "415: Unsupported Media Type");
+    let apply = admin
+        .send(
+            "PATCH",
+            &format!("{MAPS}/x"),
+            "application/apply-patch+cbor",
+            b"{}",
+        )
+        .await;
+    apply.failure(415, "UnsupportedMediaType");
 }
 
 #[tokio::test(start_paused = true)]
