@@ -9,4 +9,5 @@ mod lifecycle;
 mod pods;
 mod registry;
 mod services;
+mod streams;
 mod tracing;
