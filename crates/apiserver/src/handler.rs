@@ -28,7 +28,7 @@ use crate::request::RequestInfo;
 use crate::response;
 use crate::reviews;
 use crate::server::{Context, Server};
-use crate::subresources::{self, not_allowed, not_served};
+use crate::subresources::{self, connect, not_allowed, not_served};
 use crate::verbs::{create, delete, get, list, patch, update, watch};
 
 /// The largest request body, as upstream has it.
@@ -100,8 +100,13 @@ async fn respond(
     about: (RequestInfo, Query),
     caller: Caller,
 ) -> Result<Response<Body>, Status> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let method = parts.method.clone();
+    let line = connect::Line {
+        uri: parts.uri.clone(),
+        upgrade: parts.extensions.remove(),
+        method: method.clone(),
+    };
     let context = match admit_caller(server, parts, about, caller).await {
         Ok(context) => context,
         Err((status, headers)) => {
@@ -109,6 +114,9 @@ async fn respond(
             return Err(status);
         }
     };
+    if connect::is_wanted(&context) {
+        return connect::handle(context, line, body).await;
+    }
     let limit = context.info.verb != "watch";
     let work = dispatch(context, method, body);
     match limit {

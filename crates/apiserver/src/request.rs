@@ -66,7 +66,11 @@ impl RequestInfo {
         }
         info.plural = rest[0].clone();
         info.name = rest.get(1).cloned().unwrap_or_default();
-        info.subresource = rest.get(2..).unwrap_or_default().join("/");
+        info.subresource = match rest.get(2).map(String::as_str) {
+            // What follows is the path behind the proxy.
+            Some("proxy") => "proxy".to_string(),
+            _ => rest.get(2..).unwrap_or_default().join("/"),
+        };
         info.resource = catalogue::find(&info.group, &info.version, &info.plural);
         info.verb = match info.verb {
             "get" | "head" if watch_path => "watch",
@@ -132,6 +136,11 @@ mod tests {
             "GET",
             "/api/v1/namespaces/a/pods/b/log",
             "get /v1 pods/log ns=a name=b",
+        );
+        check(
+            "POST",
+            "/api/v1/namespaces/a/services/https:b:c/proxy/x/y?z",
+            "create /v1 services/proxy ns=a name=https:b:c",
         );
         check(
             "GET",

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use futures::{SinkExt, StreamExt, stream::SplitSink, stream::SplitStream};
+use futures::{
+    SinkExt, Stream, StreamExt,
+    stream::{SplitSink, SplitStream},
+};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream},
     sync::mpsc,
@@ -237,6 +240,35 @@ fn encode(channel: u8, bytes: &[u8], form: Form) -> Message {
             message.extend_from_slice(bytes);
             Message::Binary(message.into())
         }
+    }
+}
+
+/// Sends each chunk as a message, then says goodbye. The first message is empty: it tells the
+/// client that it is connected. Ends early when the client is gone.
+pub async fn send_all<I>(io: I, base64: bool, mut chunks: impl Stream<Item = Bytes> + Unpin)
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    let (mut writer, mut reader) = socket(io, Role::Server).await.split();
+    let message = |bytes: Bytes| match base64 {
+        true => Message::text(STANDARD.encode(&bytes)),
+        false => Message::Binary(bytes),
+    };
+    let sending = async {
+        let mut next = Some(Bytes::new());
+        while let Some(bytes) = next {
+            if writer.send(message(bytes)).await.is_err() {
+                return;
+            }
+            next = chunks.next().await;
+        }
+        let _ = writer.close().await;
+    };
+    let listening = async { while let Some(Ok(_)) = reader.next().await {} };
+    tokio::pin!(sending, listening);
+    tokio::select! {
+        () = &mut sending => { let _ = tokio::time::timeout(LINGER, listening).await; }
+        () = &mut listening => {}
     }
 }
 

@@ -1,10 +1,15 @@
 //! What lies below an object: the few paths that are not the generic verbs.
 
 mod binding;
+pub(crate) mod connect;
 mod eviction;
+mod kubelet;
 mod log;
+mod proxy;
+mod rewrite;
 mod scale;
 mod token;
+mod unverified;
 
 use std::sync::Arc;
 
@@ -17,7 +22,7 @@ use crate::server::Context;
 use crate::verbs::update::{Target, change};
 use crate::verbs::{get, patch, respond, update};
 
-pub(crate) use log::KubeletDialer;
+pub(crate) use kubelet::KubeletDialer;
 
 pub(crate) async fn handle(
     context: &Arc<Context>,
