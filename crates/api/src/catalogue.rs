@@ -159,11 +159,6 @@ const NOT_SERVED: &[(&str, &str, &str)] = &[
     ("", "pods", "proxy"),
     ("", "pods", "resize"),
     ("", "services", "proxy"),
-    (
-        "certificates.k8s.io",
-        "certificatesigningrequests",
-        "approval",
-    ),
 ];
 
 fn is_served(group: &str, version: &str, plural: &str, subresource: &str) -> bool {

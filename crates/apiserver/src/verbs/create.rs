@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::Response;
 use store::{Compare, Operation, Transaction, TransactionResult};
 
-use super::respond;
+use super::{requester, respond};
 use crate::admission::{self, Admitted};
 use crate::allocation;
 use crate::body::Body;
@@ -73,6 +73,8 @@ pub(crate) async fn create_object(
         api::schema::defaults(resource, &mut object);
         strategy.default(&mut object);
         strategy.prepare_create(&mut object);
+        requester::record(context, resource, &mut object);
+        strategy.stamp(&mut object, None, "", &server.timestamp());
         let mut admitted = Admitted {
             context,
             resource,
@@ -97,6 +99,9 @@ pub(crate) async fn create_object(
             &object,
             object.str_at(&["metadata", "namespace"]),
         )?;
+        for warning in strategy.warnings(&object, None, "") {
+            context.warn(warning);
+        }
         let result = insert(context, resource, &object, hops).await;
         if let (Ok(entry), true) = (&result, reservation.holds()) {
             // The reservation may go once the cache shows the service itself.

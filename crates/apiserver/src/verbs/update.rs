@@ -125,6 +125,7 @@ pub(crate) async fn change(
         api::schema::defaults(resource, &mut new);
         strategy.default(&mut new);
         strategy.prepare_update(&mut new, &old, subresource);
+        strategy.stamp(&mut new, Some(&old), subresource, &server.timestamp());
         let mut admitted = Admitted {
             context,
             resource,
@@ -141,6 +142,9 @@ pub(crate) async fn change(
         let errors = strategy.validate_update(&new, &old, subresource);
         if !errors.is_empty() {
             return Err(api::field::invalid(resource, name, errors));
+        }
+        for warning in strategy.warnings(&new, Some(&old), subresource) {
+            context.warn(warning);
         }
         let grants = ["rules", "roleRef", "subjects"];
         if subresource.is_empty() && grants.iter().any(|field| new.get(field) != old.get(field)) {
