@@ -320,7 +320,8 @@ var levelling = []struct {
 	// The whole object, with its revision, or a part of it.
 	{regexp.MustCompile(`patch: Invalid value: "(?:[^"\\]|\\.)*"`), `patch: Invalid value: "<object>"`},
 	// Upstream appends a printout of Go structures that differ.
-	{regexp.MustCompile(`(?s)(may not change fields other than [^\n]*).*`), "$1"},
+	{regexp.MustCompile(`(?s)((?:may not change fields other than|is immutable after creation|may not modify a condition) [^\n]*).*`), "$1"},
+	{regexp.MustCompile(`(?s)(is immutable after creation)\n.*`), "$1"},
 	// Go names a scheme after the line that made it, which depends on how it was built.
 	{regexp.MustCompile(`in scheme "[^"]*"`), `in scheme "<scheme>"`},
 }

@@ -19,7 +19,7 @@ mod deployment;
 mod devices;
 mod endpoint_slice;
 mod endpoints;
-mod event;
+pub mod event;
 mod generic;
 mod ingress;
 mod ingress_class;

@@ -234,9 +234,22 @@ async fn dispatch(
         _ => Output::negotiate(&context.headers)?,
     };
     let context = Arc::new(context);
+    if let Some(warning) = deprecation(resource) {
+        context.warn(warning);
+    }
     let mut response = verb(&context, resource, &body).await?;
     response::warn(&mut response, &context.take_warnings());
     Ok(response)
+}
+
+/// What every request for a kind on its way out is told.
+fn deprecation(resource: &Resource) -> Option<&'static str> {
+    match (resource.group, resource.kind) {
+        ("", "Endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        }
+        _ => None,
+    }
 }
 
 async fn verb(

@@ -24,23 +24,22 @@ pub(crate) async fn create(
 ) -> Result<Response<Body>, Status> {
     let mut review = decode::object(context, resource, body)?;
     let status = match resource.kind {
-        "TokenReview" => token(context, &review).await,
+        "TokenReview" => {
+            if review.str_at(&["spec", "token"]).is_empty() {
+                let message = "token is required for TokenReview in authentication";
+                return Err(Status::bad_request(message));
+            }
+            token(context, &review).await
+        }
         "SelfSubjectReview" => api::document!({"userInfo": user_info(&context.identity)}),
         "SelfSubjectRulesReview" => rules(context, &mut review)?,
-        "SelfSubjectAccessReview" => access(context, resource, &review, &context.identity)?,
+        "SelfSubjectAccessReview" => {
+            check(context, resource, &review)?;
+            access(context, &review, &context.identity)
+        }
         _ => {
-            if resource.kind == "LocalSubjectAccessReview" {
-                let asked = review.str_at(&["spec", "resourceAttributes", "namespace"]);
-                if asked != context.info.namespace {
-                    return Err(invalid(
-                        resource,
-                        "spec.resourceAttributes.namespace",
-                        format!("Invalid value: {asked:?}: must match metadata.namespace"),
-                    ));
-                }
-            }
-            let identity = subject(resource, &review)?;
-            access(context, resource, &review, &identity)?
+            check(context, resource, &review)?;
+            access(context, &review, &subject(&review))
         }
     };
     review.set(&["status"], status);
@@ -51,17 +50,17 @@ pub(crate) async fn create(
     response::encoded(201, &review, context.output.encoding)
 }
 
-fn invalid(resource: &Resource, field: &str, message: String) -> Status {
-    Status::invalid(
-        resource.group,
-        resource.kind,
-        "",
-        vec![api::Cause {
-            reason: "FieldValueInvalid",
-            message,
-            field: field.to_string(),
-        }],
-    )
+/// Upstream's errors name no kind here.
+fn check(context: &Context, resource: &Resource, review: &Value) -> Result<(), Status> {
+    let namespace = &context.info.namespace;
+    let errors = api::strategy::review::access(resource.kind, review, namespace);
+    match errors.is_empty() {
+        true => Ok(()),
+        false => {
+            let causes = errors.into_iter().map(api::Cause::from).collect();
+            Err(Status::invalid(resource.group, "", "", causes))
+        }
+    }
 }
 
 fn user_info(identity: &Identity) -> Value {
@@ -106,39 +105,24 @@ fn strings(list: Option<&Value>) -> Vec<String> {
         .collect()
 }
 
-fn subject(resource: &Resource, review: &Value) -> Result<Identity, Status> {
-    let user = review.str_at(&["spec", "user"]).to_string();
-    let groups = strings(review.at(&["spec", "groups"]));
-    if user.is_empty() && groups.is_empty() {
-        return Err(invalid(
-            resource,
-            "spec.user",
-            "Invalid value: \"\": at least one of user or group must be specified".to_string(),
-        ));
-    }
+fn subject(review: &Value) -> Identity {
     let mut extra = BTreeMap::new();
     let given = review.at(&["spec", "extra"]).and_then(Value::as_object);
     for (name, values) in given.into_iter().flat_map(|extra| extra.iter()) {
         extra.insert(name.to_string(), strings(Some(values)));
     }
-    Ok(Identity {
-        user,
-        groups,
+    Identity {
+        user: review.str_at(&["spec", "user"]).to_string(),
+        groups: strings(review.at(&["spec", "groups"])),
         uid: review.str_at(&["spec", "uid"]).to_string(),
         extra,
-    })
+    }
 }
 
-fn access(
-    context: &Context,
-    resource: &Resource,
-    review: &Value,
-    identity: &Identity,
-) -> Result<Value, Status> {
-    let on_resource = review.at(&["spec", "resourceAttributes"]);
+fn access(context: &Context, review: &Value, identity: &Identity) -> Value {
     let on_path = review.at(&["spec", "nonResourceAttributes"]);
-    let attributes = match (on_resource, on_path) {
-        (Some(asked), None) => {
+    let attributes = match review.at(&["spec", "resourceAttributes"]) {
+        Some(asked) if !asked.is_null() => {
             let text = |name: &str| asked.str_at(&[name]).to_string();
             Attributes {
                 verb: text("verb"),
@@ -151,26 +135,24 @@ fn access(
                 path: String::new(),
             }
         }
-        (None, Some(asked)) => Attributes {
-            verb: asked.str_at(&["verb"]).to_string(),
-            path: asked.str_at(&["path"]).to_string(),
-            ..Attributes::default()
-        },
         _ => {
-            return Err(invalid(
-                resource,
-                "spec.resourceAttributes",
-                "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified".to_string(),
-            ));
+            let text = |name: &str| {
+                on_path
+                    .map_or("", |asked| asked.str_at(&[name]))
+                    .to_string()
+            };
+            Attributes {
+                verb: text("verb"),
+                path: text("path"),
+                ..Attributes::default()
+            }
         }
     };
-    Ok(
-        match context.server.authorizer.allows(identity, &attributes) {
-            Some(reason) if reason.is_empty() => api::document!({"allowed": true}),
-            Some(reason) => api::document!({"allowed": true, "reason": reason}),
-            None => api::document!({"allowed": false}),
-        },
-    )
+    match context.server.authorizer.allows(identity, &attributes) {
+        Some(reason) if reason.is_empty() => api::document!({"allowed": true}),
+        Some(reason) => api::document!({"allowed": true, "reason": reason}),
+        None => api::document!({"allowed": false}),
+    }
 }
 
 fn rules(context: &Context, review: &mut Value) -> Result<Value, Status> {

@@ -26,7 +26,8 @@ fn made(group: &str, kind: &str, mut object: Value) -> (Value, Vec<String>) {
 fn every_row_has_a_cell_for_every_column() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let mut wrong = Vec::new();
-    for resource in catalogue::resources() {
+    let shown = |resource: &&Resource| resource.has_verb("get");
+    for resource in catalogue::resources().iter().filter(shown) {
         let strategy = of(resource);
         let mut object = document!({"metadata": {"name": "x"}});
         strategy.default(&mut object);

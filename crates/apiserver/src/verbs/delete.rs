@@ -291,7 +291,10 @@ fn plan(
             "The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will automatically be purged by the system.",
         ));
     }
-    settle_finalizers(object, options.propagation.as_deref());
+    // Events own nothing: how to treat what they own is no question.
+    if resource.kind != "Event" {
+        settle_finalizers(object, options.propagation.as_deref());
+    }
     let now = server.environment.now();
     let asked = options.grace_seconds.map(at_least_a_second);
     let grace = api::strategy::of(resource).graceful_delete(object, asked);
