@@ -21,7 +21,9 @@ fn pieces(random: &mut Random) -> String {
 /// A random object of some served kind, and that kind.
 fn some_object(random: &mut Random) -> (&'static catalogue::Resource, Value) {
     let resource = random.pick(catalogue::resources());
-    let definition = table().definition(resource.definition).expect("in the table");
+    let definition = table()
+        .definition(resource.definition)
+        .expect("in the table");
     let mut object = document(definition, random);
     object.set(&["apiVersion"], resource.api_version());
     object.set(&["kind"], resource.kind);
@@ -91,7 +93,9 @@ fn patches() {
         let mut random = random("patches", round);
         for _ in 0..300 {
             let (resource, object) = some_object(&mut random);
-            let definition = table().definition(resource.definition).expect("in the table");
+            let definition = table()
+                .definition(resource.definition)
+                .expect("in the table");
             let other = document(definition, &mut random);
             let merged = patch::merge_patch(&object, &other);
             assert_eq!(patch::merge_patch(&merged, &other), merged, "idempotent");
@@ -105,8 +109,10 @@ fn patches() {
                     operation.set(&["op"], *random.pick(&operations));
                     let place = |random: &mut Random| match random.one_in(3) {
                         true => pieces(random),
-                        false => (*random.pick(&["", "/metadata/name", "/spec", "/spec/-", "/a/0"]))
-                            .to_string(),
+                        false => {
+                            (*random.pick(&["", "/metadata/name", "/spec", "/spec/-", "/a/0"]))
+                                .to_string()
+                        }
                     };
                     operation.set(&["path"], place(&mut random));
                     operation.set(&["from"], place(&mut random));

@@ -5,6 +5,10 @@ use crate::catalogue;
 use crate::document;
 use crate::table::{self, IncludeObject};
 
+mod devices;
+mod networking;
+mod storage;
+
 fn strategy(group: &str, kind: &str) -> &'static dyn Strategy {
     of(catalogue::find_kind(group, "v1", kind).unwrap_or_else(|| panic!("{kind} is served")))
 }
