@@ -305,7 +305,10 @@ var levelling = []struct {
 }{
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<uid>"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "<time>"},
-	{regexp.MustCompile(`10\.108\.\d+\.\d+`), "<service ip>"},
+	// The second range is that of the sample ServiceCIDRs, which upstream's allocator takes up.
+	{regexp.MustCompile(`10\.108\.\d+\.\d+|192\.168\.10[01]\.\d+$`), "<service ip>"},
+	// Go prints its internal structures, whose fields have other names and another order.
+	{regexp.MustCompile(`Invalid value: [\[{].*[\]}]: (field is immutable|must have exactly one node selector term)`), "Invalid value: <structure>: $1"},
 	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-<random>"},
 	{regexp.MustCompile(`generated-[a-z0-9]{5}`), "generated-<random>"},
 	{regexp.MustCompile(`\{(TCP|UDP|SCTP) 3\d{4}\}`), "{$1 <port>}"},

@@ -74,7 +74,7 @@ impl Resource {
                     | "serviceaccounts"
                     | "services",
             ) | ("resource.k8s.io" | "storage.k8s.io", _)
-        )
+        ) && self.plural != "csistoragecapacities"
     }
 
     pub fn has_verb(&self, verb: &str) -> bool {

@@ -237,8 +237,18 @@ async fn dispatch(
     if let Some(warning) = deprecation(resource) {
         context.warn(warning);
     }
-    let mut response = verb(&context, resource, &body).await?;
-    response::warn(&mut response, &context.take_warnings());
+    let result = verb(&context, resource, &body).await;
+    let warnings = context.take_warnings();
+    let mut response = match result {
+        Ok(response) => response,
+        Err(status) if warnings.is_empty() => return Err(status),
+        Err(status) => {
+            let failures = &context.server.metrics.failures;
+            failures.fetch_add(1, Ordering::Relaxed);
+            response::failure(&status, Encoding::of_plain_object(&context.headers))
+        }
+    };
+    response::warn(&mut response, &warnings);
     Ok(response)
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use api::{Resource, Status, Value};
 use http::Response;
 
+use crate::authentication::Refusal;
 use crate::authorization::{Attributes, Rule};
 use crate::body::Body;
 use crate::decode;
@@ -38,6 +39,10 @@ pub(crate) async fn create(
             access(context, &review, &context.identity)
         }
         _ => {
+            if resource.namespaced {
+                let namespace = context.info.namespace.as_str();
+                crate::verbs::create::settle_namespace(resource, namespace, &mut review)?;
+            }
             check(context, resource, &review)?;
             access(context, &review, &subject(&review))
         }
@@ -91,6 +96,8 @@ async fn token(context: &Context, review: &Value) -> Value {
             status.set(&["audiences"], api::document!(verified.audiences));
             status
         }
+        // What is no token of ours at all is not told more.
+        Err(Refusal::Signature) => api::document!({"user": {}, "error": "invalid bearer token"}),
         Err(refusal) => api::document!({
             "user": {}, "error": format!("[invalid bearer token, the token is {refusal}]"),
         }),

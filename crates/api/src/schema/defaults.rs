@@ -133,10 +133,13 @@ fn written_as_null(field: &Field, value: &Value) -> bool {
     empty && collection && !field.pointer && !field.omits_zero()
 }
 
-/// What a field without a pointer shows when nobody set it.
+/// What a field shows when nobody set it.
 fn always_there(field: &Field) -> Option<Value> {
-    if field.pointer || field.omit_zero || field.inline {
+    if field.omit_zero || field.inline {
         return None;
+    }
+    if field.pointer {
+        return (!field.omit_empty).then_some(Value::Null);
     }
     match field.kind {
         Type::Object(_) => Some(Value::object()),

@@ -185,7 +185,11 @@ fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let request = object.str_at(&["spec", "request"]);
     if let Err(error) = pem::request(request) {
         let at = path.child("request");
-        errors.push(FieldError::invalid(&at, request, error.to_string()));
+        let shown = match request {
+            "" => Value::Null,
+            _ => request.into(),
+        };
+        errors.push(FieldError::invalid(&at, shown, error.to_string()));
     }
     usages(object, old, &path.child("usages"), &mut errors);
     let signer = object.str_at(&["spec", "signerName"]);

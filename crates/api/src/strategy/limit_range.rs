@@ -39,6 +39,14 @@ impl Strategy for LimitRange {
         }
     }
 
+    /// One without a name is called by its number.
+    fn prepare_create_content(&self, object: &mut Value) {
+        if object.str_at(&["metadata", "name"]).is_empty() {
+            let uid = object.str_at(&["metadata", "uid"]).to_string();
+            object.set(&["metadata", "name"], uid);
+        }
+    }
+
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let path = Path::new("spec").child("limits");

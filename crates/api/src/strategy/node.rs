@@ -42,9 +42,7 @@ impl Strategy for Node {
     }
 
     /// A node registers itself together with its status.
-    fn prepare_create(&self, object: &mut Value) {
-        object.remove(&["metadata", "generation"]);
-    }
+    fn prepare_create(&self, _object: &mut Value) {}
 
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = taints(object);

@@ -7,7 +7,7 @@ use crate::strategy::checks::immutable_text;
 use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::pod::resources;
 use crate::strategy::pod::validate::tolerations;
-use crate::strategy::{Strategy, node_selector};
+use crate::strategy::{MetadataChecks, Strategy, node_selector};
 use crate::table::duration::object_age;
 
 pub struct RuntimeClass;
@@ -54,8 +54,14 @@ impl Strategy for RuntimeClass {
     }
 
     fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
+        let mut errors = self.validate_content(new);
         let (new, old) = (new.str_at(&["handler"]), old.str_at(&["handler"]));
-        Vec::from_iter(immutable_text(new, old, &Path::new("handler")))
+        errors.extend(immutable_text(new, old, &Path::new("handler")));
+        errors
+    }
+
+    fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
+        MetadataChecks::BOTH
     }
 
     fn warnings(&self, new: &Value, _old: Option<&Value>, _subresource: &str) -> Vec<String> {

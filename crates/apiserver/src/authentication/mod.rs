@@ -17,7 +17,7 @@ use crate::cache::Cache;
 use crate::identity::Identity;
 
 pub(crate) use certificate::CertificateVerifier;
-pub(crate) use token::{Binding, Tokens};
+pub(crate) use token::{Binding, Refusal, Tokens};
 
 /// What a connection's client certificate says.
 #[derive(Clone, Debug, Default)]

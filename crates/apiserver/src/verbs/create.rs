@@ -45,10 +45,10 @@ pub(crate) async fn create_object(
 ) -> Result<Arc<Entry>, Status> {
     let server = &context.server;
     settle_namespace(resource, &context.info.namespace, &mut object)?;
-    if !object.str_at(&["metadata", "resourceVersion"]).is_empty() {
-        return Err(Status::bad_request(
-            "resourceVersion should not be set on objects to be created",
-        ));
+    let version = object.str_at(&["metadata", "resourceVersion"]);
+    if !matches!(version, "" | "0") {
+        let message = "resourceVersion should not be set on objects to be created";
+        return Err(Status::new(Reason::InternalError, message));
     }
     let strategy = api::strategy::of(resource);
     let generate = object.str_at(&["metadata", "name"]).is_empty();
@@ -206,8 +206,11 @@ pub(crate) fn settle_namespace(
     }
     let given = object.str_at(&["metadata", "namespace"]);
     match (resource.namespaced, given) {
-        (false, "") => Ok(()),
-        (false, _) => Ok(()),
+        // Nowhere to be: whatever was said is forgotten.
+        (false, _) => {
+            object.remove(&["metadata", "namespace"]);
+            Ok(())
+        }
         (true, "") => {
             object.set(&["metadata", "namespace"], namespace);
             Ok(())
