@@ -10,3 +10,4 @@ mod pods;
 mod registry;
 mod services;
 mod tracing;
+mod two_nodes;

@@ -13,7 +13,7 @@ mod tests;
 pub use names::NameRule;
 
 /// All annotations of an object together.
-const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+pub(crate) const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
 /// Puts back the metadata that no update changes.
 pub fn carry_over(new: &mut Value, old: &Value) {
@@ -95,6 +95,7 @@ pub fn validate(object: &Value, namespaced: bool, rule: NameRule) -> Vec<FieldEr
     ));
     errors.extend(owner_references(object, &path.child("ownerReferences")));
     errors.extend(finalizers(object, &path.child("finalizers")));
+    errors.extend(crate::apply::validate_managed_fields(object));
     errors
 }
 

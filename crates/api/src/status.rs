@@ -24,6 +24,8 @@ pub enum Reason {
     InternalError,
     ServiceUnavailable,
     Timeout,
+    /// Told without a reason.
+    Unknown,
 }
 
 impl Reason {
@@ -41,7 +43,7 @@ impl Reason {
             Reason::UnsupportedMediaType => 415,
             Reason::Invalid => 422,
             Reason::TooManyRequests => 429,
-            Reason::InternalError => 500,
+            Reason::InternalError | Reason::Unknown => 500,
             Reason::ServiceUnavailable => 503,
             Reason::Timeout => 504,
         }
@@ -180,8 +182,11 @@ impl Status {
     pub fn to_document(&self) -> Value {
         let mut status = crate::document!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason.to_string(), "code": self.code(),
+            "message": self.message, "code": self.code(),
         });
+        if self.reason != Reason::Unknown {
+            status.set(&["reason"], self.reason.to_string());
+        }
         if !self.continue_token.is_empty() {
             status.set(&["metadata", "continue"], self.continue_token.as_str());
         }

@@ -38,7 +38,6 @@ mod rbac;
 mod replica_set;
 mod resource_names;
 mod resource_quota;
-pub mod review;
 mod runtime_class;
 mod secret;
 pub mod service;
@@ -82,7 +81,7 @@ pub trait Strategy: Send + Sync {
         if self.has_status() {
             object.set(&["status"], Value::object());
         }
-        // Where it counts nothing, it is whatever the user says.
+        // Other kinds keep whatever number they were given.
         if self.has_generation() {
             object.set(&["metadata", "generation"], 1);
         }
@@ -157,7 +156,8 @@ pub trait Strategy: Send + Sync {
         }
     }
 
-    /// What the user should know about a request that was granted.
+    /// What the user should know about a request that was granted; asked by [`crate::warnings`] for
+    /// kinds that it does not know itself.
     fn warnings(&self, _new: &Value, _old: Option<&Value>, _subresource: &str) -> Vec<String> {
         Vec::new()
     }

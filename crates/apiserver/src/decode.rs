@@ -19,30 +19,12 @@ pub(crate) enum FieldValidation {
 }
 
 impl FieldValidation {
-    pub fn of(context: &Context) -> Result<FieldValidation, Status> {
+    /// What the request asks for; `options` has refused everything else.
+    pub fn of(context: &Context) -> FieldValidation {
         match context.query.get("fieldValidation") {
-            "" | "Warn" => Ok(FieldValidation::Warn),
-            "Ignore" => Ok(FieldValidation::Ignore),
-            "Strict" => Ok(FieldValidation::Strict),
-            other => {
-                let (kind, supported) = match context.info.verb {
-                    "update" => ("UpdateOptions", "\"\", \"Ignore\", \"Strict\", \"Warn\""),
-                    "patch" => ("PatchOptions", "\"\", \"Ignore\", \"Strict\", \"Warn\""),
-                    _ => ("CreateOptions", "\"\", \"Ignore\", \"Strict\", \"Warn\""),
-                };
-                Err(Status::invalid(
-                    "meta.k8s.io",
-                    kind,
-                    "",
-                    vec![api::Cause {
-                        reason: "FieldValueNotSupported",
-                        message: format!(
-                            "Unsupported value: {other:?}: supported values: {supported}"
-                        ),
-                        field: "fieldValidation".to_string(),
-                    }],
-                ))
-            }
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            _ => FieldValidation::Warn,
         }
     }
 }
@@ -128,8 +110,7 @@ pub(crate) fn complain(
     target: &Target,
     problems: &[FieldProblem],
 ) -> Result<(), Status> {
-    let validation = FieldValidation::of(context)?;
-    match validation {
+    match FieldValidation::of(context) {
         FieldValidation::Strict if !problems.is_empty() => {
             Err(schema::strict_error(target, problems))
         }

@@ -20,13 +20,14 @@ use crate::body::{Body, RequestBody};
 use crate::endpoints;
 use crate::identity::Identity;
 use crate::impersonation;
-use crate::negotiate::{Encoding, Output};
+use crate::negotiate::Output;
+use crate::options;
 use crate::query::Query;
 use crate::request::RequestInfo;
 use crate::response;
 use crate::reviews;
 use crate::server::{Context, Server};
-use crate::subresources::{self, not_allowed};
+use crate::subresources::{self, not_allowed, not_served};
 use crate::verbs::{create, delete, get, list, patch, update, watch};
 
 /// The largest request body, as upstream has it.
@@ -59,13 +60,10 @@ async fn answer(
 ) -> Response<Body> {
     server.metrics.requests.fetch_add(1, Ordering::Relaxed);
     let _in_flight = InFlight::begin(&server);
-    let failures = Encoding::of_plain_object(request.headers());
+    let headers = request.headers().clone();
     let mut response = match respond(&server, request, caller).await {
         Ok(response) => response,
-        Err(status) => {
-            server.metrics.failures.fetch_add(1, Ordering::Relaxed);
-            response::failure(&status, failures)
-        }
+        Err(status) => server.fail(&status, &headers),
     };
     response
         .headers_mut()
@@ -187,12 +185,15 @@ fn authorize(context: &Context) -> Result<(), Status> {
     let attributes = match info.verb {
         // Asking for the one object of a name is allowed to those who may see that object.
         "list" | "watch" | "deletecollection" if info.name.is_empty() => {
-            let selector = FieldSelector::parse(context.query.get("fieldSelector")).ok();
-            let name = selector
-                .as_ref()
-                .and_then(|selector| selector.exact("metadata.name"));
+            let text = context.query.get("fieldSelector");
+            let selector = FieldSelector::parse(text).unwrap_or_default();
+            let name = selector.exact("metadata.name");
+            let exact = selector.requirements().iter().filter(|one| !one.negated);
             Attributes {
                 name: name.unwrap_or_default().to_string(),
+                fields: exact
+                    .map(|one| (one.field.clone(), one.value.clone()))
+                    .collect(),
                 ..attributes
             }
         }
@@ -216,50 +217,42 @@ async fn dispatch(
     if !context.info.is_resource {
         return endpoints::handle(&context, &body).await;
     }
-    let Some(resource) = context.info.resource else {
-        return Ok(response::text(404, "404 page not found\n"));
-    };
     let info = &context.info;
+    let Some(resource) = info.resource else {
+        return match endpoints::is_group(&info.group) {
+            true => Err(not_served()),
+            false => Ok(endpoints::not_found()),
+        };
+    };
     let about_namespace_itself = resource.kind == "Namespace" && resource.group.is_empty();
     if !resource.namespaced && !info.namespace.is_empty() && !about_namespace_itself {
-        return Ok(response::text(404, "404 page not found\n"));
+        return Err(not_served());
+    }
+    for (what, text) in [("Name", &info.name), ("Namespace", &info.namespace)] {
+        if let Some(problem) = api::metadata::names::path_segment(text, false).first() {
+            return Err(Status::bad_request(format!(
+                "{what} parameter invalid: {text:?}: {problem}"
+            )));
+        }
     }
     let needs_namespace = !matches!(info.verb, "list" | "watch");
     if resource.namespaced && info.namespace.is_empty() && needs_namespace {
         return Err(not_allowed());
     }
-    context.dry_run = dry_run(&context)?;
+    context.dry_run = options::check(&context)?;
     context.output = match context.info.verb {
         "watch" => Output::negotiate_stream(&context.headers)?,
         _ => Output::negotiate(&context.headers)?,
     };
     let context = Arc::new(context);
-    if let Some(warning) = deprecation(resource) {
-        context.warn(warning);
-    }
     let result = verb(&context, resource, &body).await;
-    let warnings = context.take_warnings();
+    // Who is refused is warned as well.
     let mut response = match result {
         Ok(response) => response,
-        Err(status) if warnings.is_empty() => return Err(status),
-        Err(status) => {
-            let failures = &context.server.metrics.failures;
-            failures.fetch_add(1, Ordering::Relaxed);
-            response::failure(&status, Encoding::of_plain_object(&context.headers))
-        }
+        Err(status) => context.server.fail(&status, &context.headers),
     };
-    response::warn(&mut response, &warnings);
+    response::warn(&mut response, &context.take_warnings());
     Ok(response)
-}
-
-/// What every request for a kind on its way out is told.
-fn deprecation(resource: &Resource) -> Option<&'static str> {
-    match (resource.group, resource.kind) {
-        ("", "Endpoints") => {
-            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
-        }
-        _ => None,
-    }
 }
 
 async fn verb(
@@ -271,9 +264,18 @@ async fn verb(
     if !info.subresource.is_empty() {
         return subresources::handle(context, resource, body).await;
     }
-    // A watch of one object by its path is a watch all the same.
-    if !resource.has_verb(info.verb) || (info.verb == "create" && !info.name.is_empty()) {
+    // A watch of one object by its path is a watch all the same. What changes one object needs its
+    // name, and what makes one must not have it.
+    let misplaced = match info.verb {
+        "create" => !info.name.is_empty(),
+        "update" | "patch" | "delete" => info.name.is_empty(),
+        _ => false,
+    };
+    if misplaced || !resource.has_verb(info.verb) {
         return Err(not_allowed());
+    }
+    if let Some(word) = api::warnings::deprecation(resource) {
+        context.warn(word);
     }
     if reviews::is_review(resource) {
         return reviews::create(context, resource, body).await;
@@ -317,29 +319,4 @@ async fn read_body(mut body: RequestBody, headers: &HeaderMap) -> Result<Bytes, 
         }
     }
     Ok(collected.freeze())
-}
-
-fn dry_run(context: &Context) -> Result<bool, Status> {
-    let mut dry = false;
-    for value in context.query.all("dryRun") {
-        match value {
-            "All" => dry = true,
-            "" => {}
-            other => {
-                return Err(Status::invalid(
-                    "meta.k8s.io",
-                    "CreateOptions",
-                    "",
-                    vec![api::Cause {
-                        reason: "FieldValueNotSupported",
-                        message: format!(
-                            "Unsupported value: [{other:?}]: supported values: \"All\""
-                        ),
-                        field: "dryRun".to_string(),
-                    }],
-                ));
-            }
-        }
-    }
-    Ok(dry)
 }

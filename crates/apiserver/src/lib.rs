@@ -19,6 +19,8 @@ mod identity;
 mod impersonation;
 mod in_process;
 mod negotiate;
+mod options;
+mod pod_references;
 mod query;
 mod request;
 mod response;
@@ -122,7 +124,7 @@ impl ApiServer {
         tokio::spawn(cache::follow(cache.clone(), store.clone(), stop.clone()));
         tokio::spawn(compact(store.clone(), stop.clone()));
         let server = Arc::new(Server {
-            authorizer: Authorizer::new(cache.clone()),
+            authorizer: Authorizer::new(cache.clone(), bootstrap::node_rules()),
             store,
             environment,
             timelines: config.timelines,

@@ -35,7 +35,6 @@ impl RequestInfo {
         let parts: Vec<String> = path
             .trim_matches('/')
             .split('/')
-            .filter(|part| !part.is_empty())
             .map(|part| decode(part, false))
             .collect();
         let mut rest = match parts.first().map(String::as_str) {

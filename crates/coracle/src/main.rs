@@ -10,6 +10,7 @@ mod keeper;
 mod layout;
 mod pki;
 mod server;
+mod ticket;
 mod up;
 
 use std::process::ExitCode;

@@ -100,8 +100,11 @@ pub fn conform(
     definition: &Definition,
     body: Value,
 ) -> Result<(Value, Vec<FieldProblem>), TypeError> {
-    let (mut value, problems) = check(Node::from_value(body), definition)?;
+    let node = Node::from_value(body);
+    let forgets = forgets_owners(&node);
+    let (mut value, problems) = check(node, definition)?;
     normalise(definition, &mut value);
+    forget_owners(&mut value, forgets);
     Ok((value, problems))
 }
 
@@ -157,12 +160,28 @@ fn decode_node(
     if !expected {
         return Err(other_kind(target, group, version, kind));
     }
+    let forgets = forgets_owners(&node);
     let (mut value, problems) = check(node, target.definition)
         .map_err(|error| unhandled(target, (version, kind), &error.to_string()))?;
     normalise(target.definition, &mut value);
+    forget_owners(&mut value, forgets);
     value.set(&["apiVersion"], api_version(target.group, target.version));
     value.set(&["kind"], target.kind);
     Ok((value, problems))
+}
+
+/// An empty list of managed fields is a wish: it would disappear like all empty lists.
+fn forgets_owners(node: &Node<'_>) -> bool {
+    let list = node
+        .last("metadata")
+        .and_then(|metadata| metadata.last("managedFields"));
+    matches!(list, Some(Node::Array(items)) if items.is_empty())
+}
+
+fn forget_owners(value: &mut Value, forgets: bool) {
+    if forgets {
+        value.set(&["metadata", "managedFields"], Vec::new());
+    }
 }
 
 /// Both "" where they are missing.

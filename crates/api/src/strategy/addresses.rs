@@ -1,6 +1,7 @@
-//! IP addresses and CIDRs in fields: what is valid, what is valid but better written otherwise.
+//! IP addresses and CIDRs in fields: what is valid.
 //!
-//! Old fields take non-canonical IPv6 and warn about it; new ones demand the canonical form.
+//! Old fields take non-canonical IPv6 (and `warnings` tells of it); new ones demand the canonical
+//! form.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -207,71 +208,6 @@ pub fn endpoint(text: &str, path: &Path) -> Vec<FieldError> {
     errors
 }
 
-/// Warns of an address that is written in an unusual way.
-pub fn address_warnings(text: &str, path: &Path) -> Vec<String> {
-    let Some(parsed) = parse(text) else {
-        return Vec::new();
-    };
-    let usual = quote(&parsed.to_string());
-    match text.parse::<IpAddr>() {
-        Ok(IpAddr::V4(_)) => Vec::new(),
-        Ok(IpAddr::V6(written)) if written.to_ipv4_mapped().is_none() => {
-            match written.to_string() == text {
-                true => Vec::new(),
-                false => vec![format!(
-                    "{path}: IPv6 address {} should be in RFC 5952 canonical format ({usual})",
-                    quote(text)
-                )],
-            }
-        }
-        _ => vec![format!(
-            "{path}: non-standard IP address {} is invalid: use {usual}",
-            quote(text)
-        )],
-    }
-}
-
-/// Warns of a CIDR that is written in an unusual way.
-pub fn range_warnings(text: &str, path: &Path) -> Vec<String> {
-    let Some(range) = parse_range(text) else {
-        return Vec::new();
-    };
-    let mut warnings = Vec::new();
-    let text_quoted = quote(text);
-    let usual = range.masked().text();
-    if range.masked() != range {
-        let bits = if range.address.is_ipv4() { 32 } else { 128 };
-        let single = format!("{}/{bits}", range.address);
-        warnings.push(format!(
-            "{path}: CIDR value {text_quoted} is ambiguous in this context (should be {} or {}?)",
-            quote(&usual),
-            quote(&single)
-        ));
-    }
-    let (address, bits) = text.split_once('/').unwrap_or_default();
-    let padded = bits.len() > 1 && bits.starts_with('0');
-    let written = address.parse::<IpAddr>();
-    let odd = padded
-        || match written {
-            Err(_) => true,
-            Ok(IpAddr::V6(address)) => address.to_ipv4_mapped().is_some(),
-            Ok(IpAddr::V4(_)) => false,
-        };
-    if odd {
-        warnings.push(format!(
-            "{path}: non-standard CIDR value {text_quoted} is invalid: use {}",
-            quote(&usual)
-        ));
-    }
-    if warnings.is_empty() && range.address.is_ipv6() && range.text() != text {
-        warnings.push(format!(
-            "{path}: IPv6 CIDR value {text_quoted} should be in RFC 5952 canonical format ({})",
-            quote(&range.text())
-        ));
-    }
-    warnings
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,26 +276,14 @@ mod tests {
     }
 
     #[test]
-    fn warnings() {
+    fn endpoints() {
         let path = Path::new("f");
-        assert_eq!(
-            range_warnings("192.168.0.1/16", &path),
-            [
-                r#"f: CIDR value "192.168.0.1/16" is ambiguous in this context (should be "192.168.0.0/16" or "192.168.0.1/32"?)"#
-            ]
-        );
-        assert_eq!(
-            address_warnings("2001:DB8::1", &path),
-            [
-                r#"f: IPv6 address "2001:DB8::1" should be in RFC 5952 canonical format ("2001:db8::1")"#
-            ]
-        );
-        assert!(address_warnings("10.0.0.1", &path).is_empty());
         assert_eq!(
             texts(endpoint("127.0.0.1", &path)),
             [
                 r#"f: Invalid value: "127.0.0.1": may not be in the loopback range (127.0.0.0/8, ::1/128)"#
             ]
         );
+        assert!(endpoint("10.0.0.1", &path).is_empty());
     }
 }

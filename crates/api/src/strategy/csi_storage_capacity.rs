@@ -6,6 +6,7 @@ use crate::metadata::{all_invalid, names};
 use crate::quantity::Quantity;
 use crate::strategy::checks::{immutable_text, quantity, semantically_equal};
 use crate::strategy::{MetadataChecks, Strategy, node_selector, workload};
+use crate::warnings::deprecated_label;
 
 pub struct CsiStorageCapacity;
 
@@ -71,7 +72,7 @@ impl Strategy for CsiStorageCapacity {
         };
         let mut warnings = node_selector::expression_warnings(topology, &path);
         for (label, _) in topology.fields_at(&["matchLabels"]) {
-            if let Some(words) = node_selector::deprecated_label(label) {
+            if let Some(words) = deprecated_label(label) {
                 warnings.push(format!(
                     "{}: {words}",
                     path.child("matchLabels").child(label)

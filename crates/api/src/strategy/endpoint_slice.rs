@@ -64,28 +64,6 @@ impl Strategy for EndpointSlice {
         errors
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, _subresource: &str) -> Vec<String> {
-        let mut warnings = Vec::new();
-        if old.is_none() && new.str_at(&["addressType"]) == "FQDN" {
-            warnings.push("spec.addressType: FQDN endpoints are deprecated".to_string());
-        }
-        let manager = "endpointslice.kubernetes.io/managed-by";
-        if new
-            .str_at(&["metadata", "labels", manager])
-            .ends_with("controller.k8s.io")
-        {
-            return warnings;
-        }
-        for (index, endpoint) in new.list_at(&["endpoints"]).iter().enumerate() {
-            let at = Path::new("endpoints").index(index).child("addresses");
-            for (index, one) in endpoint.list_at(&["addresses"]).iter().enumerate() {
-                let text = one.as_str().unwrap_or_default();
-                warnings.extend(addresses::address_warnings(text, &at.index(index)));
-            }
-        }
-        warnings
-    }
-
     fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
         MetadataChecks::WHOLE
     }

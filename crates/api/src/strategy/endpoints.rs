@@ -45,21 +45,6 @@ impl Strategy for Endpoints {
         }
     }
 
-    fn warnings(&self, new: &Value, _old: Option<&Value>, _subresource: &str) -> Vec<String> {
-        let mut warnings = Vec::new();
-        for (index, subset) in new.list_at(&["subsets"]).iter().enumerate() {
-            let at = Path::new("subsets").index(index);
-            for list in ["addresses", "notReadyAddresses"] {
-                for (index, one) in subset.list_at(&[list]).iter().enumerate() {
-                    let at = at.child(list).index(index).child("ip");
-                    let ip = one.str_at(&["ip"]);
-                    warnings.extend(addresses::address_warnings(ip, &at));
-                }
-            }
-        }
-        warnings
-    }
-
     fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
         MetadataChecks::BOTH
     }

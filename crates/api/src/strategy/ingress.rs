@@ -70,22 +70,6 @@ impl Strategy for Ingress {
         MetadataChecks::both_of_object(subresource)
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<String> {
-        match (old, subresource) {
-            (None, _) => {
-                let set = new.has(&["metadata", "annotations", CLASS_ANNOTATION]);
-                match set && !new.has(&["spec", "ingressClassName"]) {
-                    true => vec![format!(
-                        "annotation {CLASS_ANNOTATION:?} is deprecated, please use 'spec.ingressClassName' instead"
-                    )],
-                    false => Vec::new(),
-                }
-            }
-            (Some(_), "status") => balancer_warnings(new),
-            _ => Vec::new(),
-        }
-    }
-
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
         let class = match object.has(&["spec", "ingressClassName"]) {
             true => object.str_at(&["spec", "ingressClassName"]),
@@ -119,20 +103,6 @@ pub fn balancer_cell(object: &Value) -> String {
         .collect();
     let texts: Vec<&str> = set.into_iter().collect();
     texts.join(",")
-}
-
-/// Warns of unusual addresses in `status.loadBalancer`.
-pub fn balancer_warnings(object: &Value) -> Vec<String> {
-    let path = Path::new("status").child("loadBalancer").child("ingress");
-    let ingress = object.list_at(&["status", "loadBalancer", "ingress"]);
-    let mut warnings = Vec::new();
-    for (index, one) in ingress.iter().enumerate() {
-        let text = one.str_at(&["ip"]);
-        if !text.is_empty() {
-            warnings.extend(addresses::address_warnings(text, &path.index(index)));
-        }
-    }
-    warnings
 }
 
 /// Checks the hostname of a load balancer.

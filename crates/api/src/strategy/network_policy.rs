@@ -54,20 +54,6 @@ impl Strategy for NetworkPolicy {
         validate(new, &known)
     }
 
-    fn warnings(&self, new: &Value, _old: Option<&Value>, _subresource: &str) -> Vec<String> {
-        let mut warnings = Vec::new();
-        for_each_block(new, |block, path| {
-            let cidr = block.str_at(&["cidr"]);
-            warnings.extend(addresses::range_warnings(cidr, &path.child("cidr")));
-            for (index, except) in block.list_at(&["except"]).iter().enumerate() {
-                let text = except.as_str().unwrap_or_default();
-                let at = path.child("except").index(index);
-                warnings.extend(addresses::range_warnings(text, &at));
-            }
-        });
-        warnings
-    }
-
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
         let mut selecting = Value::object();
         if let Some(selector) = object.at(&["spec", "podSelector"]) {

@@ -1,8 +1,9 @@
-//! Node selectors outside of Pods, and labels of nodes that nobody should select by any more.
+//! Node selectors outside of Pods.
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
+use crate::warnings::deprecated_label;
 
 /// Checks `{nodeSelectorTerms}`.
 pub fn validate(selector: &Value, path: &Path) -> Vec<FieldError> {
@@ -31,31 +32,6 @@ pub fn validate(selector: &Value, path: &Path) -> Vec<FieldError> {
         }
     }
     errors
-}
-
-/// Why a label of nodes is not to be used, if so.
-pub fn deprecated_label(key: &str) -> Option<&'static str> {
-    Some(match key {
-        "beta.kubernetes.io/arch" => r#"deprecated since v1.14; use "kubernetes.io/arch" instead"#,
-        "beta.kubernetes.io/os" => r#"deprecated since v1.14; use "kubernetes.io/os" instead"#,
-        "failure-domain.beta.kubernetes.io/region" => {
-            r#"deprecated since v1.17; use "topology.kubernetes.io/region" instead"#
-        }
-        "failure-domain.beta.kubernetes.io/zone" => {
-            r#"deprecated since v1.17; use "topology.kubernetes.io/zone" instead"#
-        }
-        "beta.kubernetes.io/instance-type" => {
-            r#"deprecated since v1.17; use "node.kubernetes.io/instance-type" instead"#
-        }
-        "app.kubernetes.io/created-by" => "deprecated since v1.9",
-        "scheduler.alpha.kubernetes.io/preferAvoidPods" => {
-            "deprecated since v1.22; use Taints and Tolerations instead"
-        }
-        "node-role.kubernetes.io/master" => {
-            r#"use "node-role.kubernetes.io/control-plane" instead"#
-        }
-        _ => return None,
-    })
 }
 
 /// Warns of deprecated labels in `matchExpressions` of a term or of a label selector.

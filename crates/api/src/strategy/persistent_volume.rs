@@ -125,57 +125,6 @@ impl Strategy for PersistentVolume {
         }
     }
 
-    fn warnings(&self, new: &Value, _old: Option<&Value>, subresource: &str) -> Vec<String> {
-        if !subresource.is_empty() {
-            return Vec::new();
-        }
-        let mut warnings = Vec::new();
-        for (key, words) in [
-            (
-                CLASS_ANNOTATION,
-                r#"deprecated since v1.8; use "storageClassName" attribute instead"#,
-            ),
-            (
-                OPTIONS_ANNOTATION,
-                r#"deprecated since v1.31; use "mountOptions" attribute instead"#,
-            ),
-        ] {
-            if new.has(&["metadata", "annotations", key]) {
-                warnings.push(format!("metadata.annotations[{key}]: {words}"));
-            }
-        }
-        if new.str_at(&["spec", "persistentVolumeReclaimPolicy"]) == "Recycle" {
-            warnings.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".to_string());
-        }
-        let path = Path::new("spec")
-            .child("nodeAffinity")
-            .child("required")
-            .child("nodeSelectorTerms");
-        let at = ["spec", "nodeAffinity", "required", "nodeSelectorTerms"];
-        for (index, term) in new.list_at(&at).iter().enumerate() {
-            warnings.extend(node_selector::expression_warnings(term, &path.index(index)));
-        }
-        for (source, shown, since, until) in [
-            ("cephfs", "cephfs", "v1.28", "v1.31"),
-            (
-                "photonPersistentDisk",
-                "photonPersistentDisk",
-                "v1.11",
-                "v1.16",
-            ),
-            ("scaleIO", "scaleIO", "v1.16", "v1.22"),
-            ("storageos", "storageOS", "v1.22", "v1.25"),
-            ("glusterfs", "glusterfs", "v1.25", "v1.26"),
-            ("rbd", "rbd", "v1.28", "v1.31"),
-        ] {
-            if new.has(&["spec", source]) {
-                let words = format!("deprecated in {since}, non-functional in {until}+");
-                warnings.push(format!("spec.{shown}: {words}"));
-            }
-        }
-        warnings
-    }
-
     fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {
         let mut fields = generic::metadata_fields(object, false);
         // Historical: the name under its old label.

@@ -75,27 +75,6 @@ impl Strategy for PersistentVolumeClaim {
         MetadataChecks::both_of_object(subresource)
     }
 
-    fn warnings(&self, new: &Value, _old: Option<&Value>, subresource: &str) -> Vec<String> {
-        if !subresource.is_empty() {
-            return Vec::new();
-        }
-        let mut warnings = Vec::new();
-        if new.has(&["metadata", "annotations", CLASS_ANNOTATION]) {
-            warnings.push(format!(
-                r#"metadata.annotations[{CLASS_ANNOTATION}]: deprecated since v1.8; use "storageClassName" attribute instead"#
-            ));
-        }
-        for list in ["requests", "limits"] {
-            let storage = new.at(&["spec", "resources", list, "storage"]);
-            let storage = quantity(storage);
-            if !storage.is_integer() {
-                let storage = storage.to_string();
-                warnings.push(format!("spec.resources.{list}[storage]: fractional byte value {storage:?} is invalid, must be an integer"));
-            }
-        }
-        warnings
-    }
-
     fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {
         let mut fields = generic::metadata_fields(object, true);
         // Historical: the name under its old label.

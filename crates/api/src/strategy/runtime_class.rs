@@ -7,7 +7,7 @@ use crate::strategy::checks::immutable_text;
 use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::pod::resources;
 use crate::strategy::pod::validate::tolerations;
-use crate::strategy::{MetadataChecks, Strategy, node_selector};
+use crate::strategy::{MetadataChecks, Strategy};
 use crate::table::duration::object_age;
 
 pub struct RuntimeClass;
@@ -62,14 +62,6 @@ impl Strategy for RuntimeClass {
 
     fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
         MetadataChecks::BOTH
-    }
-
-    fn warnings(&self, new: &Value, _old: Option<&Value>, _subresource: &str) -> Vec<String> {
-        let labels = new.fields_at(&["scheduling", "nodeSelector"]);
-        labels
-            .filter_map(|(key, _)| node_selector::deprecated_label(key))
-            .map(|words| format!("scheduling.nodeSelector: {words}"))
-            .collect()
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

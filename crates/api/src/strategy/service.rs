@@ -4,13 +4,12 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::NameRule;
-use crate::strategy::ingress::{balancer_cell, balancer_warnings};
+use crate::strategy::ingress::balancer_cell;
 use crate::strategy::{Strategy, generic};
 use crate::table::duration::object_age;
 
 pub mod families;
 mod validate;
-mod warnings;
 
 pub struct Service;
 
@@ -89,13 +88,6 @@ impl Strategy for Service {
         match subresource {
             "status" => validate::status(new, old),
             _ => validate::update(new, old),
-        }
-    }
-
-    fn warnings(&self, new: &Value, _old: Option<&Value>, subresource: &str) -> Vec<String> {
-        match subresource {
-            "status" => balancer_warnings(new),
-            _ => warnings::service(new),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
 use crate::strategy::checks::{immutable_text, semantically_equal, size_of_map, supported};
 use crate::strategy::ingress_class::name_or_default;
-use crate::strategy::{MetadataChecks, Strategy, node_selector};
+use crate::strategy::{MetadataChecks, Strategy};
 use crate::table::duration::object_age;
 
 const MOST_PARAMETERS: usize = 512;
@@ -64,16 +64,6 @@ impl Strategy for StorageClass {
         MetadataChecks::BOTH
     }
 
-    fn warnings(&self, new: &Value, _old: Option<&Value>, _subresource: &str) -> Vec<String> {
-        let mut warnings = Vec::new();
-        for_each_expression(new, |expression, path| {
-            if let Some(words) = node_selector::deprecated_label(expression.str_at(&["key"])) {
-                warnings.push(format!("{}: {words}", path.child("key")));
-            }
-        });
-        warnings
-    }
-
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
         let or = |name: &str, default: &str| match object.str_at(&[name]) {
             "" => default.to_string(),
@@ -127,16 +117,6 @@ pub fn parameters(object: &Value, may_be_empty: bool) -> Vec<FieldError> {
         errors.push(FieldError::required(&path, detail));
     }
     errors
-}
-
-fn for_each_expression(object: &Value, mut visit: impl FnMut(&Value, &Path)) {
-    for (index, term) in object.list_at(&["allowedTopologies"]).iter().enumerate() {
-        let at = Path::new("allowedTopologies").index(index);
-        let expressions = term.list_at(&["matchLabelExpressions"]);
-        for (index, expression) in expressions.iter().enumerate() {
-            visit(expression, &at.child("matchLabelExpressions").index(index));
-        }
-    }
 }
 
 fn topologies(object: &Value, errors: &mut Vec<FieldError>) {

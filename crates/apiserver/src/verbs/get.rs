@@ -1,6 +1,6 @@
 //! GET of one object.
 
-use api::{Resource, Status};
+use api::{Reason, Resource, Status};
 use http::Response;
 
 use super::list::{parse_revision, reach};
@@ -18,7 +18,17 @@ pub(crate) async fn get(
     } else {
         ""
     };
-    let entry = match parse_revision(context.query.get("resourceVersion"))? {
+    let version = context.query.get("resourceVersion");
+    // Upstream hands this error on as it is.
+    let asked = parse_revision(version).map_err(|status| {
+        let causes = status.details.map(|details| details.causes);
+        let texts = causes.into_iter().flatten();
+        let texts: Vec<String> = texts
+            .map(|cause| format!("{}: {}", cause.field, cause.message))
+            .collect();
+        Status::new(Reason::Unknown, texts.join(", "))
+    })?;
+    let entry = match asked {
         // Any cached state will do.
         Some(0) => context.server.find(resource, namespace, &info.name).await?,
         at_least => {

@@ -204,14 +204,14 @@ fn from_cache(
     let mut rest = snapshot.range(&selection.prefix, start);
     let mut more = false;
     for entry in rest.by_ref() {
-        if !selection.matches(entry) {
-            continue;
-        }
+        // Whether what follows is wanted is for the next page to find out.
         if limit > 0 && entries.len() == limit {
             more = true;
             break;
         }
-        entries.push(entry.clone());
+        if selection.matches(entry) {
+            entries.push(entry.clone());
+        }
     }
     let revision = snapshot.revision;
     let next = match (more, entries.last()) {
@@ -266,11 +266,6 @@ async fn from_history(
         let (read, count) = (result.items.len(), result.count);
         for (index, item) in result.items.into_iter().enumerate() {
             let key = String::from_utf8_lossy(&item.key[prefix.len()..]).into_owned();
-            let entry = Entry::decode(resource, &key, item.value, item.mod_revision)?;
-            if !selection.matches(&entry) {
-                range.start = [&item.key[..], &[0]].concat().into();
-                continue;
-            }
             if limit > 0 && page.entries.len() == limit {
                 if let Some(last) = page.entries.last() {
                     page.next = Some(Token::after(revision, &last.key).text());
@@ -281,7 +276,10 @@ async fn from_history(
                 return Ok(page);
             }
             range.start = [&item.key[..], &[0]].concat().into();
-            page.entries.push(Arc::new(entry));
+            let entry = Entry::decode(resource, &key, item.value, item.mod_revision)?;
+            if selection.matches(&entry) {
+                page.entries.push(Arc::new(entry));
+            }
         }
         if read == count || read == 0 {
             return Ok(page);

@@ -1,5 +1,6 @@
 //! The generic verbs: one handler each, for all kinds.
 
+pub(crate) mod apply;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;
@@ -47,13 +48,7 @@ pub(crate) fn respond(
             message.write_enveloped(&mut body, &api_version, kind, &version);
         }
         (Form::PartialObjectMetadataList, _) => {
-            return Err(Status::new(
-                Reason::NotAcceptable,
-                format!(
-                    "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
-                    go_type(resource, "")
-                ),
-            ));
+            return Err(respond_not_listed(&go_type(resource, "")));
         }
         (form, encoding) => {
             let object = entry.object_with_version()?;
@@ -66,6 +61,16 @@ pub(crate) fn respond(
         }
     }
     Ok(response::bytes(code, media_type, body))
+}
+
+/// The answer to one who asks for a list where there is one object.
+pub(crate) fn respond_not_listed(go_type: &str) -> Status {
+    Status::new(
+        Reason::NotAcceptable,
+        format!(
+            "you requested PartialObjectMetadataList, but the requested object is not a list ({go_type})"
+        ),
+    )
 }
 
 /// Which message an object goes out as, and what the envelope calls it.

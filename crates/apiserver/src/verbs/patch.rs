@@ -15,16 +15,39 @@ pub(crate) enum PatchType {
     Json,
     Merge,
     Strategic,
+    /// Not a patch but a configuration: `apply` has it.
+    Apply,
 }
 
-const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
+const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
+
+impl PatchType {
+    pub fn of(media_type: &str) -> Option<PatchType> {
+        match media_type {
+            "application/json-patch+json" => Some(PatchType::Json),
+            "application/merge-patch+json" => Some(PatchType::Merge),
+            "application/strategic-merge-patch+json" => Some(PatchType::Strategic),
+            "application/apply-patch+yaml" => Some(PatchType::Apply),
+            _ => None,
+        }
+    }
+
+    pub fn of_request(context: &Context) -> Result<PatchType, Status> {
+        PatchType::of(content_type(&context.headers))
+            .ok_or_else(|| unsupported_media_type(ACCEPTED))
+    }
+}
 
 pub(crate) async fn patch(
     context: &Context,
     resource: &'static Resource,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
-    let (patch_type, patch) = parse(context, body)?;
+    let patch_type = PatchType::of_request(context)?;
+    if patch_type == PatchType::Apply {
+        return super::apply::apply(context, resource, body).await;
+    }
+    let patch = parse(patch_type, body)?;
     let target = Target::of(context, resource);
     let conditional = names_version(patch_type, &patch);
     let entry = change(context, &target, conditional, |old| {
@@ -36,18 +59,12 @@ pub(crate) async fn patch(
     respond(context, 200, resource, &entry)
 }
 
-pub(crate) fn parse(context: &Context, body: &[u8]) -> Result<(PatchType, Value), Status> {
-    let patch_type = match content_type(&context.headers) {
-        "application/json-patch+json" => PatchType::Json,
-        "application/merge-patch+json" => PatchType::Merge,
-        "application/strategic-merge-patch+json" => PatchType::Strategic,
-        _ => return Err(unsupported_media_type(ACCEPTED)),
-    };
+pub(crate) fn parse(patch_type: PatchType, body: &[u8]) -> Result<Value, Status> {
     let patch = Value::from_json(body)
         .map_err(|problem| Status::bad_request(format!("error decoding patch: {problem}")))?;
     match (&patch, patch_type) {
-        (Value::Array(_), PatchType::Json) => Ok((patch_type, patch)),
-        (Value::Object(_), PatchType::Merge | PatchType::Strategic) => Ok((patch_type, patch)),
+        (Value::Array(_), PatchType::Json) => Ok(patch),
+        (Value::Object(_), PatchType::Merge | PatchType::Strategic) => Ok(patch),
         (_, PatchType::Json) => Err(Status::bad_request(
             "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch",
         )),
@@ -67,6 +84,7 @@ pub(crate) fn apply(
         PatchType::Json => api::patch::json_patch(old, patch),
         PatchType::Merge => Ok(api::patch::merge_patch(old, patch)),
         PatchType::Strategic => api::patch::strategic_merge(old, patch, definition),
+        PatchType::Apply => Err(Status::internal("a configuration is no patch")),
     }
 }
 

@@ -94,12 +94,14 @@ fn run(invocation: Invocation) -> Result<u8, Error> {
             id,
             bundle,
             pid_file,
-        } => lifecycle::create(root, &id, &bundle, pid_file).map(|_| 0),
+            console,
+        } => lifecycle::create(root, &id, &bundle, pid_file, console).map(|_| 0),
         Command::Run {
             id,
             bundle,
             pid_file,
-        } => lifecycle::run(root, &id, &bundle, pid_file).map(|()| 0),
+            console,
+        } => lifecycle::run(root, &id, &bundle, pid_file, console).map(|()| 0),
         Command::Start { id } => lifecycle::start(root, &id).map(|()| 0),
         Command::State { id } => lifecycle::state(root, &id).map(|()| 0),
         Command::Kill { id, signal, all } => lifecycle::kill(root, &id, signal, all).map(|()| 0),
@@ -109,7 +111,8 @@ fn run(invocation: Invocation) -> Result<u8, Error> {
             process,
             pid_file,
             detach,
-        } => exec::exec(root, &id, &process, pid_file, detach),
+            console,
+        } => exec::exec(root, &id, &process, pid_file, detach, console.as_deref()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Ingresses, policies, address ranges, and the warnings of Services and slices.
+//! Ingresses, policies, address ranges.
 
 use super::{made, strategy, texts};
 use crate::document;
@@ -105,27 +105,5 @@ fn ranges_and_addresses() {
     assert_eq!(
         named("10.0.0.01"),
         [r#"metadata.name: Invalid value: "10.0.0.01": must not have leading 0s"#]
-    );
-}
-
-#[test]
-fn warnings() {
-    let services = strategy("", "Service");
-    let object = document!({"spec": {
-        "type": "ClusterIP", "clusterIP": "None", "sessionAffinity": "ClientIP",
-        "trafficDistribution": "PreferClose",
-    }});
-    assert_eq!(
-        services.warnings(&object, None, ""),
-        [
-            "spec.SessionAffinity is ignored for headless services",
-            r#"spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone""#,
-        ]
-    );
-    let slices = strategy("discovery.k8s.io", "EndpointSlice");
-    let object = document!({"addressType": "FQDN", "endpoints": []});
-    assert_eq!(
-        slices.warnings(&object, None, ""),
-        ["spec.addressType: FQDN endpoints are deprecated"]
     );
 }
