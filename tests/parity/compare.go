@@ -305,7 +305,10 @@ var levelling = []struct {
 }{
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<uid>"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "<time>"},
-	{regexp.MustCompile(`10\.108\.\d+\.\d+`), "<service ip>"},
+	// The second range is that of the sample ServiceCIDRs, which upstream's allocator takes up.
+	{regexp.MustCompile(`10\.108\.\d+\.\d+|192\.168\.10[01]\.\d+$`), "<service ip>"},
+	// Go prints its internal structures, whose fields have other names and another order.
+	{regexp.MustCompile(`Invalid value: [\[{].*[\]}]: (field is immutable|must have exactly one node selector term)`), "Invalid value: <structure>: $1"},
 	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-<random>"},
 	{regexp.MustCompile(`generated-[a-z0-9]{5}`), "generated-<random>"},
 	{regexp.MustCompile(`\{(TCP|UDP|SCTP) 3\d{4}\}`), "{$1 <port>}"},
@@ -320,7 +323,8 @@ var levelling = []struct {
 	// The whole object, with its revision, or a part of it.
 	{regexp.MustCompile(`patch: Invalid value: "(?:[^"\\]|\\.)*"`), `patch: Invalid value: "<object>"`},
 	// Upstream appends a printout of Go structures that differ.
-	{regexp.MustCompile(`(?s)(may not change fields other than [^\n]*).*`), "$1"},
+	{regexp.MustCompile(`(?s)((?:may not change fields other than|is immutable after creation|may not modify a condition) [^\n]*).*`), "$1"},
+	{regexp.MustCompile(`(?s)(is immutable after creation)\n.*`), "$1"},
 	// Go names a scheme after the line that made it, which depends on how it was built.
 	{regexp.MustCompile(`in scheme "[^"]*"`), `in scheme "<scheme>"`},
 }

@@ -6,6 +6,8 @@ pub mod catalogue;
 pub mod discovery;
 pub mod document;
 pub mod field;
+#[cfg(test)]
+mod fuzz;
 pub mod metadata;
 pub mod openapi;
 pub mod patch;

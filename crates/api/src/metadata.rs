@@ -137,6 +137,11 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
         let at = ["metadata", name];
         errors.extend(immutable(new.at(&at), old.at(&at), &path.child(name)));
     }
+    // Upstream looks at these once more.
+    let at = |name: &str| new.at(&["metadata", name]);
+    errors.extend(labels(at("labels"), &path.child("labels")));
+    errors.extend(annotations(at("annotations"), &path.child("annotations")));
+    errors.extend(owner_references(new, &path.child("ownerReferences")));
     errors
 }
 

@@ -151,10 +151,14 @@ impl Status {
             "" => kind.to_string(),
             _ => format!("{kind}.{group}"),
         };
-        let texts: Vec<String> = causes
-            .iter()
-            .map(|cause| format!("{}: {}", cause.field, cause.message))
-            .collect();
+        // The message says everything once, however often it is a cause.
+        let mut texts: Vec<String> = Vec::new();
+        for cause in &causes {
+            let text = format!("{}: {}", cause.field, cause.message);
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let list = match texts.as_slice() {
             [] => String::new(),
             [only] => only.clone(),

@@ -99,11 +99,15 @@ pub fn of(
         ("networking.k8s.io", "NetworkPolicy", "") => service::policy(object, &mut warnings),
         ("networking.k8s.io", "Ingress", "") if old.is_none() => {
             const OLD: &str = "kubernetes.io/ingress.class";
-            if object.has(&["metadata", "annotations", OLD]) {
+            let annotated = object.has(&["metadata", "annotations", OLD]);
+            if annotated && !object.has(&["spec", "ingressClassName"]) {
                 warnings.push(format!(
                     "annotation {OLD:?} is deprecated, please use 'spec.ingressClassName' instead"
                 ));
             }
+        }
+        ("", "Service", "status") | ("networking.k8s.io", "Ingress", "status") => {
+            service::balancer(object, &mut warnings);
         }
         ("", "Node", "") => node(object, &mut warnings),
         ("", "PersistentVolume", "") => volume::volume(object, &mut warnings),
@@ -116,7 +120,7 @@ pub fn of(
                 }
             }
         }
-        _ => {}
+        _ => warnings = crate::strategy::of(resource).warnings(object, old, subresource),
     }
     warnings
 }

@@ -10,7 +10,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use api::field::{FieldError, Path};
-use api::strategy::service::{is_headless, needs_cluster_ip, needs_node_port};
+use api::strategy::service::{
+    families, is_headless, needs_cluster_ip, needs_health_check, needs_node_port,
+};
 use api::{Resource, Status, Value};
 use environment::Environment;
 use parking_lot::Mutex;
@@ -64,8 +66,8 @@ impl Range {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Taken {
     addresses: BTreeSet<Ipv4Addr>,
-    /// Port and protocol.
-    ports: BTreeSet<(u16, String)>,
+    /// Whatever the protocol.
+    ports: BTreeSet<u16>,
 }
 
 #[derive(Default)]
@@ -201,9 +203,14 @@ impl ServiceAllocator {
             taken: Taken::default(),
         };
         let held = old.map(taken_by).unwrap_or_default();
-        let result = self
-            .settle_address(service, &held, &mut state, &mut reservation)
-            .and_then(|()| self.settle_ports(service, &held, &mut state, &mut reservation));
+        let wrong = families::settle(service, old);
+        let result = match wrong.is_empty() {
+            true => self
+                .settle_address(service, &held, &mut state, &mut reservation)
+                .and_then(|()| self.settle_ports(service, &held, &mut state, &mut reservation))
+                .and_then(|()| self.settle_health(service, old, &mut state, &mut reservation)),
+            false => Err(wrong),
+        };
         // Dropping the reservation takes the lock.
         drop(state);
         result.map(|()| reservation)
@@ -307,63 +314,113 @@ impl ServiceAllocator {
             return Ok(());
         }
         let wanted = needs_node_port(service);
+        let list = service.list_at(&["spec", "ports"]).to_vec();
+        // Ports of one number share their number on the nodes, whatever the protocol.
+        let mut shared: BTreeMap<i64, u16> = BTreeMap::new();
         let ports = service
             .at_mut(&["spec", "ports"])
             .and_then(Value::as_array_mut);
         for (index, port) in ports.into_iter().flatten().enumerate() {
-            let protocol = match port.str_at(&["protocol"]) {
-                "" => "TCP".to_string(),
-                protocol => protocol.to_string(),
-            };
-            let asked = port.get("nodePort").and_then(Value::as_i64).unwrap_or(0);
-            let number = if asked == 0 && !wanted {
+            let own = port.i64_at(&["nodePort"]).unwrap_or(0);
+            if own == 0 && !wanted {
                 continue;
-            } else if asked == 0 {
-                let count = u64::from(LAST_PORT - FIRST_PORT + 1);
-                let start = self.environment.random_u64() % count;
-                let free = (0..count)
-                    .map(|step| FIRST_PORT + ((start + step) % count) as u16)
-                    .find(|number| !state.is_port_taken(*number, &protocol));
-                let path = Path::new("spec")
-                    .child("ports")
-                    .index(index)
-                    .child("nodePort");
-                free.ok_or_else(|| {
-                    vec![FieldError::invalid(
-                        &path,
-                        0,
-                        "failed to allocate a nodePort: range is full",
-                    )]
-                })?
-            } else {
-                let known = u16::try_from(asked)
-                    .is_ok_and(|number| held.ports.contains(&(number, protocol.clone())));
-                let problem = match u16::try_from(asked) {
-                    _ if known => None,
-                    Ok(number) if (FIRST_PORT..=LAST_PORT).contains(&number) => state
-                        .is_port_taken(number, &protocol)
-                        .then(|| "provided port is already allocated".to_string()),
-                    _ => Some(format!(
-                        "provided port is not in the valid range. The range of valid ports is {FIRST_PORT}-{LAST_PORT}"
-                    )),
-                };
-                if let Some(problem) = problem {
-                    let path = Path::new("spec")
-                        .child("ports")
-                        .index(index)
-                        .child("nodePort");
-                    return Err(vec![FieldError::invalid(&path, asked, problem)]);
-                }
-                asked as u16
-            };
-            let taken = (number, protocol);
-            if !held.ports.contains(&taken) {
-                state.in_flight.ports.insert(taken.clone());
-                reservation.taken.ports.insert(taken);
             }
-            port.set(&["nodePort"], i64::from(number));
+            let number = port.i64_at(&["port"]).unwrap_or(0);
+            let asked = match (own, shared.get(&number)) {
+                (0, Some(found)) => i64::from(*found),
+                (0, None) => requested(&list, number),
+                _ => own,
+            };
+            let path = Path::new("spec")
+                .child("ports")
+                .index(index)
+                .child("nodePort");
+            let chosen = match asked {
+                0 => self.free_port(state).ok_or_else(|| {
+                    let detail = "failed to allocate a nodePort: range is full";
+                    vec![FieldError::invalid(&path, 0, detail)]
+                })?,
+                asked => {
+                    let mine = |number: u16| {
+                        held.ports.contains(&number) || reservation.taken.ports.contains(&number)
+                    };
+                    port_problem(asked, state, mine)
+                        .map_err(|problem| vec![FieldError::invalid(&path, asked, problem)])?
+                }
+            };
+            shared.insert(number, chosen);
+            if !held.ports.contains(&chosen) {
+                state.in_flight.ports.insert(chosen);
+                reservation.taken.ports.insert(chosen);
+            }
+            port.set(&["nodePort"], i64::from(chosen));
         }
         Ok(())
+    }
+
+    /// The port on which a load balancer asks nodes how they do.
+    fn settle_health(
+        &self,
+        service: &mut Value,
+        old: Option<&Value>,
+        state: &mut State,
+        reservation: &mut Reservation,
+    ) -> Result<(), Vec<FieldError>> {
+        if !needs_health_check(service) || old.is_some_and(needs_health_check) {
+            return Ok(());
+        }
+        let at = ["spec", "healthCheckNodePort"];
+        let path = Path::new("spec").child("healthCheckNodePort");
+        let asked = service.i64_at(&at).unwrap_or(0);
+        let chosen = match asked {
+            0 => self
+                .free_port(state)
+                .ok_or_else(|| "range is full".to_string()),
+            asked => port_problem(asked, state, |_| false),
+        };
+        let chosen = chosen.map_err(|problem| {
+            let detail =
+                format!("failed to allocate requested HealthCheck NodePort {asked}: {problem}");
+            vec![FieldError::invalid(&path, asked, detail)]
+        })?;
+        state.in_flight.ports.insert(chosen);
+        reservation.taken.ports.insert(chosen);
+        service.set(&at, i64::from(chosen));
+        Ok(())
+    }
+
+    /// A random free port.
+    fn free_port(&self, state: &State) -> Option<u16> {
+        let count = u64::from(LAST_PORT - FIRST_PORT + 1);
+        let start = self.environment.random_u64() % count;
+        (0..count)
+            .map(|step| FIRST_PORT + ((start + step) % count) as u16)
+            .find(|number| !state.is_port_taken(*number))
+    }
+}
+
+/// The number that some port of the Service asks for, for all ports of that number.
+fn requested(ports: &[Value], number: i64) -> i64 {
+    ports
+        .iter()
+        .filter(|port| port.i64_at(&["port"]) == Some(number))
+        .find_map(|port| port.i64_at(&["nodePort"]).filter(|asked| *asked != 0))
+        .unwrap_or(0)
+}
+
+/// Whether a port can be had that was asked for by number.
+fn port_problem(asked: i64, state: &State, mine: impl Fn(u16) -> bool) -> Result<u16, String> {
+    match u16::try_from(asked) {
+        Ok(number) if mine(number) => Ok(number),
+        Ok(number) if (FIRST_PORT..=LAST_PORT).contains(&number) => {
+            match state.is_port_taken(number) {
+                true => Err("provided port is already allocated".to_string()),
+                false => Ok(number),
+            }
+        }
+        _ => Err(format!(
+            "provided port is not in the valid range. The range of valid ports is {FIRST_PORT}-{LAST_PORT}"
+        )),
     }
 }
 
@@ -377,13 +434,12 @@ impl State {
                 .any(|(_, taken)| taken.addresses.contains(&address))
     }
 
-    fn is_port_taken(&self, number: u16, protocol: &str) -> bool {
-        let port = (number, protocol.to_string());
-        self.in_flight.ports.contains(&port)
+    fn is_port_taken(&self, number: u16) -> bool {
+        self.in_flight.ports.contains(&number)
             || self
                 .services
                 .values()
-                .any(|(_, taken)| taken.ports.contains(&port))
+                .any(|(_, taken)| taken.ports.contains(&number))
     }
 }
 
@@ -410,21 +466,14 @@ fn taken_by(service: &Value) -> Taken {
         .at(&["spec", "clusterIP"])
         .and_then(Value::as_str)
         .and_then(|text| text.parse().ok());
-    let ports = service.at(&["spec", "ports"]).and_then(Value::as_array);
+    let ports = service.list_at(&["spec", "ports"]).iter();
+    let numbers = ports
+        .filter_map(|port| port.i64_at(&["nodePort"]))
+        .chain(service.i64_at(&["spec", "healthCheckNodePort"]));
     Taken {
         addresses: addresses.into_iter().collect(),
-        ports: ports
-            .into_iter()
-            .flatten()
-            .filter_map(|port| {
-                let number = port.get("nodePort").and_then(Value::as_i64)?;
-                let number = u16::try_from(number).ok().filter(|number| *number > 0)?;
-                let protocol = match port.str_at(&["protocol"]) {
-                    "" => "TCP",
-                    protocol => protocol,
-                };
-                Some((number, protocol.to_string()))
-            })
+        ports: numbers
+            .filter_map(|number| u16::try_from(number).ok().filter(|number| *number > 0))
             .collect(),
     }
 }

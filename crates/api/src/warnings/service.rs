@@ -126,3 +126,12 @@ pub(super) fn policy(object: &Value, warnings: &mut Vec<String>) {
         }
     }
 }
+
+/// The addresses that a load balancer reports.
+pub(super) fn balancer(object: &Value, warnings: &mut Vec<String>) {
+    let path = Path::new("status").child("loadBalancer").child("ingress");
+    let ingress = object.list_at(&["status", "loadBalancer", "ingress"]);
+    for (index, one) in ingress.iter().enumerate() {
+        address(one.str_at(&["ip"]), &path.index(index), warnings);
+    }
+}

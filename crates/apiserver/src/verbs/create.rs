@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::Response;
 use store::{Compare, Operation, Transaction, TransactionResult};
 
-use super::respond;
+use super::{requester, respond};
 use crate::admission::{self, Admitted};
 use crate::allocation;
 use crate::body::Body;
@@ -125,6 +125,8 @@ pub(crate) async fn create_object(
         }
         fill_system_fields(server, &mut object);
         strategy.prepare_create(&mut object);
+        requester::record(context, resource, &mut object);
+        strategy.stamp(&mut object, None, "", &server.timestamp());
         let reservation = allocation::reserve(server, resource, &mut object, None)?;
         let errors = strategy.validate_create(&object);
         if !errors.is_empty() {

@@ -302,7 +302,10 @@ fn plan(
         // Its content is on its way out already.
         return Ok(Plan::Keep);
     }
-    settle_finalizers(object, options.propagation.as_deref());
+    // Events own nothing: how to treat what they own is no question.
+    if resource.kind != "Event" {
+        settle_finalizers(object, options.propagation.as_deref());
+    }
     let now = server.environment.now();
     let asked = options.grace_seconds.map(at_least_a_second);
     let grace = api::strategy::of(resource).graceful_delete(object, asked);

@@ -469,3 +469,38 @@ impl Token {
         Ok(Token { revision, start })
     }
 }
+
+#[cfg(test)]
+mod fuzz {
+    use super::*;
+
+    #[test]
+    fn tokens_go_round_and_damaged_ones_are_refused() {
+        let mut state = 2_026_u64;
+        let mut random = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) as usize
+        };
+        for round in 1..2_000 {
+            let token = Token::after(round, &format!("ns/name-{}", random()));
+            let text = token.text();
+            let read = Token::parse(&text).expect("our own token");
+            assert_eq!((read.revision, read.start), (Some(round), token.start));
+            let mut damaged = text.into_bytes();
+            let at = random() % damaged.len();
+            match random() % 3 {
+                0 => damaged.truncate(at),
+                1 => damaged[at] = random() as u8,
+                _ => damaged.insert(at, b'A'),
+            }
+            if let Ok(read) = Token::parse(&String::from_utf8_lossy(&damaged)) {
+                assert!(!read.start.is_empty());
+            }
+            let junk: Vec<u8> = (0..random() % 60).map(|_| random() as u8).collect();
+            let _ = Token::parse(&URL_SAFE_NO_PAD.encode(&junk));
+            let _ = Token::parse(&String::from_utf8_lossy(&junk));
+        }
+    }
+}

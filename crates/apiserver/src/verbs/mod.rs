@@ -7,6 +7,7 @@ pub(crate) mod get;
 pub(crate) mod list;
 mod list_options;
 pub(crate) mod patch;
+mod requester;
 pub(crate) mod selection;
 pub(crate) mod update;
 pub(crate) mod watch;

@@ -146,6 +146,7 @@ pub(crate) async fn change(
         let repeated = api::warnings::without_repeated_owners(&mut new, patched);
         repeated.into_iter().for_each(|word| context.warn(word));
         strategy.prepare_update(&mut new, &old, subresource);
+        strategy.stamp(&mut new, Some(&old), subresource, &server.timestamp());
         set_owners(&mut new, owners);
         let reservation = match subresource {
             "" => allocation::reserve(server, resource, &mut new, Some(&old))?,
