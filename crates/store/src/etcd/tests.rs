@@ -197,6 +197,64 @@ async fn a_deletion_at_the_compacted_revision_is_still_watched() {
     assert!(matches!(older, Err(Error::Compacted { .. })));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revision_that_etcd_splits_is_delivered_whole() {
+    let members = Members::start(1).await;
+    let store = Etcd::connect(members.options()).await.expect("connect");
+    let start = store.revision().await.expect("revision");
+    let mut live = store
+        .watch(KeyRange::prefix(""), start + 1)
+        .await
+        .expect("watch");
+    // With its previous values, the second one is more than etcd sends in one message.
+    for letter in ["x", "y"] {
+        let value = letter.repeat(700 << 10);
+        let both = vec![put("a", &value), put("b", &value)];
+        store.transact(unconditionally(both)).await.expect("put");
+    }
+    let fresh = Etcd::connect(members.options()).await.expect("connect");
+    let mut late = fresh
+        .watch(KeyRange::prefix(""), start + 1)
+        .await
+        .expect("watch");
+    for watch in [&mut live, &mut late] {
+        for revision in [start + 1, start + 2] {
+            match item(watch).await {
+                WatchItem::Events {
+                    revision: at,
+                    events,
+                } => {
+                    assert_eq!((at, events.len()), (revision, 2));
+                }
+                other => panic!("no events: {other:?}"),
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_was_away_too_long_begins_anew() {
+    let members = Members::start(1).await;
+    let options = members.options();
+    let store = Etcd::connect(options.clone()).await.expect("connect");
+    let away = store.revision().await.expect("revision");
+    for number in 0..20 {
+        write(&*store, "a", &number.to_string()).await;
+    }
+    store.compact(away + 15).await.expect("compact");
+    // As after a long time without a connection: the window ends where etcd has forgotten.
+    let client = Arc::new(Client::new(&options).expect("client"));
+    let window = Arc::new(Window::new(options.window, away));
+    let everything = KeyRange::prefix("");
+    let mut watch = cursor::stream(client.clone(), window.clone(), everything, away + 1, None);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(follower::follow(client, window.clone()));
+    let end = tokio::time::timeout(Duration::from_secs(60), watch.next()).await;
+    let end = end.expect("the watch is silent");
+    assert!(matches!(end, Some(Err(Error::SlowWatcher))), "{end:?}");
+    assert_eq!(window.head(), away + 20);
+}
+
 #[tokio::test]
 async fn nobody_there_is_said_clearly() {
     let port = members::free_port();
