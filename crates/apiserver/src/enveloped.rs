@@ -192,7 +192,7 @@ mod tests {
     use store::disk::SimulatedDisk;
     use store::embedded::{Embedded, Options};
 
-    const OBJECT: &str = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default","uid":"u"},"data":{"k":"v"}}"#;
+    const OBJECT: &str = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default","uid":"u","creationTimestamp":"2026-01-02T03:04:05Z"},"data":{"k":"v"}}"#;
     const CUSTOM: &str =
         r#"{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"t"}}"#;
 

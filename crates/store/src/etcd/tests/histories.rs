@@ -85,7 +85,8 @@ async fn history(count: usize) {
     .await;
     tasks.shutdown().await;
     let fresh = Etcd::connect(members.options()).await.expect("connect");
-    check(&fresh, start, &promises.lock()).await;
+    let told = std::mem::take(&mut *promises.lock());
+    check(&fresh, start, &told).await;
 }
 
 async fn progress(promises: &Mutex<Promises>, acknowledged: usize) {
