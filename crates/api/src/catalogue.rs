@@ -146,18 +146,12 @@ const NOT_SERVED: &[(&str, &str, &str)] = &[
     ("apiextensions.k8s.io", "", ""),
     ("apiregistration.k8s.io", "", ""),
     ("flowcontrol.apiserver.k8s.io", "", ""),
-    // Other versions of a stored kind need conversion.
-    ("autoscaling/v1", "", ""),
-    ("events.k8s.io", "", ""),
-    ("", "bindings", ""),
     ("", "componentstatuses", ""),
     ("", "nodes", "proxy"),
     ("", "pods", "attach"),
-    ("", "pods", "ephemeralcontainers"),
     ("", "pods", "exec"),
     ("", "pods", "portforward"),
     ("", "pods", "proxy"),
-    ("", "pods", "resize"),
     ("", "services", "proxy"),
     (
         "certificates.k8s.io",

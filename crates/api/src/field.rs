@@ -9,16 +9,30 @@ use crate::status::{Cause, Status};
 /// What is wrong with a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FieldErrorKind {
-    NotFound { value: Value },
+    NotFound {
+        value: Value,
+    },
     Required,
-    Duplicate { value: Value },
-    Invalid { value: Value },
-    NotSupported { value: Value },
+    Duplicate {
+        value: Value,
+    },
+    Invalid {
+        value: Value,
+    },
+    /// Of what is too large or too secret to show.
+    InvalidOmitted,
+    NotSupported {
+        value: Value,
+    },
     Forbidden,
     TooLong,
-    TooMany { actual: i64 },
+    TooMany {
+        actual: i64,
+    },
     Internal,
-    TypeInvalid { value: Value },
+    TypeInvalid {
+        value: Value,
+    },
 }
 
 impl FieldErrorKind {
@@ -28,7 +42,7 @@ impl FieldErrorKind {
             FieldErrorKind::NotFound { .. } => "FieldValueNotFound",
             FieldErrorKind::Required => "FieldValueRequired",
             FieldErrorKind::Duplicate { .. } => "FieldValueDuplicate",
-            FieldErrorKind::Invalid { .. } => "FieldValueInvalid",
+            FieldErrorKind::Invalid { .. } | FieldErrorKind::InvalidOmitted => "FieldValueInvalid",
             FieldErrorKind::NotSupported { .. } => "FieldValueNotSupported",
             FieldErrorKind::Forbidden => "FieldValueForbidden",
             FieldErrorKind::TooLong => "FieldValueTooLong",
@@ -43,7 +57,9 @@ impl FieldErrorKind {
             FieldErrorKind::NotFound { .. } => "Not found",
             FieldErrorKind::Required => "Required value",
             FieldErrorKind::Duplicate { .. } => "Duplicate value",
-            FieldErrorKind::Invalid { .. } | FieldErrorKind::TypeInvalid { .. } => "Invalid value",
+            FieldErrorKind::Invalid { .. }
+            | FieldErrorKind::InvalidOmitted
+            | FieldErrorKind::TypeInvalid { .. } => "Invalid value",
             FieldErrorKind::NotSupported { .. } => "Unsupported value",
             FieldErrorKind::Forbidden => "Forbidden",
             FieldErrorKind::TooLong => "Too long",
@@ -77,6 +93,11 @@ impl FieldError {
     pub fn invalid(path: &Path, value: impl Into<Value>, detail: impl Into<String>) -> FieldError {
         let value = value.into();
         FieldError::new(path, FieldErrorKind::Invalid { value }, detail)
+    }
+
+    /// As [`FieldError::invalid`], without saying what is there.
+    pub fn invalid_omitted(path: &Path, detail: impl Into<String>) -> FieldError {
+        FieldError::new(path, FieldErrorKind::InvalidOmitted, detail)
     }
 
     pub fn duplicate(path: &Path, value: impl Into<Value>) -> FieldError {

@@ -2,6 +2,8 @@
 //! defaulting, validation, selectors, quantities, patches, table columns, `Status` errors.
 
 pub mod catalogue;
+pub mod conversion;
+pub mod cron;
 pub mod discovery;
 pub mod document;
 pub mod field;

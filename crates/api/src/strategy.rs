@@ -8,22 +8,34 @@ use crate::document::Value;
 use crate::field::FieldError;
 use crate::metadata::{self, NameRule};
 
+pub mod claim_spec;
+mod conditions;
 pub mod config_map;
+mod controller_revision;
+mod cron_job;
+mod daemon_set;
 mod deployment;
 mod endpoint_slice;
 mod endpoints;
 mod event;
 mod generic;
+mod horizontal_pod_autoscaler;
+mod int_or_percent;
+mod job;
 mod lease;
 pub mod namespace;
 mod node;
 pub mod pod;
+mod pod_disruption_budget;
+mod pod_template;
 mod priority_class;
 mod rbac;
 mod replica_set;
+mod replication_controller;
 mod secret;
 pub mod service;
 mod service_account;
+mod stateful_set;
 mod workload;
 
 #[cfg(test)]
@@ -117,6 +129,11 @@ pub trait Strategy: Send + Sync {
         }
     }
 
+    /// What the user should know about a request that was granted.
+    fn warnings(&self, _new: &Value, _old: Option<&Value>, _subresource: &str) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The fields a field selector may name, with this object's values.
     fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {
         generic::metadata_fields(object, self.namespaced())
@@ -130,6 +147,11 @@ pub trait Strategy: Send + Sync {
     /// The grace period of a delete that may ask for one; `None` for kinds that go at once.
     fn graceful_delete(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {
         None
+    }
+
+    /// Whether a delete that does not say leaves the object's dependents alone.
+    fn orphans_dependents(&self) -> bool {
+        false
     }
 
     /// Whether an update may leave out `metadata.resourceVersion`.
@@ -148,16 +170,28 @@ pub fn of(resource: &Resource) -> &'static dyn Strategy {
     match (resource.group, resource.kind) {
         ("", "ConfigMap") => &config_map::ConfigMap,
         ("", "Endpoints") => &endpoints::Endpoints,
-        ("", "Event") => &event::Event,
+        ("", "Event") => &event::Event { strict: false },
         ("", "Namespace") => &namespace::Namespace,
         ("", "Node") => &node::Node,
         ("", "Pod") => &pod::Pod,
+        ("", "PodTemplate") => &pod_template::PodTemplate,
+        ("", "ReplicationController") => &replication_controller::ReplicationController,
         ("", "Secret") => &secret::Secret,
         ("", "Service") => &service::Service,
         ("", "ServiceAccount") => &service_account::ServiceAccount,
+        ("apps", "ControllerRevision") => &controller_revision::ControllerRevision,
+        ("apps", "DaemonSet") => &daemon_set::DaemonSet,
         ("apps", "Deployment") => &deployment::Deployment,
         ("apps", "ReplicaSet") => &replica_set::ReplicaSet,
+        ("apps", "StatefulSet") => &stateful_set::StatefulSet,
+        ("autoscaling", "HorizontalPodAutoscaler") => {
+            &horizontal_pod_autoscaler::HorizontalPodAutoscaler
+        }
+        ("batch", "CronJob") => &cron_job::CronJob,
+        ("batch", "Job") => &job::Job,
         ("coordination.k8s.io", "Lease") => &lease::Lease,
+        ("events.k8s.io", "Event") => &event::Event { strict: true },
+        ("policy", "PodDisruptionBudget") => &pod_disruption_budget::PodDisruptionBudget,
         ("discovery.k8s.io", "EndpointSlice") => &endpoint_slice::EndpointSlice,
         ("rbac.authorization.k8s.io", "ClusterRole") => &rbac::Role { namespaced: false },
         ("rbac.authorization.k8s.io", "ClusterRoleBinding") => &rbac::Binding { namespaced: false },

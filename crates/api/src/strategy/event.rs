@@ -1,13 +1,16 @@
-//! Events of the core group.
+//! Events, as the core group has them. `events.k8s.io` converts, and demands more.
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::NameRule;
-use crate::metadata::{all_invalid, names};
+use crate::metadata::{self, all_invalid, names};
 use crate::strategy::{Strategy, generic};
 use crate::table::duration::age;
 
-pub struct Event;
+pub struct Event {
+    /// Whether they come through `events.k8s.io`.
+    pub strict: bool,
+}
 
 impl Strategy for Event {
     fn namespaced(&self) -> bool {
@@ -39,7 +42,44 @@ impl Strategy for Event {
             errors.push(FieldError::invalid(&at, involved, detail));
         }
         if new_style {
-            reported(object, &mut errors);
+            reported(object, self.strict, &mut errors);
+        }
+        if self.strict {
+            strictly(object, &mut errors);
+        }
+        errors
+    }
+
+    fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
+        if !self.strict {
+            return self.validate_content(new);
+        }
+        let lenient = Event { strict: false };
+        let mut errors = lenient.validate_content(new);
+        if new.get("series") != old.get("series") {
+            series(new, &mut errors);
+        }
+        for name in [
+            "involvedObject",
+            "reason",
+            "message",
+            "source",
+            "firstTimestamp",
+            "lastTimestamp",
+            "count",
+            "reason",
+            "type",
+            "eventTime",
+            "action",
+            "related",
+            "reportingComponent",
+            "reportingInstance",
+        ] {
+            let path = Path::new(match name {
+                "reportingComponent" => "reportingController",
+                _ => name,
+            });
+            errors.extend(metadata::immutable(new.get(name), old.get(name), &path));
         }
         errors
     }
@@ -106,10 +146,63 @@ impl Strategy for Event {
     }
 }
 
+/// What `events.k8s.io` demands of new events beyond what the core group does.
+fn strictly(object: &Value, errors: &mut Vec<FieldError>) {
+    let name = object.str_at(&["metadata", "name"]);
+    let at = Path::new("metadata").child("name");
+    errors.extend(all_invalid(&at, name, names::dns_subdomain(name)));
+    series(object, errors);
+    if !object.has(&["eventTime"]) {
+        errors.push(FieldError::required(&Path::new("eventTime"), ""));
+    }
+    let kind = object.str_at(&["type"]);
+    if !matches!(kind, "Normal" | "Warning") {
+        let detail = format!("has invalid value: {kind}");
+        errors.push(FieldError::invalid(&Path::new("type"), "", detail));
+    }
+    let count = object.i64_at(&["count"]).unwrap_or(0) != 0;
+    let source = ["component", "host"]
+        .iter()
+        .any(|name| !object.str_at(&["source", name]).is_empty());
+    for (name, set) in [
+        ("firstTimestamp", object.has(&["firstTimestamp"])),
+        ("lastTimestamp", object.has(&["lastTimestamp"])),
+        ("count", count),
+        ("source", source),
+    ] {
+        if set {
+            errors.push(FieldError::invalid(
+                &Path::new(name),
+                "",
+                "needs to be unset",
+            ));
+        }
+    }
+}
+
+fn series(object: &Value, errors: &mut Vec<FieldError>) {
+    if !object.has(&["series"]) {
+        return;
+    }
+    if object.i64_at(&["series", "count"]).unwrap_or(0) < 2 {
+        let at = Path::new("series.count");
+        errors.push(FieldError::invalid(&at, "", "should be at least 2"));
+    }
+    if !object.has(&["series", "lastObservedTime"]) {
+        errors.push(FieldError::required(
+            &Path::new("series.lastObservedTime"),
+            "",
+        ));
+    }
+}
+
 /// What an event with `eventTime` must say about its reporter.
-fn reported(object: &Value, errors: &mut Vec<FieldError>) {
+fn reported(object: &Value, strict: bool, errors: &mut Vec<FieldError>) {
     let controller = object.str_at(&["reportingComponent"]);
-    let path = Path::new("reportingComponent");
+    let path = Path::new(match strict {
+        true => "reportingController",
+        false => "reportingComponent",
+    });
     if controller.is_empty() {
         errors.push(FieldError::required(&path, ""));
     }

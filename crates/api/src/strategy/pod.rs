@@ -1,16 +1,25 @@
 //! Pods.
 
+pub mod affinity;
+pub mod annotations;
 pub mod cells;
 pub mod containers;
 pub mod defaults;
 mod environment;
+pub mod gates;
+mod level_resources;
 pub mod probes;
 pub mod qos;
+mod resize;
 pub mod resources;
 mod security;
+mod status;
 pub mod update;
 pub mod validate;
+mod volume_sources;
 mod volumes;
+pub mod warnings;
+mod windows;
 
 #[cfg(test)]
 mod tests;
@@ -39,6 +48,7 @@ impl Strategy for Pod {
     }
 
     fn prepare_create_content(&self, object: &mut Value) {
+        drop_closed(object, None);
         let grace = ["spec", "terminationGracePeriodSeconds"];
         if object.i64_at(&grace).is_some_and(|seconds| seconds < 0) {
             object.set(&grace, 1);
@@ -52,16 +62,24 @@ impl Strategy for Pod {
             });
             object.set(&["status", "conditions"], vec![condition]);
         }
+        affinity::merge_label_keys(object);
+        warnings::apply_annotated_profiles(object);
     }
 
     fn prepare_update_content(&self, new: &mut Value, old: &Value, subresource: &str) {
-        if subresource != "status" {
-            return;
+        match subresource {
+            "status" => {
+                generic::keep_field(new, old, &["metadata", "ownerReferences"]);
+                if new.str_at(&["status", "qosClass"]).is_empty() {
+                    generic::keep_field(new, old, &["status", "qosClass"]);
+                }
+                status::prepare(new, old);
+            }
+            "resize" => resize::prepare(new, old),
+            "ephemeralcontainers" => resize::prepare_ephemeral(new, old),
+            _ => {}
         }
-        generic::keep_field(new, old, &["metadata", "ownerReferences"]);
-        if new.str_at(&["status", "qosClass"]).is_empty() {
-            generic::keep_field(new, old, &["status", "qosClass"]);
-        }
+        drop_closed(new, Some(old));
     }
 
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
@@ -77,14 +95,18 @@ impl Strategy for Pod {
         subresource: &str,
     ) -> Vec<FieldError> {
         match subresource {
-            "status" => update::status(new, old),
-            "" => {
-                let mut errors = update::spec(new, old);
-                if errors.is_empty() {
-                    errors.extend(validate::pod(new));
-                }
-                errors
-            }
+            "status" => status::validate_update(new, old),
+            "" => update::spec(new, old),
+            "resize" => resize::validate(new, old),
+            "ephemeralcontainers" => resize::validate_ephemeral(new, old),
+            _ => Vec::new(),
+        }
+    }
+
+    fn warnings(&self, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<String> {
+        match (old, subresource) {
+            (None, _) => warnings::of_new_pod(new),
+            (Some(_), "status") => warnings::of_status(new),
             _ => Vec::new(),
         }
     }
@@ -125,5 +147,11 @@ impl Strategy for Pod {
             ..0 => 1,
             seconds => seconds,
         })
+    }
+}
+
+fn drop_closed(pod: &mut Value, old: Option<&Value>) {
+    if let Some(spec) = pod.get_mut("spec") {
+        gates::drop_closed(spec, old.and_then(|old| old.get("spec")));
     }
 }

@@ -25,7 +25,8 @@ fn made(group: &str, kind: &str, mut object: Value) -> (Value, Vec<String>) {
 #[test]
 fn every_row_has_a_cell_for_every_column() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
-    for resource in catalogue::resources() {
+    let listed = |resource: &&catalogue::Resource| resource.has_verb("list");
+    for resource in catalogue::resources().iter().filter(listed) {
         let strategy = of(resource);
         assert_eq!(
             strategy.namespaced(),

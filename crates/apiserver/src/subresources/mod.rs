@@ -17,6 +17,7 @@ use crate::server::Context;
 use crate::verbs::update::{Target, change};
 use crate::verbs::{get, patch, respond, update};
 
+pub(crate) use binding::create_named as bind;
 pub(crate) use log::KubeletDialer;
 
 pub(crate) async fn handle(
@@ -33,11 +34,15 @@ pub(crate) async fn handle(
         });
     }
     match (info.subresource.as_str(), info.verb) {
-        ("status", "get") => get::get(context, resource).await,
-        ("status", "update") => update::update(context, resource, body).await,
-        ("status", "patch") => patch::patch(context, resource, body).await,
+        ("status" | "ephemeralcontainers" | "resize", "get") => get::get(context, resource).await,
+        ("status" | "ephemeralcontainers" | "resize", "update") => {
+            update::update(context, resource, body).await
+        }
+        ("status" | "ephemeralcontainers" | "resize", "patch") => {
+            patch::patch(context, resource, body).await
+        }
         ("finalize", "update") => finalize(context, resource, body).await,
-        ("binding", "create") => binding::create(context, resource, body).await,
+        ("binding", "create") => binding::create(context, resource, &info.name, body).await,
         ("eviction", "create") => eviction::create(context, resource, body).await,
         ("scale", _) => scale::handle(context, resource, body).await,
         ("token", "create") => token::create(context, resource, body).await,

@@ -29,6 +29,7 @@ pub(crate) async fn create(
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let object = decode::object(context, resource, body)?;
+    let object = api::conversion::to_storage(resource, object);
     let mut hops = Hops::begin(context, resource, body.len());
     let entry = create_object(context, resource, object, &mut hops).await?;
     let response = respond(context, 201, resource, &entry)?;
@@ -36,7 +37,8 @@ pub(crate) async fn create(
     Ok(response)
 }
 
-/// Creates `object` (already checked against the schema) in the namespace of the request.
+/// Creates `object` (already checked against the schema, and in the version it is stored in) in the
+/// namespace of the request.
 pub(crate) async fn create_object(
     context: &Context,
     resource: &'static Resource,
@@ -44,13 +46,15 @@ pub(crate) async fn create_object(
     hops: &mut Hops,
 ) -> Result<Arc<Entry>, Status> {
     let server = &context.server;
+    // The rules are those of the version that was sent.
+    let strategy = api::strategy::of(resource);
+    let resource = api::conversion::storage_of(resource);
     settle_namespace(resource, &context.info.namespace, &mut object)?;
     if !object.str_at(&["metadata", "resourceVersion"]).is_empty() {
         return Err(Status::bad_request(
             "resourceVersion should not be set on objects to be created",
         ));
     }
-    let strategy = api::strategy::of(resource);
     let generate = object.str_at(&["metadata", "name"]).is_empty();
     let prefix = object.str_at(&["metadata", "generateName"]).to_string();
     let mut attempts = if generate && !prefix.is_empty() {
@@ -97,6 +101,9 @@ pub(crate) async fn create_object(
             &object,
             object.str_at(&["metadata", "namespace"]),
         )?;
+        for warning in strategy.warnings(&object, None, "") {
+            context.warn(warning);
+        }
         let result = insert(context, resource, &object, hops).await;
         if let (Ok(entry), true) = (&result, reservation.holds()) {
             // The reservation may go once the cache shows the service itself.

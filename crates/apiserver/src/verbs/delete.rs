@@ -130,7 +130,8 @@ pub(crate) async fn delete(
     } else {
         ""
     };
-    match delete_object(context, resource, namespace, &info.name, &options).await? {
+    let stored = api::conversion::storage_of(resource);
+    match delete_object(context, stored, namespace, &info.name, &options).await? {
         Deleted::Pending(entry) => respond(context, 200, resource, &entry),
         Deleted::Removed(entry) => {
             if resource.returns_deleted() {
@@ -138,7 +139,7 @@ pub(crate) async fn delete(
             }
             let object = entry.object()?;
             let uid = object.str_at(&["metadata", "uid"]);
-            let status = success(resource, &info.name, uid);
+            let status = success(stored, &info.name, uid);
             response::encoded(200, &status, context.output.encoding)
         }
     }
@@ -160,10 +161,12 @@ pub(crate) async fn delete_collection(
         .cloned()
         .collect();
     let mut items = Vec::with_capacity(entries.len());
+    let stored = api::conversion::storage_of(resource);
     for entry in entries {
-        match delete_object(context, resource, entry.namespace(), entry.name(), &options).await {
+        match delete_object(context, stored, entry.namespace(), entry.name(), &options).await {
             Ok(Deleted::Pending(entry) | Deleted::Removed(entry)) => {
-                items.push(entry.object_with_version()?);
+                let shown = context.server.cache.forms.shown(resource, &entry)?;
+                items.push(shown.object_with_version()?);
             }
             Err(status) if status.reason == api::Reason::NotFound => {}
             Err(status) => return Err(status),
@@ -291,7 +294,8 @@ fn plan(
             "The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will automatically be purged by the system.",
         ));
     }
-    settle_finalizers(object, options.propagation.as_deref());
+    let orphans = api::strategy::of(resource).orphans_dependents();
+    settle_finalizers(object, options.propagation.as_deref(), orphans);
     let now = server.environment.now();
     let asked = options.grace_seconds.map(at_least_a_second);
     let grace = api::strategy::of(resource).graceful_delete(object, asked);
@@ -372,9 +376,12 @@ fn shorten(object: &mut Value, now: jiff::Timestamp, before: i64, seconds: i64) 
 }
 
 /// The garbage collector's finalizers, as the propagation policy asks.
-fn settle_finalizers(object: &mut Value, propagation: Option<&str>) {
-    let Some(policy) = propagation else {
-        return;
+fn settle_finalizers(object: &mut Value, propagation: Option<&str>, orphans: bool) {
+    let held = |name: &Value| matches!(name.as_str(), Some(ORPHAN | FOREGROUND));
+    let policy = match propagation {
+        Some(policy) => policy,
+        None if !orphans || object.list_at(&["metadata", "finalizers"]).iter().any(held) => return,
+        None => "Orphan",
     };
     let mut finalizers: Vec<Value> = object
         .at(&["metadata", "finalizers"])

@@ -28,13 +28,14 @@ pub(crate) async fn update(
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let info = &context.info;
-    let mut sent = decode::object(context, resource, body)?;
+    let sent = decode::object(context, resource, body)?;
+    let mut sent = api::conversion::to_storage(resource, sent);
     check_name(&mut sent, &info.name)?;
     settle_namespace(resource, &info.namespace, &mut sent)?;
     let target = Target::of(context, resource);
     let exists = context
         .server
-        .get(resource, target.namespace, target.name)
+        .get(target.resource, target.namespace, target.name)
         .await;
     let strategy = api::strategy::of(resource);
     if let Err(status) = exists
@@ -63,7 +64,10 @@ pub(crate) async fn update(
 
 /// What a change is about.
 pub(crate) struct Target<'a> {
+    /// What it is stored as.
     pub resource: &'static Resource,
+    /// The version that was sent, whose rules hold.
+    pub requested: &'static Resource,
     pub namespace: &'a str,
     pub name: &'a str,
     /// "" for the object itself.
@@ -77,7 +81,8 @@ impl<'a> Target<'a> {
     pub fn of(context: &'a Context, resource: &'static Resource) -> Target<'a> {
         let info = &context.info;
         Target {
-            resource,
+            resource: api::conversion::storage_of(resource),
+            requested: resource,
             namespace: if resource.namespaced {
                 &info.namespace
             } else {
@@ -121,7 +126,7 @@ pub(crate) async fn change(
             }
             continue;
         }
-        let strategy = api::strategy::of(resource);
+        let strategy = api::strategy::of(target.requested);
         api::schema::defaults(resource, &mut new);
         strategy.default(&mut new);
         strategy.prepare_update(&mut new, &old, subresource);
@@ -141,6 +146,9 @@ pub(crate) async fn change(
         let errors = strategy.validate_update(&new, &old, subresource);
         if !errors.is_empty() {
             return Err(api::field::invalid(resource, name, errors));
+        }
+        for warning in strategy.warnings(&new, Some(&old), subresource) {
+            context.warn(warning);
         }
         let grants = ["rules", "roleRef", "subjects"];
         if subresource.is_empty() && grants.iter().any(|field| new.get(field) != old.get(field)) {

@@ -2,6 +2,8 @@
 
 use crate::document::Value;
 use crate::quantity::Quantity;
+use crate::strategy::claim_spec;
+use crate::strategy::pod::level_resources;
 
 /// Defaults of a Pod: those of its spec and those only a Pod itself has.
 pub fn pod(object: &mut Value) {
@@ -12,6 +14,12 @@ pub fn pod(object: &mut Value) {
         for container in object.list_at_mut(&["spec", list]) {
             requests_from_limits(container);
         }
+    }
+    for list in ["limits", "requests"] {
+        canonical_quantities(object, &["spec", "resources", list]);
+    }
+    if let Some(spec) = object.get_mut("spec") {
+        level_resources::default(spec);
     }
     object.set_default(&["spec", "enableServiceLinks"], true);
     if let Some(spec) = object.get_mut("spec") {
@@ -165,6 +173,11 @@ fn volume(volume: &mut Value) {
     if volume.has(&["image"]) {
         let policy = pull_policy(volume.str_at(&["image", "reference"]));
         volume.set_default(&["image", "pullPolicy"], policy);
+    }
+    if let Some(claim) = volume.at_mut(&["ephemeral", "volumeClaimTemplate", "spec"])
+        && !claim.is_null()
+    {
+        claim_spec::default(claim);
     }
     for item in volume.list_at_mut(&["downwardAPI", "items"]) {
         field_reference(item, &["fieldRef"]);

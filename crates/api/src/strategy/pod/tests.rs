@@ -250,7 +250,10 @@ fn updates() {
     );
     assert_eq!(
         updated(&old, document!({"containers": []})),
-        ["spec.containers: Forbidden: pod updates may not add or remove containers"]
+        [
+            "spec.containers: Required value",
+            "spec.containers: Forbidden: pod updates may not add or remove containers",
+        ]
     );
     let changed = updated(&old, document!({"nodeName": "x", "hostname": "h"}));
     assert_eq!(changed.len(), 1);
