@@ -23,7 +23,8 @@ import (
 	"time"
 )
 
-const serviceRange = "10.108.0.0/16"
+// Several may run on one machine, each with a range of its own.
+var serviceRange = "10.108.0.0/16"
 
 // Servers holds both sides and the processes behind them.
 type Servers struct {

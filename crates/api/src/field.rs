@@ -147,7 +147,7 @@ impl FieldError {
             | FieldErrorKind::NotSupported { value }
             | FieldErrorKind::TypeInvalid { value } => match value {
                 Value::String(text) => format!("{words}: {}", quote(text)),
-                other => format!("{words}: {other}"),
+                other => format!("{words}: {}", in_go_order(other)),
             },
             FieldErrorKind::TooMany { actual } => format!("{words}: {actual}"),
             _ => words.to_string(),
@@ -214,6 +214,63 @@ impl fmt::Display for Path {
             "" => formatter.write_str("<nil>"),
             path => formatter.write_str(path),
         }
+    }
+}
+
+/// The fields of Go's types that errors show, where their order is not that of the alphabet.
+const GO_ORDER: [&str; 24] = [
+    "apiVersion",
+    "kind",
+    "name",
+    "uid",
+    "controller",
+    "blockOwnerDeletion",
+    "matchLabels",
+    "matchExpressions",
+    "Rules",
+    "Action",
+    "OnExitCodes",
+    "OnPodConditions",
+    "ContainerName",
+    "Operator",
+    "Values",
+    "SucceededIndexes",
+    "SucceededCount",
+    "MinAvailable",
+    "Selector",
+    "MaxUnavailable",
+    "UnhealthyPodEvictionPolicy",
+    "Type",
+    "Status",
+    "RollingUpdate",
+];
+
+/// JSON as Go writes it: the fields of its types in their order, the keys of maps sorted.
+fn in_go_order(value: &Value) -> String {
+    match value {
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(in_go_order).collect();
+            format!("[{}]", items.join(","))
+        }
+        Value::Object(object) => {
+            let has = |name: &str| object.contains(name);
+            let selector = object.iter().all(|(name, _)| name.starts_with("match"));
+            let go_names = object
+                .iter()
+                .all(|(name, _)| name.starts_with(char::is_uppercase));
+            let owner = ["apiVersion", "kind", "name", "uid"].into_iter().all(has);
+            let mut fields: Vec<(&str, &Value)> = object.iter().collect();
+            if selector || go_names || owner {
+                let place = |name: &str| GO_ORDER.iter().position(|known| *known == name);
+                fields.sort_by_key(|(name, _)| place(name).unwrap_or(GO_ORDER.len()));
+            }
+            let fields: Vec<String> = fields
+                .into_iter()
+                .map(|(name, value)| format!("{}:{}", Value::from(name), in_go_order(value)))
+                .collect();
+            format!("{{{}}}", fields.join(","))
+        }
+        other => other.to_string(),
     }
 }
 

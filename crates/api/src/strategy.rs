@@ -149,9 +149,9 @@ pub trait Strategy: Send + Sync {
         None
     }
 
-    /// Whether a delete that does not say leaves the object's dependents alone.
-    fn orphans_dependents(&self) -> bool {
-        false
+    /// What becomes of an object's dependents when a delete does not say.
+    fn dependents(&self) -> Dependents {
+        Dependents::Deleted
     }
 
     /// Whether an update may leave out `metadata.resourceVersion`.
@@ -163,6 +163,16 @@ pub trait Strategy: Send + Sync {
     fn allow_create_on_update(&self) -> bool {
         false
     }
+}
+
+/// What a kind's deletion means for those it owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dependents {
+    Deleted,
+    /// Left alone, as the first clients of the kind expect.
+    Orphaned,
+    /// It has none: a propagation policy says nothing.
+    None,
 }
 
 /// The strategy of a resource.

@@ -129,6 +129,8 @@ fn always_there(field: &Field) -> Option<Value> {
     match field.kind {
         Type::Object(_) => Some(Value::object()),
         Type::Quantity => Some("0".into()),
+        // Structs in Go, which are never empty; JSON has no other word for their zero.
+        Type::Time | Type::MicroTime => Some(Value::Null),
         _ if field.omit_empty => None,
         // Every object's own apiVersion and kind are set by whoever knows them.
         Type::String => Some("".into()),

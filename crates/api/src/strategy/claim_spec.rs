@@ -16,7 +16,9 @@ const ACCESS_MODES: [&str; 4] = [
 
 /// Defaults of a claim's spec, also inside a template.
 pub fn default(spec: &mut Value) {
-    spec.set_default(&["volumeMode"], "Filesystem");
+    if !spec.has(&["volumeMode"]) {
+        spec.set(&["volumeMode"], "Filesystem");
+    }
     for name in ["limits", "requests"] {
         super::pod::defaults::canonical_quantities(spec, &["resources", name]);
     }
@@ -59,12 +61,8 @@ pub fn validate(spec: &Value, path: &Path) -> Vec<FieldError> {
         }
     }
     class_name(spec, "storageClassName", path, &mut errors);
-    let mode = spec.str_at(&["volumeMode"]);
-    if !matches!(mode, "" | "Block" | "Filesystem") {
-        let supported = ["Block", "Filesystem"];
-        let at = path.child("volumeMode");
-        errors.push(FieldError::not_supported(&at, mode, &supported));
-    }
+    let modes = ["Block", "Filesystem"];
+    super::pod::containers::one_of_given(spec, "volumeMode", &modes, path, &mut errors);
     data_sources(spec, path, &mut errors);
     class_name(spec, "volumeAttributesClassName", path, &mut errors);
     errors

@@ -181,7 +181,7 @@ fn update_strategy(object: &Value, path: &Path, errors: &mut Vec<FieldError>) {
             }
         }
         _ => {
-            let value = strategy.cloned().unwrap_or_default();
+            let value = int_or_percent::shown_strategy(strategy);
             let supported = ["RollingUpdate", "OnDelete"];
             errors.push(FieldError::not_supported(path, value, &supported));
         }

@@ -135,7 +135,7 @@ fn rollout(object: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         }
         ("RollingUpdate", Some(rolling)) => rolling_update(rolling, &at, errors),
         _ => {
-            let value = strategy.cloned().unwrap_or_default();
+            let value = int_or_percent::shown_strategy(strategy);
             let supported = ["Recreate", "RollingUpdate"];
             errors.push(FieldError::not_supported(path, value, &supported));
         }

@@ -4,7 +4,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::NameRule;
 use crate::metadata::{self, all_invalid, names};
-use crate::strategy::{Strategy, generic};
+use crate::strategy::{Dependents, Strategy, generic};
 use crate::table::duration::age;
 
 pub struct Event {
@@ -23,6 +23,10 @@ impl Strategy for Event {
 
     fn allow_create_on_update(&self) -> bool {
         true
+    }
+
+    fn dependents(&self) -> Dependents {
+        Dependents::None
     }
 
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {

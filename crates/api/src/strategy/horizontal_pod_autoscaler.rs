@@ -57,6 +57,12 @@ impl Strategy for HorizontalPodAutoscaler {
         object.set(&["status", "currentMetrics"], Value::Null);
     }
 
+    fn prepare_update_content(&self, new: &mut Value, _: &Value, _: &str) {
+        if !new.has(&["status", "currentMetrics"]) {
+            new.set(&["status", "currentMetrics"], Value::Null);
+        }
+    }
+
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
         spec(object, None)
     }
@@ -99,7 +105,10 @@ impl Strategy for HorizontalPodAutoscaler {
 }
 
 fn rules(object: &mut Value, path: &[&str], policies: Vec<Value>) {
-    object.set_default(&[path, &["selectPolicy"]].concat(), "Max");
+    let at = [path, &["selectPolicy"]].concat();
+    if !object.has(&at) {
+        object.set(&at, "Max");
+    }
     let at = [path, &["policies"]].concat();
     if !object.has(&at) {
         object.set(&at, policies);

@@ -45,6 +45,18 @@ pub fn text(value: &Value) -> String {
     }
 }
 
+/// `{type, rollingUpdate}` as upstream's errors show it: its internal type, with Go's names.
+pub fn shown_strategy(strategy: Option<&Value>) -> Value {
+    let field = |name: &str| {
+        let value = strategy.and_then(|strategy| strategy.get(name));
+        value.cloned().unwrap_or_default()
+    };
+    let mut made = Value::object();
+    made.set(&["Type"], field("type"));
+    made.set(&["RollingUpdate"], field("rollingUpdate"));
+    made
+}
+
 fn percent(text: &str) -> Option<i64> {
     let digits = text.strip_suffix('%')?;
     let all_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());

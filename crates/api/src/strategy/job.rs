@@ -8,10 +8,10 @@ mod status;
 mod tests;
 
 use crate::document::Value;
-use crate::field::{FieldError, Path};
+use crate::field::{FieldError, FieldErrorKind, Path};
 use crate::metadata::{immutable, names};
 use crate::selector::LabelSelector;
-use crate::strategy::{Strategy, generic, pod, workload};
+use crate::strategy::{Dependents, Strategy, generic, pod, workload};
 use crate::table::duration::{age, human, object_age};
 
 pub use spec::{default_spec, validate_template, warnings as spec_warnings};
@@ -57,13 +57,17 @@ impl Strategy for Job {
             false => 6,
         };
         spec.set_default(&["backoffLimit"], limit);
-        spec.set_default(&["completionMode"], "NonIndexed");
+        if !spec.has(&["completionMode"]) {
+            spec.set(&["completionMode"], "NonIndexed");
+        }
         spec.set_default(&["suspend"], false);
         let replacement = match spec.has(&["podFailurePolicy"]) {
             true => "Failed",
             false => "TerminatingOrFailed",
         };
-        spec.set_default(&["podReplacementPolicy"], replacement);
+        if !spec.has(&["podReplacementPolicy"]) {
+            spec.set(&["podReplacementPolicy"], replacement);
+        }
         spec.set_default(&["manualSelector"], false);
         default_spec(spec);
     }
@@ -104,8 +108,8 @@ impl Strategy for Job {
         errors
     }
 
-    fn orphans_dependents(&self) -> bool {
-        true
+    fn dependents(&self) -> Dependents {
+        Dependents::Orphaned
     }
 
     fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {
@@ -149,13 +153,21 @@ impl Strategy for Job {
 fn generate_selector(object: &mut Value) {
     let name = object.str_at(&["metadata", "name"]).to_string();
     let uid = object.str_at(&["metadata", "uid"]).to_string();
+    let template_labels = ["spec", "template", "metadata", "labels"];
+    let own_labels = ["metadata", "labels"];
+    // A Job without labels of its own shares its template's, what is generated included.
+    let shared = object.fields_at(&own_labels).count() > 0
+        && object.at(&own_labels) == object.at(&template_labels);
     for (labels, value) in [(NAME_LABELS, name), (UID_LABELS, uid.clone())] {
         for label in labels {
-            let at = ["spec", "template", "metadata", "labels", label];
+            let at = [template_labels.as_slice(), &[label]].concat();
             if object.at(&at).is_none() {
                 object.set(&at, value.as_str());
             }
         }
+    }
+    if shared && let Some(labels) = object.at(&template_labels).cloned() {
+        object.set(&own_labels, labels);
     }
     let at = ["spec", "selector", "matchLabels", UID_LABELS[1]];
     if object.at(&at).is_none() {
@@ -265,7 +277,12 @@ fn update(new: &Value, old: &Value) -> Vec<FieldError> {
         "managedBy",
         "successPolicy",
     ] {
-        errors.extend(fixed(name));
+        errors.extend(fixed(name).map(|mut error| {
+            if let FieldErrorKind::Invalid { value } = &mut error.kind {
+                *value = policies::shown(name, value);
+            }
+            error
+        }));
     }
     errors
 }

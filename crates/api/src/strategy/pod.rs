@@ -56,9 +56,11 @@ impl Strategy for Pod {
         object.set(&["status", "phase"], "Pending");
         object.set(&["status", "qosClass"], qos::class(object));
         if !object.list_at(&["spec", "schedulingGates"]).is_empty() {
+            let now = object.str_at(&["metadata", "creationTimestamp"]);
             let condition = crate::document!({
                 "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
+                "lastProbeTime": null, "lastTransitionTime": now,
             });
             object.set(&["status", "conditions"], vec![condition]);
         }

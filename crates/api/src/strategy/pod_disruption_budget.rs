@@ -39,7 +39,15 @@ impl Strategy for PodDisruptionBudget {
         let given = |name: &str| object.at(&["spec", name]).filter(|value| !value.is_null());
         if AMOUNTS.iter().all(|name| given(name).is_some()) {
             let detail = "minAvailable and maxUnavailable cannot be both set";
-            let value = object.get("spec").cloned().unwrap_or_default();
+            let mut value = Value::object();
+            for (shown, name) in [
+                ("MinAvailable", "minAvailable"),
+                ("Selector", "selector"),
+                ("MaxUnavailable", "maxUnavailable"),
+                ("UnhealthyPodEvictionPolicy", "unhealthyPodEvictionPolicy"),
+            ] {
+                value.set(&[shown], given(name).cloned().unwrap_or_default());
+            }
             errors.push(FieldError::invalid(&path, value, detail));
         }
         for name in AMOUNTS {

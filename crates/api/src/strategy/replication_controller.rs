@@ -3,7 +3,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::selector::LabelSelector;
-use crate::strategy::{Strategy, generic, replica_set, workload};
+use crate::strategy::{Dependents, Strategy, generic, replica_set, workload};
 use crate::table::duration::object_age;
 
 pub struct ReplicationController;
@@ -85,8 +85,8 @@ impl Strategy for ReplicationController {
         }
     }
 
-    fn orphans_dependents(&self) -> bool {
-        true
+    fn dependents(&self) -> Dependents {
+        Dependents::Orphaned
     }
 
     fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {

@@ -283,9 +283,9 @@ fn update_strategy(object: &Value, path: &Path, errors: &mut Vec<FieldError>) {
             }
         }
         _ => {
-            let value = object.at(&["spec", "updateStrategy"]).cloned();
+            let value = int_or_percent::shown_strategy(object.at(&["spec", "updateStrategy"]));
             let detail = "must be 'RollingUpdate' or 'OnDelete'";
-            errors.push(FieldError::invalid(path, value.unwrap_or_default(), detail));
+            errors.push(FieldError::invalid(path, value, detail));
         }
     }
 }

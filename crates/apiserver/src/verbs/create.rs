@@ -48,7 +48,7 @@ pub(crate) async fn create_object(
     let server = &context.server;
     // The rules are those of the version that was sent.
     let strategy = api::strategy::of(resource);
-    let resource = api::conversion::storage_of(resource);
+    let (requested, resource) = (resource, api::conversion::storage_of(resource));
     settle_namespace(resource, &context.info.namespace, &mut object)?;
     if !object.str_at(&["metadata", "resourceVersion"]).is_empty() {
         return Err(Status::bad_request(
@@ -93,7 +93,7 @@ pub(crate) async fn create_object(
         let errors = strategy.validate_create(&object);
         if !errors.is_empty() {
             let name = object.str_at(&["metadata", "name"]);
-            return Err(api::field::invalid(resource, name, errors));
+            return Err(api::field::invalid(requested, name, errors));
         }
         context.server.authorizer.check_escalation(
             &context.identity,

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use api::strategy::Dependents;
 use api::{Resource, Status, Value};
 use bytes::Bytes;
 use http::Response;
@@ -139,7 +140,7 @@ pub(crate) async fn delete(
             }
             let object = entry.object()?;
             let uid = object.str_at(&["metadata", "uid"]);
-            let status = success(stored, &info.name, uid);
+            let status = success(resource, &info.name, uid);
             response::encoded(200, &status, context.output.encoding)
         }
     }
@@ -164,9 +165,13 @@ pub(crate) async fn delete_collection(
     let stored = api::conversion::storage_of(resource);
     for entry in entries {
         match delete_object(context, stored, entry.namespace(), entry.name(), &options).await {
-            Ok(Deleted::Pending(entry) | Deleted::Removed(entry)) => {
+            Ok(_) => {
+                // As it was when the collection was read.
                 let shown = context.server.cache.forms.shown(resource, &entry)?;
-                items.push(shown.object_with_version()?);
+                let mut object = shown.object_with_version()?;
+                object.remove(&["apiVersion"]);
+                object.remove(&["kind"]);
+                items.push(object);
             }
             Err(status) if status.reason == api::Reason::NotFound => {}
             Err(status) => return Err(status),
@@ -294,8 +299,8 @@ fn plan(
             "The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will automatically be purged by the system.",
         ));
     }
-    let orphans = api::strategy::of(resource).orphans_dependents();
-    settle_finalizers(object, options.propagation.as_deref(), orphans);
+    let dependents = api::strategy::of(resource).dependents();
+    settle_finalizers(object, options.propagation.as_deref(), dependents);
     let now = server.environment.now();
     let asked = options.grace_seconds.map(at_least_a_second);
     let grace = api::strategy::of(resource).graceful_delete(object, asked);
@@ -376,12 +381,14 @@ fn shorten(object: &mut Value, now: jiff::Timestamp, before: i64, seconds: i64) 
 }
 
 /// The garbage collector's finalizers, as the propagation policy asks.
-fn settle_finalizers(object: &mut Value, propagation: Option<&str>, orphans: bool) {
+fn settle_finalizers(object: &mut Value, propagation: Option<&str>, dependents: Dependents) {
     let held = |name: &Value| matches!(name.as_str(), Some(ORPHAN | FOREGROUND));
-    let policy = match propagation {
-        Some(policy) => policy,
-        None if !orphans || object.list_at(&["metadata", "finalizers"]).iter().any(held) => return,
-        None => "Orphan",
+    let settled = object.list_at(&["metadata", "finalizers"]).iter().any(held);
+    let policy = match (propagation, dependents) {
+        (_, Dependents::None) => return,
+        (Some(policy), _) => policy,
+        (None, Dependents::Orphaned) if !settled => "Orphan",
+        (None, _) => return,
     };
     let mut finalizers: Vec<Value> = object
         .at(&["metadata", "finalizers"])

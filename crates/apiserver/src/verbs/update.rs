@@ -145,7 +145,7 @@ pub(crate) async fn change(
         };
         let errors = strategy.validate_update(&new, &old, subresource);
         if !errors.is_empty() {
-            return Err(api::field::invalid(resource, name, errors));
+            return Err(api::field::invalid(target.requested, name, errors));
         }
         for warning in strategy.warnings(&new, Some(&old), subresource) {
             context.warn(warning);

@@ -50,7 +50,8 @@ pub fn success(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     };
     if spec.str_at(&["completionMode"]) != "Indexed" {
         let detail = "requires indexed completion mode";
-        errors.push(FieldError::invalid(path, policy.clone(), detail));
+        let value = shown("successPolicy", policy);
+        errors.push(FieldError::invalid(path, value, detail));
         return;
     }
     let rules = policy.list_at(&["rules"]);
@@ -65,6 +66,35 @@ pub fn success(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let completions = spec.i64_at(&["completions"]).unwrap_or(0);
     for (index, rule) in rules.iter().enumerate() {
         success_rule(rule, completions, &path.index(index), errors);
+    }
+}
+
+/// A policy as upstream's errors show it: its internal type, with Go's names and nulls.
+pub fn shown(name: &str, policy: &Value) -> Value {
+    let fields: &[&str] = match name {
+        "podFailurePolicy" | "successPolicy" => &["rules"],
+        "podFailurePolicy.rules" => &["action", "onExitCodes", "onPodConditions"],
+        "podFailurePolicy.rules.onExitCodes" => &["containerName", "operator", "values"],
+        "podFailurePolicy.rules.onPodConditions" => &["type", "status"],
+        "successPolicy.rules" => &["succeededIndexes", "succeededCount"],
+        _ => return policy.clone(),
+    };
+    match policy {
+        Value::Array(items) => {
+            let items: Vec<Value> = items.iter().map(|item| shown(name, item)).collect();
+            items.into()
+        }
+        Value::Object(_) => {
+            let mut made = Value::object();
+            for field in fields {
+                let value = policy.get(field).unwrap_or(&Value::Null);
+                let (first, rest) = field.split_at(1);
+                let go_name = format!("{}{rest}", first.to_uppercase());
+                made.set(&[&go_name], shown(&format!("{name}.{field}"), value));
+            }
+            made
+        }
+        other => other.clone(),
     }
 }
 

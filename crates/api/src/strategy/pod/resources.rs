@@ -174,10 +174,12 @@ pub fn container_resource_name(name: &str, path: &Path) -> Vec<FieldError> {
     let wrong = names::qualified_name(name);
     if !wrong.is_empty() {
         let mut errors = all_invalid(path, name, wrong);
-        if !name.contains('/') {
-            let detail = "must be a standard resource for containers";
-            errors.push(FieldError::invalid(path, name, detail));
-        }
+        let detail = match name.contains('/') {
+            false => "must be a standard resource for containers",
+            true if native(name) => return errors,
+            true => "doesn't follow extended resource name standard",
+        };
+        errors.push(FieldError::invalid(path, name, detail));
         return errors;
     }
     if name.contains('/') {

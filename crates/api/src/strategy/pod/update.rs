@@ -99,7 +99,8 @@ fn node_affinity(new: &Value, old: &Value, path: &Path, errors: &mut Vec<FieldEr
     }
     if old_terms.len() != new_terms.len() {
         let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        errors.push(FieldError::invalid(&path, new_terms.to_vec(), detail));
+        let value = new.at(&at).cloned().unwrap_or_default();
+        errors.push(FieldError::invalid(&path, value, detail));
         return;
     }
     let lists = ["matchExpressions", "matchFields"];
