@@ -136,7 +136,8 @@ func (s *Servers) startUpstream(options Options, name string) (*Side, error) {
 		"--service-account-key-file", identity.keyFile,
 		"--service-account-signing-key-file", identity.keyFile,
 		"--service-cluster-ip-range", serviceRange,
-		"--authorization-mode", "Node,RBAC", "--enable-priority-and-fairness=false")
+		"--authorization-mode", "Node,RBAC", "--enable-priority-and-fairness=false",
+		"--allow-privileged")
 	if err != nil {
 		return nil, err
 	}

@@ -218,7 +218,7 @@ impl fmt::Display for Path {
 }
 
 /// The fields of Go's types that errors show, where their order is not that of the alphabet.
-const GO_ORDER: [&str; 24] = [
+const GO_ORDER: [&str; 32] = [
     "apiVersion",
     "kind",
     "name",
@@ -232,6 +232,7 @@ const GO_ORDER: [&str; 24] = [
     "OnExitCodes",
     "OnPodConditions",
     "ContainerName",
+    "Key",
     "Operator",
     "Values",
     "SucceededIndexes",
@@ -243,6 +244,13 @@ const GO_ORDER: [&str; 24] = [
     "Type",
     "Status",
     "RollingUpdate",
+    "Kind",
+    "Namespace",
+    "Name",
+    "UID",
+    "APIVersion",
+    "ResourceVersion",
+    "FieldPath",
 ];
 
 /// JSON as Go writes it: the fields of its types in their order, the keys of maps sorted.

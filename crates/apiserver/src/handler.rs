@@ -234,8 +234,18 @@ async fn dispatch(
         _ => Output::negotiate(&context.headers)?,
     };
     let context = Arc::new(context);
-    let mut response = verb(&context, resource, &body).await?;
-    response::warn(&mut response, &context.take_warnings());
+    let result = verb(&context, resource, &body).await;
+    let warnings = context.take_warnings();
+    let mut response = match result {
+        // Warnings go out with errors too.
+        Err(status) if !warnings.is_empty() => {
+            let metrics = &context.server.metrics;
+            metrics.failures.fetch_add(1, Ordering::Relaxed);
+            response::failure(&status, Encoding::of_plain_object(&context.headers))
+        }
+        other => other?,
+    };
+    response::warn(&mut response, &warnings);
     Ok(response)
 }
 

@@ -83,7 +83,8 @@ impl Strategy for Event {
                 "reportingComponent" => "reportingController",
                 _ => name,
             });
-            errors.extend(metadata::immutable(new.get(name), old.get(name), &path));
+            let (new, old) = (shown(new, name), shown(old, name));
+            errors.extend(metadata::immutable(Some(&new), Some(&old), &path));
         }
         errors
     }
@@ -147,6 +148,28 @@ impl Strategy for Event {
             count.into(),
             object.str_at(&["metadata", "name"]).into(),
         ]
+    }
+}
+
+/// A field as upstream's errors show it: its internal type, with Go's names.
+fn shown(event: &Value, name: &str) -> Value {
+    let empty = Value::object();
+    match name {
+        "involvedObject" => {
+            let object = event.get(name).unwrap_or(&empty);
+            crate::document!({
+                "Kind": object.str_at(&["kind"]), "Namespace": object.str_at(&["namespace"]),
+                "Name": object.str_at(&["name"]), "UID": object.str_at(&["uid"]),
+                "APIVersion": object.str_at(&["apiVersion"]),
+                "ResourceVersion": object.str_at(&["resourceVersion"]),
+                "FieldPath": object.str_at(&["fieldPath"]),
+            })
+        }
+        "reason" | "message" | "type" | "action" | "reportingComponent" | "reportingInstance" => {
+            event.str_at(&[name]).into()
+        }
+        "count" => event.i64_at(&[name]).unwrap_or(0).into(),
+        _ => event.get(name).cloned().unwrap_or_default(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
+use crate::metadata::NameRule;
 use crate::strategy::{Strategy, conditions, int_or_percent, workload};
 use crate::table::duration::object_age;
 
@@ -12,6 +13,10 @@ const AMOUNTS: [&str; 2] = ["minAvailable", "maxUnavailable"];
 impl Strategy for PodDisruptionBudget {
     fn namespaced(&self) -> bool {
         true
+    }
+
+    fn name_rule(&self) -> NameRule {
+        NameRule::PathSegment
     }
 
     fn has_status(&self) -> bool {

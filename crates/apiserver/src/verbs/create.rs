@@ -93,7 +93,7 @@ pub(crate) async fn create_object(
         let errors = strategy.validate_create(&object);
         if !errors.is_empty() {
             let name = object.str_at(&["metadata", "name"]);
-            return Err(api::field::invalid(requested, name, errors));
+            return Err(api::field::invalid(resource, name, errors));
         }
         context.server.authorizer.check_escalation(
             &context.identity,
@@ -104,7 +104,7 @@ pub(crate) async fn create_object(
         for warning in strategy.warnings(&object, None, "") {
             context.warn(warning);
         }
-        let result = insert(context, resource, &object, hops).await;
+        let result = insert(context, requested, &object, hops).await;
         if let (Ok(entry), true) = (&result, reservation.holds()) {
             // The reservation may go once the cache shows the service itself.
             server.cache.reach(entry.revision).await;

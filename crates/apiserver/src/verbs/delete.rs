@@ -131,8 +131,7 @@ pub(crate) async fn delete(
     } else {
         ""
     };
-    let stored = api::conversion::storage_of(resource);
-    match delete_object(context, stored, namespace, &info.name, &options).await? {
+    match delete_object(context, resource, namespace, &info.name, &options).await? {
         Deleted::Pending(entry) => respond(context, 200, resource, &entry),
         Deleted::Removed(entry) => {
             if resource.returns_deleted() {
@@ -162,9 +161,8 @@ pub(crate) async fn delete_collection(
         .cloned()
         .collect();
     let mut items = Vec::with_capacity(entries.len());
-    let stored = api::conversion::storage_of(resource);
     for entry in entries {
-        match delete_object(context, stored, entry.namespace(), entry.name(), &options).await {
+        match delete_object(context, resource, entry.namespace(), entry.name(), &options).await {
             Ok(_) => {
                 // As it was when the collection was read.
                 let shown = context.server.cache.forms.shown(resource, &entry)?;

@@ -18,15 +18,14 @@ pub(crate) async fn get(
     } else {
         ""
     };
-    let stored = api::conversion::storage_of(resource);
     let entry = match parse_revision(context.query.get("resourceVersion"))? {
         // Any cached state will do.
-        Some(0) => context.server.find(stored, namespace, &info.name).await?,
+        Some(0) => context.server.find(resource, namespace, &info.name).await?,
         at_least => {
             if let Some(revision) = at_least {
                 reach(context, revision).await?;
             }
-            context.server.get(stored, namespace, &info.name).await?
+            context.server.get(resource, namespace, &info.name).await?
         }
     };
     respond(context, 200, resource, &entry)

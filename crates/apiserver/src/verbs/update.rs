@@ -35,7 +35,7 @@ pub(crate) async fn update(
     let target = Target::of(context, resource);
     let exists = context
         .server
-        .get(target.resource, target.namespace, target.name)
+        .get(target.requested, target.namespace, target.name)
         .await;
     let strategy = api::strategy::of(resource);
     if let Err(status) = exists
@@ -43,9 +43,7 @@ pub(crate) async fn update(
         && info.subresource.is_empty()
         && strategy.allow_create_on_update()
     {
-        if !sent.str_at(&["metadata", "resourceVersion"]).is_empty() {
-            return Err(status);
-        }
+        sent.remove(&["metadata", "resourceVersion"]);
         let attributes = crate::authorization::Attributes {
             verb: "create".to_string(),
             ..crate::authorization::Attributes::of(info)
@@ -111,17 +109,19 @@ pub(crate) async fn change(
         subresource,
         ..
     } = *target;
-    let mut current = server.get(resource, namespace, name).await?;
+    // Errors name what was asked for.
+    let requested = target.requested;
+    let mut current = server.get(requested, namespace, name).await?;
     let mut attempts = 0;
     loop {
         let old = current.object_with_version()?;
         let mut new = make(&old)?;
-        check_preconditions(resource, &mut new, &old, name)?;
+        check_preconditions(requested, &mut new, &old, name)?;
         if target.raw {
             match write(context, target, &current, &old, new).await? {
                 Written::Done(entry) => return Ok(entry),
                 Written::Lost(found) => {
-                    current = again(resource, name, found, conditional, &mut attempts)?
+                    current = again(requested, name, found, conditional, &mut attempts)?
                 }
             }
             continue;
@@ -145,7 +145,7 @@ pub(crate) async fn change(
         };
         let errors = strategy.validate_update(&new, &old, subresource);
         if !errors.is_empty() {
-            return Err(api::field::invalid(target.requested, name, errors));
+            return Err(api::field::invalid(resource, name, errors));
         }
         for warning in strategy.warnings(&new, Some(&old), subresource) {
             context.warn(warning);
@@ -164,7 +164,7 @@ pub(crate) async fn change(
                 return Ok(entry);
             }
             Written::Lost(found) => {
-                current = again(resource, name, found, conditional, &mut attempts)?
+                current = again(requested, name, found, conditional, &mut attempts)?
             }
         }
     }

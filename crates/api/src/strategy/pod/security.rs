@@ -45,7 +45,8 @@ pub fn pod(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     app_armor(context, path, errors);
     let policies = ["Merge", "Strict"];
     one_of_given(context, "supplementalGroupsPolicy", &policies, path, errors);
-    let policies = ["MountOption", "Recursive"];
+    // Without the SELinuxMount feature there is only one.
+    let policies = ["Recursive"];
     one_of_given(context, "seLinuxChangePolicy", &policies, path, errors);
 }
 
@@ -165,7 +166,8 @@ fn seccomp(context: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         ("Localhost", Some(file)) => errors.extend(local_path(file, &at)),
         (_, Some(_)) => {
             let detail = "can only be set when seccomp type is Localhost";
-            errors.push(FieldError::invalid(&at, profile.clone(), detail));
+            let shown = crate::document!({"Type": kind, "LocalhostProfile": file});
+            errors.push(FieldError::invalid(&at, shown, detail));
         }
         (_, None) => {}
     }

@@ -111,9 +111,40 @@ fn node_affinity(new: &Value, old: &Value, path: &Path, errors: &mut Vec<FieldEr
             .all(|list| new.list_at(&[list]).starts_with(old.list_at(&[list])));
         if !added_only || empty(old) && !empty(new) {
             let detail = "only additions are allowed (no mutations or deletions)";
-            errors.push(FieldError::invalid(&path.index(index), new.clone(), detail));
+            errors.push(FieldError::invalid(
+                &path.index(index),
+                shown_term(new),
+                detail,
+            ));
         }
     }
+}
+
+/// A term as upstream's errors show it: its internal type, with Go's names and nulls.
+fn shown_term(term: &Value) -> Value {
+    let mut made = Value::object();
+    for (shown, list) in [
+        ("MatchExpressions", "matchExpressions"),
+        ("MatchFields", "matchFields"),
+    ] {
+        let rules = term.list_at(&[list]).iter().map(|rule| {
+            let mut made = Value::object();
+            for (shown, name) in [
+                ("Key", "key"),
+                ("Operator", "operator"),
+                ("Values", "values"),
+            ] {
+                made.set(&[shown], rule.get(name).cloned().unwrap_or_default());
+            }
+            made
+        });
+        let rules: Vec<Value> = rules.collect();
+        match rules.is_empty() {
+            true => made.set(&[shown], Value::Null),
+            false => made.set(&[shown], rules),
+        }
+    }
+    made
 }
 
 /// Checks a `v1.Binding` for a Pod.
