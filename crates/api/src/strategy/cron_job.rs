@@ -84,10 +84,8 @@ impl Strategy for CronJob {
             "" => "<none>".to_string(),
             time => age(time, now),
         };
-        let zone = match object.at(&["spec", "timeZone"]).and_then(Value::as_str) {
-            Some(zone) => zone,
-            None => "<none>",
-        };
+        let zone = object.at(&["spec", "timeZone"]).and_then(Value::as_str);
+        let zone = zone.unwrap_or("<none>");
         let suspend = match object.at(&["spec", "suspend"]).and_then(Value::as_bool) {
             Some(true) => "True",
             Some(false) => "False",

@@ -25,6 +25,7 @@ fn made(group: &str, kind: &str, mut object: Value) -> (Value, Vec<String>) {
 #[test]
 fn every_row_has_a_cell_for_every_column() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let mut wrong = Vec::new();
     let listed = |resource: &&catalogue::Resource| resource.has_verb("list");
     for resource in catalogue::resources().iter().filter(listed) {
         let strategy = of(resource);
@@ -36,9 +37,12 @@ fn every_row_has_a_cell_for_every_column() {
         );
         let mut object = document!({"metadata": {"name": "x"}});
         strategy.default(&mut object);
-        let cells = strategy.cells(&object, now);
-        assert_eq!(cells.len(), resource.columns.len(), "{}", resource.kind);
+        let cells = strategy.cells(&object, now).len();
+        if cells != resource.columns.len() {
+            wrong.push(format!("{} has {cells} cells", resource.kind));
+        }
     }
+    assert_eq!(wrong, [""; 0]);
 }
 
 fn deployment() -> Value {

@@ -10,4 +10,5 @@ mod patches;
 mod protobuf;
 mod subresources;
 mod tls;
+mod versions;
 mod watches;

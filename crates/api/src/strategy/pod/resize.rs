@@ -13,7 +13,7 @@ const LISTS: [&str; 2] = ["containers", "initContainers"];
 pub fn prepare(new: &mut Value, old: &Value) {
     let same_length =
         |list: &&str| new.list_at(&["spec", list]).len() == old.list_at(&["spec", list]).len();
-    if !LISTS.iter().all(|list| same_length(list)) {
+    if !LISTS.iter().all(same_length) {
         return;
     }
     let mut spec = old.get("spec").cloned().unwrap_or_default();
