@@ -9,4 +9,6 @@ mod lifecycle;
 mod pods;
 mod registry;
 mod services;
+mod streams;
 mod tracing;
+mod two_nodes;

@@ -49,7 +49,8 @@ func main() {
 		definitions: openapi.GetOpenAPIDefinitions(func(path string) spec.Ref {
 			return spec.MustCreateRef(path)
 		}),
-		seen: map[string]reflect.Type{},
+		seen:    map[string]reflect.Type{},
+		sources: sources{},
 	}
 	registered := kinds{}
 	for _, version := range known.PrioritizedVersionsAllGroups() {
@@ -95,6 +96,7 @@ func main() {
 type walker struct {
 	definitions map[string]common.OpenAPIDefinition
 	seen        map[string]reflect.Type
+	sources     sources
 }
 
 func (w *walker) visit(goType reflect.Type) {
@@ -130,7 +132,7 @@ func (w *walker) print(out *bufio.Writer, name string, goType reflect.Type, vers
 		fmt.Fprint(out, "\tundocumented=")
 	}
 	writeExtensions(out, definition.Schema.Extensions)
-	fmt.Fprintln(out)
+	fmt.Fprintln(out, validationText(w.sources.of(goType, "")))
 	for field := range fieldsOf(goType) {
 		jsonName, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		flags := ""
@@ -162,7 +164,7 @@ func (w *walker) print(out *bufio.Writer, name string, goType reflect.Type, vers
 		if jsonName != "" && documented {
 			writeProperty(out, name+"."+jsonName, field, property)
 		}
-		fmt.Fprintln(out)
+		fmt.Fprintln(out, validationText(w.sources.of(goType, field.Name)))
 	}
 }
 

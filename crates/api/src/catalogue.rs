@@ -74,7 +74,7 @@ impl Resource {
                     | "serviceaccounts"
                     | "services",
             ) | ("resource.k8s.io" | "storage.k8s.io", _)
-        )
+        ) && self.plural != "csistoragecapacities"
     }
 
     pub fn has_verb(&self, verb: &str) -> bool {
@@ -147,17 +147,6 @@ const NOT_SERVED: &[(&str, &str, &str)] = &[
     ("apiregistration.k8s.io", "", ""),
     ("flowcontrol.apiserver.k8s.io", "", ""),
     ("", "componentstatuses", ""),
-    ("", "nodes", "proxy"),
-    ("", "pods", "attach"),
-    ("", "pods", "exec"),
-    ("", "pods", "portforward"),
-    ("", "pods", "proxy"),
-    ("", "services", "proxy"),
-    (
-        "certificates.k8s.io",
-        "certificatesigningrequests",
-        "approval",
-    ),
 ];
 
 fn is_served(group: &str, version: &str, plural: &str, subresource: &str) -> bool {

@@ -35,7 +35,6 @@ impl RequestInfo {
         let parts: Vec<String> = path
             .trim_matches('/')
             .split('/')
-            .filter(|part| !part.is_empty())
             .map(|part| decode(part, false))
             .collect();
         let mut rest = match parts.first().map(String::as_str) {
@@ -67,7 +66,11 @@ impl RequestInfo {
         }
         info.plural = rest[0].clone();
         info.name = rest.get(1).cloned().unwrap_or_default();
-        info.subresource = rest.get(2..).unwrap_or_default().join("/");
+        info.subresource = match rest.get(2).map(String::as_str) {
+            // What follows is the path behind the proxy.
+            Some("proxy") => "proxy".to_string(),
+            _ => rest.get(2..).unwrap_or_default().join("/"),
+        };
         info.resource = catalogue::find(&info.group, &info.version, &info.plural);
         info.verb = match info.verb {
             "get" | "head" if watch_path => "watch",
@@ -79,8 +82,9 @@ impl RequestInfo {
             "delete" if info.name.is_empty() => "deletecollection",
             other => other,
         };
-        if watch_path && !info.name.is_empty() {
-            info.subresource.clear();
+        if watch_path && !info.subresource.is_empty() {
+            // Nothing below an object can be watched.
+            info.resource = None;
         }
         info
     }
@@ -132,6 +136,11 @@ mod tests {
             "GET",
             "/api/v1/namespaces/a/pods/b/log",
             "get /v1 pods/log ns=a name=b",
+        );
+        check(
+            "POST",
+            "/api/v1/namespaces/a/services/https:b:c/proxy/x/y?z",
+            "create /v1 services/proxy ns=a name=https:b:c",
         );
         check(
             "GET",

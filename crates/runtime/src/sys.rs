@@ -2,9 +2,9 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, IoSlice, IoSliceMut},
     os::{
-        fd::{AsRawFd, FromRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
         unix::net::{UnixListener, UnixStream},
     },
     path::Path,
@@ -12,7 +12,9 @@ use std::{
 
 use nix::{
     errno::Errno,
+    fcntl::{FcntlArg, OFlag, fcntl},
     mount::{MntFlags, MsFlags, mount, umount2},
+    sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg},
 };
 
 /// Nanoseconds since the Unix epoch, for processes that live outside the simulation (shim, oci).
@@ -113,6 +115,86 @@ fn through_directory<T>(path: &Path, call: impl FnOnce(&Path) -> io::Result<T>) 
     call(&Path::new(&short).join(name))
 }
 
+/// Descriptors that one message may carry.
+pub const MOST_DESCRIPTORS: usize = 4;
+
+/// Sends bytes and, beside their first one, descriptors. Returns how many bytes were taken.
+pub fn send_with(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> nix::Result<usize> {
+    let raw: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    let control = [ControlMessage::ScmRights(&raw)];
+    let control: &[ControlMessage<'_>] = if raw.is_empty() { &[] } else { &control };
+    sendmsg::<()>(
+        socket.as_raw_fd(),
+        &[IoSlice::new(bytes)],
+        control,
+        MsgFlags::MSG_NOSIGNAL,
+        None,
+    )
+}
+
+/// Receives bytes and the descriptors that came beside them.
+pub fn receive_with(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+) -> nix::Result<(usize, Vec<OwnedFd>)> {
+    let mut control = nix::cmsg_space!([RawFd; MOST_DESCRIPTORS]);
+    let mut parts = [IoSliceMut::new(buffer)];
+    let message = recvmsg::<()>(
+        socket.as_raw_fd(),
+        &mut parts,
+        Some(&mut control),
+        MsgFlags::MSG_CMSG_CLOEXEC,
+    )?;
+    let mut descriptors = Vec::new();
+    if let Ok(controls) = message.cmsgs() {
+        for control in controls {
+            if let ControlMessageOwned::ScmRights(raw) = control {
+                // SAFETY: the kernel made these descriptors for us; nobody else owns them.
+                descriptors.extend(
+                    raw.into_iter()
+                        .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
+                );
+            }
+        }
+    }
+    Ok((message.bytes, descriptors))
+}
+
+/// The terminal that an OCI command hands over on its console socket.
+pub fn receive_terminal(console: &UnixStream) -> io::Result<OwnedFd> {
+    let mut name = [0; 256];
+    let (_, descriptors) = receive_with(console.as_fd(), &mut name)?;
+    descriptors
+        .into_iter()
+        .next()
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = OFlag::from_bits_truncate(fcntl(fd, FcntlArg::F_GETFL)?);
+    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    Ok(())
+}
+
+/// Tells a terminal its size, and the processes in front of it.
+pub fn set_window(terminal: BorrowedFd<'_>, width: u16, height: u16) -> io::Result<()> {
+    let size = libc::winsize {
+        ws_row: height,
+        ws_col: width,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: the structure lives through the call, which only reads it.
+    match unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// A descriptor that names one process for good.
 pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: takes two integers and returns a new descriptor or an error.
@@ -159,6 +241,24 @@ mod tests {
     fn mount_table_escapes_are_undone() {
         assert_eq!(unescape("/a\\040b\\134c"), "/a b\\c");
         assert_eq!(unescape("plain"), "plain");
+    }
+
+    #[test]
+    fn descriptors_travel_beside_bytes() {
+        use std::io::{Read, Write};
+        let (near, far) = UnixStream::pair().unwrap();
+        let (mut reader, writer) = io::pipe().unwrap();
+        assert_eq!(send_with(near.as_fd(), b"take", &[writer.as_fd()]), Ok(4));
+        drop(writer);
+        let mut buffer = [0; 16];
+        let (count, descriptors) = receive_with(far.as_fd(), &mut buffer).unwrap();
+        assert_eq!((&buffer[..count], descriptors.len()), (&b"take"[..], 1));
+        for descriptor in descriptors {
+            File::from(descriptor).write_all(b"through").unwrap();
+        }
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "through");
     }
 
     #[test]

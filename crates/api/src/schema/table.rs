@@ -3,7 +3,8 @@
 //! `types.tbl` has one line per type and per field, columns separated by tabs:
 //!
 //! - `V` the Kubernetes version
-//! - `T` definition name, Go name, then attributes (`gvk=group/version/kind`, `map-type`, `unions`)
+//! - `T` definition name, Go name, then attributes (`gvk=group/version/kind`, `map-type`, `unions`,
+//!   `validation`)
 //! - `F` JSON name, type, flags, protobuf number and wire type, then attributes
 //!
 //! Types are a letter (see [`scalar`]), `@definition`, `[` list of, `{` map from string to; `w`
@@ -40,6 +41,8 @@ pub struct Definition {
     pub map_type: &'static str,
     /// JSON of `x-kubernetes-unions`, or "".
     pub unions: &'static str,
+    /// JSON list of upstream's `+k8s:` validation tags, or "".
+    pub validation: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,6 +90,9 @@ pub struct Field {
     pub item_values: Vec<&'static str>,
     pub format: &'static str,
     pub item_format: &'static str,
+    /// JSON list of upstream's `+k8s:` validation tags, or "". Those marked alpha repeat what
+    /// upstream also checks by hand.
+    pub validation: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -297,6 +303,7 @@ impl Definition {
             kinds: Vec::new(),
             map_type: "",
             unions: "",
+            validation: "",
         };
         for attribute in columns {
             match attribute.split_once('=').unwrap_or((attribute, "")) {
@@ -311,6 +318,7 @@ impl Definition {
                 }
                 ("map-type", text) => definition.map_type = text.trim_matches('"'),
                 ("unions", text) => definition.unions = text,
+                ("validation", text) => definition.validation = text,
                 (other, _) => unreachable!("the generated table has no attribute {other:?}"),
             }
         }
@@ -351,6 +359,7 @@ impl Field {
             item_values: Vec::new(),
             format: "",
             item_format: "",
+            validation: "",
         };
         for attribute in columns {
             let (key, text) = attribute.split_once('=').unwrap_or((attribute, ""));
@@ -366,6 +375,7 @@ impl Field {
                 "item.enum" => field.item_values = text.split(',').collect(),
                 "format" => field.format = text,
                 "item.format" => field.item_format = text,
+                "validation" => field.validation = text,
                 other => unreachable!("the generated table has no attribute {other:?}"),
             }
         }
@@ -496,5 +506,8 @@ mod tests {
         assert_eq!(field.list_map_keys, ["containerPort", "protocol"]);
         assert_eq!(field.patch_merge_key, "containerPort");
         assert_eq!(field.protobuf, Some((6, Wire::Bytes)));
+        let scale = table().definition("io.k8s.api.autoscaling.v1.ScaleSpec");
+        let replicas = scale.unwrap().field("replicas").unwrap();
+        assert!(replicas.validation.contains("+k8s:minimum=0"));
     }
 }

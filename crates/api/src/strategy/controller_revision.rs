@@ -3,7 +3,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
-use crate::strategy::{Strategy, pod};
+use crate::strategy::{MetadataChecks, Strategy, pod};
 use crate::table::duration::object_age;
 
 pub struct ControllerRevision;
@@ -34,6 +34,10 @@ impl Strategy for ControllerRevision {
         let path = Path::new("data");
         errors.extend(immutable(new.get("data"), old.get("data"), &path));
         errors
+    }
+
+    fn metadata_checked_again(&self, subresource: &str) -> MetadataChecks {
+        MetadataChecks::both_of_object(subresource)
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

@@ -59,26 +59,6 @@ impl Strategy for CronJob {
         }
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<String> {
-        if !subresource.is_empty() {
-            return Vec::new();
-        }
-        let mut warnings = workload::name_warnings(new, old);
-        let at = ["spec", "jobTemplate", "spec"];
-        let path = Path::new("spec").child("jobTemplate").child("spec");
-        let empty = Value::object();
-        let spec = new.at(&at).unwrap_or(&empty);
-        let changed = old.is_none_or(|old| old.get("spec") != new.get("spec"));
-        if changed {
-            let old = old.and_then(|old| old.at(&at));
-            warnings.extend(job::spec_warnings(spec, old, &path));
-        }
-        if old.is_some() && new.str_at(&["spec", "schedule"]).contains("TZ") {
-            warnings.push("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details".to_string());
-        }
-        warnings
-    }
-
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
         let last = match object.str_at(&["status", "lastScheduleTime"]) {
             "" => "<none>".to_string(),

@@ -112,15 +112,6 @@ impl Strategy for DaemonSet {
         errors
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, _: &str) -> Vec<String> {
-        match old {
-            Some(old) if old.at(&["spec", "template"]) == new.at(&["spec", "template"]) => {
-                Vec::new()
-            }
-            _ => workload::template_warnings(new, old),
-        }
-    }
-
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
         let status = |name: &str| Value::from(object.i64_at(&["status", name]).unwrap_or(0));
         let [containers, images] = workload::container_cells(object);

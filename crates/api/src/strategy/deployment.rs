@@ -95,12 +95,6 @@ impl Strategy for Deployment {
         errors
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, _: &str) -> Vec<String> {
-        let mut warnings = workload::name_warnings(new, old);
-        warnings.extend(workload::template_warnings(new, old));
-        warnings
-    }
-
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
         let status = |name: &str| object.i64_at(&["status", name]).unwrap_or(0);
         let desired = object.i64_at(&["spec", "replicas"]).unwrap_or(0);

@@ -3,8 +3,8 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::NameRule;
-use crate::metadata::{self, all_invalid, names};
-use crate::strategy::{Dependents, Strategy, generic};
+use crate::metadata::{all_invalid, immutable, names};
+use crate::strategy::{Dependents, MetadataChecks, Strategy, generic};
 use crate::table::duration::age;
 
 pub struct Event {
@@ -48,6 +48,8 @@ impl Strategy for Event {
         if new_style {
             reported(object, self.strict, &mut errors);
         }
+        let wrong = names::dns_subdomain(namespace);
+        errors.extend(all_invalid(&Path::new("namespace"), namespace, wrong));
         if self.strict {
             strictly(object, &mut errors);
         }
@@ -84,9 +86,13 @@ impl Strategy for Event {
                 _ => name,
             });
             let (new, old) = (shown(new, name), shown(old, name));
-            errors.extend(metadata::immutable(Some(&new), Some(&old), &path));
+            errors.extend(immutable(Some(&new), Some(&old), &path));
         }
         errors
+    }
+
+    fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
+        MetadataChecks::NONE
     }
 
     fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {

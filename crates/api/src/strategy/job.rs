@@ -11,10 +11,10 @@ use crate::document::Value;
 use crate::field::{FieldError, FieldErrorKind, Path};
 use crate::metadata::{immutable, names};
 use crate::selector::LabelSelector;
-use crate::strategy::{Dependents, Strategy, generic, pod, workload};
+use crate::strategy::{Dependents, MetadataChecks, Strategy, generic, pod, workload};
 use crate::table::duration::{age, human, object_age};
 
-pub use spec::{default_spec, validate_template, warnings as spec_warnings};
+pub use spec::{default_spec, validate_template};
 
 pub struct Job;
 
@@ -119,19 +119,8 @@ impl Strategy for Job {
         fields
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<String> {
-        if !subresource.is_empty() {
-            return Vec::new();
-        }
-        let mut warnings = workload::name_warnings(new, old);
-        let path = Path::new("spec");
-        let empty = Value::object();
-        let new_spec = new.get("spec").unwrap_or(&empty);
-        let old_spec = old.and_then(|old| old.get("spec"));
-        if old_spec != Some(new_spec) {
-            warnings.extend(spec::warnings(new_spec, old_spec, &path));
-        }
-        warnings
+    fn metadata_checked_again(&self, subresource: &str) -> MetadataChecks {
+        MetadataChecks::both_of_object(subresource)
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

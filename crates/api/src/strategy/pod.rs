@@ -18,7 +18,6 @@ pub mod update;
 pub mod validate;
 mod volume_sources;
 mod volumes;
-pub mod warnings;
 mod windows;
 
 #[cfg(test)]
@@ -26,7 +25,7 @@ mod tests;
 
 use crate::document::Value;
 use crate::field::FieldError;
-use crate::strategy::{Strategy, generic};
+use crate::strategy::{MetadataChecks, Strategy, generic};
 
 pub struct Pod;
 
@@ -65,7 +64,7 @@ impl Strategy for Pod {
             object.set(&["status", "conditions"], vec![condition]);
         }
         affinity::merge_label_keys(object);
-        warnings::apply_annotated_profiles(object);
+        annotations::apply_profiles(object);
     }
 
     fn prepare_update_content(&self, new: &mut Value, old: &Value, subresource: &str) {
@@ -105,11 +104,10 @@ impl Strategy for Pod {
         }
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<String> {
-        match (old, subresource) {
-            (None, _) => warnings::of_new_pod(new),
-            (Some(_), "status") => warnings::of_status(new),
-            _ => Vec::new(),
+    fn metadata_checked_again(&self, subresource: &str) -> MetadataChecks {
+        match subresource {
+            "status" => MetadataChecks::CHANGE,
+            _ => MetadataChecks::BOTH,
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::NameRule;
-use crate::strategy::{Strategy, conditions, int_or_percent, workload};
+use crate::strategy::{MetadataChecks, Strategy, conditions, int_or_percent, workload};
 use crate::table::duration::object_age;
 
 pub struct PodDisruptionBudget;
@@ -96,6 +96,10 @@ impl Strategy for PodDisruptionBudget {
             errors.extend(workload::not_negative(new, "status", name));
         }
         errors
+    }
+
+    fn metadata_checked_again(&self, _: &str) -> MetadataChecks {
+        MetadataChecks::NONE
     }
 
     fn allow_unconditional_update(&self) -> bool {

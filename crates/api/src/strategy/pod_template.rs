@@ -29,12 +29,6 @@ impl Strategy for PodTemplate {
         workload::pod_template(template, &Path::new("template"))
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, _: &str) -> Vec<String> {
-        let template = |object: &Value| object.get("template").cloned().unwrap_or_default();
-        let old = old.map(template);
-        pod::warnings::of_template(&template(new), old.as_ref(), &Path::new("template"))
-    }
-
     fn cells(&self, object: &Value, _: jiff::Timestamp) -> Vec<Value> {
         let containers = object.list_at(&["template", "spec", "containers"]);
         let [names, images] = workload::containers_cells(containers);

@@ -70,12 +70,6 @@ impl Strategy for ReplicaSet {
         fields
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, _: &str) -> Vec<String> {
-        let mut warnings = workload::name_warnings(new, old);
-        warnings.extend(workload::template_warnings(new, old));
-        warnings
-    }
-
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
         let number = |path: &[&str]| object.i64_at(path).unwrap_or(0);
         let [containers, images] = workload::container_cells(object);

@@ -126,15 +126,6 @@ impl Strategy for StatefulSet {
         errors
     }
 
-    fn warnings(&self, new: &Value, old: Option<&Value>, _: &str) -> Vec<String> {
-        let mut warnings = workload::template_warnings(new, old);
-        let limit = new.i64_at(&["spec", "revisionHistoryLimit"]);
-        if limit.is_some_and(|limit| limit < 0) {
-            warnings.push("spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".to_string());
-        }
-        warnings
-    }
-
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
         let ready = object.i64_at(&["status", "readyReplicas"]).unwrap_or(0);
         let desired = object.i64_at(&["spec", "replicas"]).unwrap_or(0);

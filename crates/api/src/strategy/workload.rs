@@ -116,30 +116,6 @@ pub fn drop_closed(new: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// Warnings about `spec.template`, for a new object or one whose spec has changed.
-pub fn template_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
-    if old.is_some_and(|old| old.get("spec") == new.get("spec")) {
-        return Vec::new();
-    }
-    let at = ["spec", "template"];
-    let empty = Value::object();
-    let path = Path::new("spec").child("template");
-    let old = old.and_then(|old| old.at(&at));
-    pod::warnings::of_template(new.at(&at).unwrap_or(&empty), old, &path)
-}
-
-/// A warning about the name of a new object whose pods are called after it.
-pub fn name_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
-    let wrong = names::dns_label(new.str_at(&["metadata", "name"]));
-    match old.is_none() && !wrong.is_empty() {
-        true => vec![format!(
-            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [{}]",
-            wrong.join(" ")
-        )],
-        false => Vec::new(),
-    }
-}
-
 /// What the templates of pods that run for ever may not say.
 pub fn always_restarting(template: &Value, path: &Path, kind: &str) -> Vec<FieldError> {
     let path = path.child("spec");

@@ -1,10 +1,15 @@
 //! What lies below an object: the few paths that are not the generic verbs.
 
 mod binding;
+pub(crate) mod connect;
 mod eviction;
+mod kubelet;
 mod log;
+mod proxy;
+mod rewrite;
 mod scale;
 mod token;
+mod unverified;
 
 use std::sync::Arc;
 
@@ -18,7 +23,7 @@ use crate::verbs::update::{Target, change};
 use crate::verbs::{get, patch, respond, update};
 
 pub(crate) use binding::create_named as bind;
-pub(crate) use log::KubeletDialer;
+pub(crate) use kubelet::KubeletDialer;
 
 pub(crate) async fn handle(
     context: &Arc<Context>,
@@ -34,11 +39,13 @@ pub(crate) async fn handle(
         });
     }
     match (info.subresource.as_str(), info.verb) {
-        ("status" | "ephemeralcontainers" | "resize", "get") => get::get(context, resource).await,
-        ("status" | "ephemeralcontainers" | "resize", "update") => {
+        ("status" | "approval" | "ephemeralcontainers" | "resize", "get") => {
+            get::get(context, resource).await
+        }
+        ("status" | "approval" | "ephemeralcontainers" | "resize", "update") => {
             update::update(context, resource, body).await
         }
-        ("status" | "ephemeralcontainers" | "resize", "patch") => {
+        ("status" | "approval" | "ephemeralcontainers" | "resize", "patch") => {
             patch::patch(context, resource, body).await
         }
         ("finalize", "update") => finalize(context, resource, body).await,

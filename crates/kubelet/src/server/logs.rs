@@ -156,7 +156,7 @@ fn bad_request(message: String) -> Refusal {
 }
 
 /// Decoded `key=value` pairs of a query.
-fn pairs(query: &str) -> Vec<(String, String)> {
+pub(super) fn pairs(query: &str) -> Vec<(String, String)> {
     query
         .split('&')
         .filter(|pair| !pair.is_empty())

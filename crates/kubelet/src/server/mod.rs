@@ -1,9 +1,13 @@
-//! The kubelet's HTTPS server: logs, health and the pods it works on. Every caller shows a client
-//! certificate and is authorized by the API server. Exec, attach and port-forward are not here.
+//! The kubelet's HTTPS server: logs, figures, health, the pods it works on, and the way to exec, attach
+//! and port-forward. Every caller shows a client certificate or a token and is authorized by the API
+//! server.
 
 mod authorize;
+mod figures;
 mod log_file;
 mod logs;
+mod metrics;
+mod sessions;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -83,7 +87,7 @@ async fn serve(
         async move { Ok::<_, Infallible>(answer(&node, &pods, user, request).await) }
     });
     let builder = auto::Builder::new(TokioExecutor::new());
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a connection ended with an error");
     }
@@ -95,6 +99,10 @@ async fn answer(
     user: Option<User>,
     request: Request<Incoming>,
 ) -> Response<Body> {
+    let user = match user {
+        Some(user) => Some(user),
+        None => authorize::user_of_token(node, request.headers()).await,
+    };
     let Some(user) = user else {
         return text(StatusCode::UNAUTHORIZED, "Unauthorized");
     };
@@ -102,10 +110,16 @@ async fn answer(
     if let Err(refusal) = authorize::check(node, &user, request.method(), &path).await {
         return text(refusal.status, refusal.message);
     }
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    if let Some(target) = sessions::Target::parse(&parts, request.uri().query()) {
+        return match sessions::answer(node, pods, target, request).await {
+            Ok(response) => response,
+            Err(refusal) => text(refusal.status, refusal.message),
+        };
+    }
     if request.method() != Method::GET {
         return text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     }
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     match parts.as_slice() {
         ["healthz"] => text(StatusCode::OK, "ok"),
         ["pods"] => {
@@ -119,6 +133,15 @@ async fn answer(
                 .headers_mut()
                 .insert(http::header::CONTENT_TYPE, json);
             response
+        }
+        ["stats", "summary"] | ["metrics", ..] | ["configz"] => {
+            figures::answer(
+                node,
+                pods,
+                &parts,
+                request.uri().query().unwrap_or_default(),
+            )
+            .await
         }
         ["containerLogs", namespace, name, container] => {
             let query = request.uri().query().unwrap_or_default();

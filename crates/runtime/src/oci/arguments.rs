@@ -15,12 +15,14 @@ pub enum Command {
         id: String,
         bundle: PathBuf,
         pid_file: Option<PathBuf>,
+        console: Option<PathBuf>,
     },
     /// Create and start, detached.
     Run {
         id: String,
         bundle: PathBuf,
         pid_file: Option<PathBuf>,
+        console: Option<PathBuf>,
     },
     Start {
         id: String,
@@ -42,6 +44,7 @@ pub enum Command {
         process: PathBuf,
         pid_file: Option<PathBuf>,
         detach: bool,
+        console: Option<PathBuf>,
     },
 }
 
@@ -53,6 +56,8 @@ struct Options {
     bundle: Option<PathBuf>,
     pid_file: Option<PathBuf>,
     process: Option<PathBuf>,
+    /// Where a terminal is handed over.
+    console: Option<PathBuf>,
     detach: bool,
     all: bool,
     force: bool,
@@ -71,17 +76,19 @@ impl Invocation {
         let name = word("the command")?;
         let id = word("the container's id")?;
         let bundle = options.bundle.unwrap_or_else(|| PathBuf::from("."));
-        let pid_file = options.pid_file;
+        let (pid_file, console) = (options.pid_file, options.console);
         let command = match name.as_str() {
             "create" => Command::Create {
                 id,
                 bundle,
                 pid_file,
+                console,
             },
             "run" if options.detach => Command::Run {
                 id,
                 bundle,
                 pid_file,
+                console,
             },
             "run" => return Err(Error::Usage("run needs --detach".into())),
             "start" => Command::Start { id },
@@ -107,6 +114,7 @@ impl Invocation {
                     process,
                     pid_file,
                     detach: options.detach,
+                    console,
                 }
             }
             other => return Err(Error::Usage(format!("unknown command {other}"))),
@@ -147,8 +155,8 @@ impl Options {
                 "-b" | "--bundle" => options.bundle = Some(value()?.into()),
                 "--pid-file" => options.pid_file = Some(value()?.into()),
                 "-p" | "--process" => options.process = Some(value()?.into()),
-                "--log-format" | "--criu" | "--rootless" | "--console-socket"
-                | "--preserve-fds" => {
+                "--console-socket" => options.console = Some(value()?.into()),
+                "--log-format" | "--criu" | "--rootless" | "--preserve-fds" => {
                     value()?;
                 }
                 "-d" | "--detach" => options.detach = true,

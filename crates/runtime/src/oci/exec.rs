@@ -5,7 +5,10 @@
 use std::{
     fs::{self, File},
     io::{Read, Write},
-    os::fd::OwnedFd,
+    os::{
+        fd::{IntoRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     path::{Path, PathBuf},
 };
 
@@ -28,6 +31,7 @@ pub fn exec(
     process_file: &Path,
     pid_file: Option<PathBuf>,
     detach: bool,
+    console: Option<&Path>,
 ) -> Result<u8, Error> {
     let container = lifecycle::load(root, id)?;
     let init = container
@@ -37,6 +41,11 @@ pub fn exec(
     let spec: Spec = read_json(&container.bundle().join("config.json"), "config.json")?;
     let pid_file = pid_file
         .map(|path| File::create(&path).map_err(Error::system(path.display().to_string())))
+        .transpose()?;
+    // On the host, before its file system is out of sight.
+    let console = console
+        .filter(|_| process.terminal().unwrap_or(false))
+        .map(|path| sys::connect(path).map_err(Error::system("connecting the console socket")))
         .transpose()?;
     let (mut reader, writer) = std::io::pipe().map_err(Error::system("making a pipe"))?;
     let handle = sys::pidfd_open(init.as_raw()).map_err(Error::system("finding the container"))?;
@@ -56,7 +65,7 @@ pub fn exec(
                 .as_ref()
                 .and_then(|linux| linux.seccomp().as_ref());
             let mut writer = writer;
-            let Err(error) = become_process(&process, seccomp);
+            let Err(error) = become_process(&process, seccomp, console);
             let _ = writer.write_all(error.to_string().as_bytes());
             std::process::exit(127)
         }
@@ -138,8 +147,14 @@ fn join_namespaces(init: &OwnedFd, spec: &Spec) -> Result<(), Error> {
 fn become_process(
     process: &Process,
     seccomp: Option<&LinuxSeccomp>,
+    console: Option<UnixStream>,
 ) -> Result<std::convert::Infallible, Error> {
     nix::unistd::setsid().map_err(Error::system("starting a session"))?;
+    if let Some(console) = console {
+        // Made in the container's own devpts, so that its name means something inside.
+        libcontainer::tty::setup_console(create_syscall().as_ref(), console.into_raw_fd(), false)
+            .map_err(|error| Error::Container(format!("terminal: {error}")))?;
+    }
     for limit in process.rlimits().iter().flatten() {
         let value = libc::rlimit {
             rlim_cur: limit.soft(),

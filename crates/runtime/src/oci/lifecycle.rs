@@ -18,12 +18,14 @@ pub fn create(
     id: &str,
     bundle: &Path,
     pid_file: Option<PathBuf>,
+    console: Option<PathBuf>,
 ) -> Result<Container, Error> {
     fs::create_dir_all(root).map_err(Error::system(root.display().to_string()))?;
     let bundle = fs::canonicalize(bundle).map_err(Error::system(bundle.display().to_string()))?;
     ContainerBuilder::new(id.to_owned(), SyscallType::default())
         .with_root_path(root)
         .and_then(|builder| builder.with_pid_file(pid_file))
+        .map(|builder| builder.with_console_socket(console))
         .and_then(ContainerBuilder::validate_id)
         .and_then(|builder| {
             builder
@@ -35,8 +37,14 @@ pub fn create(
         .map_err(Error::container)
 }
 
-pub fn run(root: &Path, id: &str, bundle: &Path, pid_file: Option<PathBuf>) -> Result<(), Error> {
-    let mut container = create(root, id, bundle, pid_file)?;
+pub fn run(
+    root: &Path,
+    id: &str,
+    bundle: &Path,
+    pid_file: Option<PathBuf>,
+    console: Option<PathBuf>,
+) -> Result<(), Error> {
+    let mut container = create(root, id, bundle, pid_file, console)?;
     container.start().map_err(|error| {
         let _ = container.delete(true);
         Error::container(error)

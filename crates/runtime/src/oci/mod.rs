@@ -9,7 +9,12 @@ mod seal;
 
 pub use seal::{is_own_executable, sealed_executable};
 
-use std::{ffi::OsString, fs::OpenOptions, io::Write, path::PathBuf, process::ExitCode};
+use std::{
+    ffi::OsString,
+    fs::{File, OpenOptions},
+    io::Write,
+    process::ExitCode,
+};
 
 use arguments::{Command, Invocation};
 
@@ -73,7 +78,11 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let log = invocation.log.clone();
+    // Opened now: an exec that fails no longer sees the host's files.
+    let log = invocation.log.as_ref().and_then(|path| {
+        let mut options = OpenOptions::new();
+        options.create(true).append(true).open(path).ok()
+    });
     match run(invocation) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
@@ -94,12 +103,14 @@ fn run(invocation: Invocation) -> Result<u8, Error> {
             id,
             bundle,
             pid_file,
-        } => lifecycle::create(root, &id, &bundle, pid_file).map(|_| 0),
+            console,
+        } => lifecycle::create(root, &id, &bundle, pid_file, console).map(|_| 0),
         Command::Run {
             id,
             bundle,
             pid_file,
-        } => lifecycle::run(root, &id, &bundle, pid_file).map(|()| 0),
+            console,
+        } => lifecycle::run(root, &id, &bundle, pid_file, console).map(|()| 0),
         Command::Start { id } => lifecycle::start(root, &id).map(|()| 0),
         Command::State { id } => lifecycle::state(root, &id).map(|()| 0),
         Command::Kill { id, signal, all } => lifecycle::kill(root, &id, signal, all).map(|()| 0),
@@ -109,21 +120,15 @@ fn run(invocation: Invocation) -> Result<u8, Error> {
             process,
             pid_file,
             detach,
-        } => exec::exec(root, &id, &process, pid_file, detach),
+            console,
+        } => exec::exec(root, &id, &process, pid_file, detach, console.as_deref()),
     }
 }
 
 /// As runc does: a JSON line in the log if there is one, else a line on standard error.
-fn report(log: Option<PathBuf>, error: &Error) {
+fn report(log: Option<File>, error: &Error) {
     let line = serde_json::json!({"level": "error", "msg": error.to_string()});
-    let written = log.and_then(|path| {
-        let mut file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .ok()?;
-        writeln!(file, "{line}").ok()
-    });
+    let written = log.and_then(|mut file| writeln!(file, "{line}").ok());
     if written.is_none() {
         eprintln!("{error}");
     }

@@ -3,7 +3,10 @@
 use cri::v1::{ExecSyncResponse, LinuxContainerResources};
 
 use super::{Error, events::container_state, state::Runtime};
-use crate::spec::{self, resources};
+use crate::{
+    records::ContainerRecord,
+    spec::{self, resources},
+};
 
 impl Runtime {
     pub async fn exec_sync(
@@ -12,21 +15,8 @@ impl Runtime {
         command: &[String],
         timeout: i64,
     ) -> Result<ExecSyncResponse, Error> {
-        let record = self.container_record(id)?;
-        if record.started_at == 0 || record.exit.is_some() {
-            return Err(Error::Precondition(format!(
-                "container is in {} state",
-                container_state(&record).as_str_name()
-            )));
-        }
-        if command.is_empty() {
-            return Err(Error::Invalid("no command given".into()));
-        }
-        let file = self.bundle(&record.sandbox, id).join("config.json");
-        let bytes = tokio::fs::read(&file).await.map_err(Error::file(&file))?;
-        let document: serde_json::Value =
-            serde_json::from_slice(&bytes).map_err(|error| Error::file(&file)(error.into()))?;
-        let process = spec::exec_process(&document, command);
+        let record = self.running(id)?;
+        let process = self.process_to_exec(&record, command, false).await?;
         let timeout_ms = u64::try_from(timeout).unwrap_or(0).saturating_mul(1000);
         let captured = self
             .shim_for(&record)?
@@ -38,6 +28,35 @@ impl Runtime {
             stderr: captured.stderr,
             exit_code: captured.code,
         })
+    }
+
+    /// The record of a container that runs.
+    pub(super) fn running(&self, id: &str) -> Result<ContainerRecord, Error> {
+        let record = self.container_record(id)?;
+        if record.started_at == 0 || record.exit.is_some() {
+            return Err(Error::Precondition(format!(
+                "container is in {} state",
+                container_state(&record).as_str_name()
+            )));
+        }
+        Ok(record)
+    }
+
+    /// The OCI `process` that runs `command` as the container's own would.
+    pub(super) async fn process_to_exec(
+        &self,
+        record: &ContainerRecord,
+        command: &[String],
+        terminal: bool,
+    ) -> Result<serde_json::Value, Error> {
+        if command.is_empty() {
+            return Err(Error::Invalid("no command given".into()));
+        }
+        let file = self.bundle(&record.sandbox, &record.id).join("config.json");
+        let bytes = tokio::fs::read(&file).await.map_err(Error::file(&file))?;
+        let document: serde_json::Value =
+            serde_json::from_slice(&bytes).map_err(|error| Error::file(&file)(error.into()))?;
+        Ok(spec::exec_process(&document, command, terminal))
     }
 
     /// Writes the new limits to the container's cgroup and keeps them in its record.

@@ -11,6 +11,7 @@ mod runtime_api;
 mod sandboxes;
 mod state;
 mod stats;
+mod streams;
 
 pub use error::Error;
 
@@ -48,6 +49,12 @@ pub async fn serve(
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let incoming = UnixListenerStream::new(UnixListener::from_std(listener).map_err(failed)?);
+    let streams = streams::listen(&runtime).await.map_err(failed)?;
+    tokio::spawn(streams::serve(
+        runtime.clone(),
+        streams,
+        shutdown.child_token(),
+    ));
     tracing::info!(socket = %socket.display(), "the container runtime listens");
     tonic::transport::Server::builder()
         .add_service(RuntimeServiceServer::new(runtime.clone()))

@@ -20,9 +20,6 @@ use crate::records::{ContainerRecord, SandboxRecord};
 type Answer<T> = Result<Response<T>, Status>;
 type Streamed<T> = BoxStream<'static, Result<T, Status>>;
 
-const NO_STREAMING: &str =
-    "exec, attach and port-forward streaming are not implemented by this runtime yet";
-
 #[async_trait]
 impl RuntimeService for Runtime {
     async fn version(&self, _: Request<VersionRequest>) -> Answer<VersionResponse> {
@@ -293,16 +290,22 @@ impl RuntimeService for Runtime {
         ))
     }
 
-    async fn exec(&self, _: Request<ExecRequest>) -> Answer<ExecResponse> {
-        Err(Error::Unimplemented(NO_STREAMING).into())
+    async fn exec(&self, request: Request<ExecRequest>) -> Answer<ExecResponse> {
+        let url = self.prepare_exec(request.into_inner())?;
+        Ok(Response::new(ExecResponse { url }))
     }
 
-    async fn attach(&self, _: Request<AttachRequest>) -> Answer<AttachResponse> {
-        Err(Error::Unimplemented(NO_STREAMING).into())
+    async fn attach(&self, request: Request<AttachRequest>) -> Answer<AttachResponse> {
+        let url = self.prepare_attach(request.into_inner())?;
+        Ok(Response::new(AttachResponse { url }))
     }
 
-    async fn port_forward(&self, _: Request<PortForwardRequest>) -> Answer<PortForwardResponse> {
-        Err(Error::Unimplemented(NO_STREAMING).into())
+    async fn port_forward(
+        &self,
+        request: Request<PortForwardRequest>,
+    ) -> Answer<PortForwardResponse> {
+        let url = self.prepare_port_forward(request.into_inner())?;
+        Ok(Response::new(PortForwardResponse { url }))
     }
 
     async fn container_stats(

@@ -214,7 +214,13 @@ impl Runtime {
         fs::write(&file, spec.to_string()).map_err(Error::file(&file))?;
         let shim = self.start_shim(id).await?;
         let started = shim
-            .run(id, &bundle, None, false, &record.cgroup)
+            .run(
+                id,
+                &bundle,
+                None,
+                client::ContainerStreams::default(),
+                &record.cgroup,
+            )
             .await
             .map_err(Error::shim("failed to start sandbox container"))?;
         Ok(started.pid)

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::Error;
+use super::{Error, streams::Tickets};
 use crate::{
     cgroups::Hierarchies,
     config::Config,
@@ -41,6 +41,8 @@ pub struct Inner {
     pub sandbox_records: Directory,
     pub container_records: Directory,
     pub events: broadcast::Sender<ContainerEventResponse>,
+    /// Sessions that have been asked for and not begun.
+    pub tickets: Tickets,
     /// Never held across an await. Per-object locks are taken before it, never inside.
     pub state: Mutex<State>,
 }
@@ -90,6 +92,7 @@ impl Runtime {
             sandbox_records: Directory::new(&config.root, "sandboxes"),
             container_records: Directory::new(&config.root, "containers"),
             events: broadcast::channel(EVENTS_KEPT).0,
+            tickets: Tickets::default(),
             state: Mutex::default(),
             config,
             environment,

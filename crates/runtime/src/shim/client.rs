@@ -64,6 +64,14 @@ pub struct Captured {
     pub stderr: Vec<u8>,
 }
 
+/// What a container's standard streams shall be, beside its log.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ContainerStreams {
+    pub stdin: bool,
+    pub terminal: bool,
+    pub attachable: bool,
+}
+
 /// What a shim tells unasked.
 #[derive(Debug)]
 pub enum News {
@@ -232,15 +240,17 @@ impl Shim {
         container: &str,
         bundle: &Path,
         log: Option<PathBuf>,
-        stdin: bool,
+        streams: ContainerStreams,
         cgroup: &str,
     ) -> Result<Started, Error> {
         let request = Request::Run {
             container: container.into(),
             bundle: bundle.into(),
             log,
-            stdin,
+            stdin: streams.stdin,
             cgroup: cgroup.into(),
+            terminal: streams.terminal,
+            attachable: streams.attachable,
         };
         self.call(request).await?.started.ok_or(Error::Answer)
     }
@@ -285,6 +295,14 @@ impl Shim {
             stdout: decode(&output.stdout)?,
             stderr: decode(&output.stderr)?,
         })
+    }
+
+    pub async fn close_stdin(&self, container: &str) -> Result<(), Error> {
+        self.call(Request::CloseStdin {
+            container: container.into(),
+        })
+        .await
+        .map(|_| ())
     }
 
     pub async fn reopen_log(&self, container: &str) -> Result<(), Error> {

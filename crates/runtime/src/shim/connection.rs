@@ -1,19 +1,24 @@
 //! One client of the shim: bytes in, bytes out, never blocking the loop.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, Write},
     os::{
-        fd::{AsFd, BorrowedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
 };
 
+use nix::errno::Errno;
+
 use super::protocol::{self, Message};
+use crate::sys;
 
 pub struct Connection {
     stream: UnixStream,
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
+    /// Came with the requests and are not taken yet.
+    descriptors: Vec<OwnedFd>,
     /// Receives exits from its first `State` request on.
     pub subscribed: bool,
     pub closed: bool,
@@ -26,6 +31,7 @@ impl Connection {
             stream,
             incoming: Vec::new(),
             outgoing: Vec::new(),
+            descriptors: Vec::new(),
             subscribed: false,
             closed: false,
         })
@@ -43,14 +49,19 @@ impl Connection {
     pub fn read(&mut self) -> Vec<Vec<u8>> {
         let mut chunk = [0; 4096];
         loop {
-            match self.stream.read(&mut chunk) {
-                Ok(0) => {
+            match sys::receive_with(self.stream.as_fd(), &mut chunk) {
+                Ok((0, _)) => {
                     self.closed = true;
                     break;
                 }
-                Ok(length) => self.incoming.extend_from_slice(&chunk[..length]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok((length, descriptors)) => {
+                    self.incoming.extend_from_slice(&chunk[..length]);
+                    self.descriptors.extend(descriptors);
+                    // Nobody has use for more; those left over are closed.
+                    self.descriptors.truncate(sys::MOST_DESCRIPTORS);
+                }
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => break,
                 Err(_) => {
                     self.closed = true;
                     break;
@@ -67,6 +78,26 @@ impl Connection {
                     return documents;
                 }
             }
+        }
+    }
+
+    /// The descriptors that came with a request.
+    pub fn take_descriptors(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.descriptors)
+    }
+
+    /// As [`Connection::send`], with a descriptor. For clients that have read what came before.
+    pub fn send_with(&mut self, message: &Message, descriptor: BorrowedFd<'_>) {
+        let frame = match protocol::frame(message) {
+            Ok(frame) if self.outgoing.is_empty() => frame,
+            _ => {
+                self.closed = true;
+                return;
+            }
+        };
+        match sys::send_with(self.stream.as_fd(), &frame, &[descriptor]) {
+            Ok(length) => self.outgoing.extend_from_slice(&frame[length..]),
+            Err(_) => self.closed = true,
         }
     }
 

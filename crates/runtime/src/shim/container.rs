@@ -1,6 +1,7 @@
 //! What the shim knows of one container and of one exec inside it.
 
 use super::{
+    attachment::Attachment,
     logs::{LineBuffer, LogFile},
     process::Pipe,
     protocol::{Exit, OUTPUT_LIMIT},
@@ -26,8 +27,10 @@ pub struct Container {
     pub started_at: i64,
     pub cgroup: String,
     pub output: LoggedOutput,
-    /// Kept so that the container's standard input stays open.
+    /// Kept so that the container's standard input stays open, and for those who attach: the
+    /// writing end of a pipe, or its terminal.
     pub stdin: Option<std::os::fd::OwnedFd>,
+    pub terminal: bool,
     /// Clients (connection, call) that wait for the deletion.
     pub deletion_waiters: Vec<(u64, u64)>,
 }
@@ -41,10 +44,11 @@ impl Container {
     }
 }
 
-/// A container's two streams on their way to its log file.
+/// A container's two streams on their way to its log file and to those who are attached.
 pub struct LoggedOutput {
     pub log: Option<LogFile>,
     pub streams: [Option<(Pipe, LineBuffer)>; 2],
+    pub attachments: [Vec<Attachment>; 2],
 }
 
 impl LoggedOutput {
@@ -54,11 +58,30 @@ impl LoggedOutput {
             return;
         };
         let log = &mut self.log;
-        let open = pipe.drain(|bytes| buffer.write(bytes, sys::unix_nanos(), log.as_mut()));
+        let attachments = &mut self.attachments[number];
+        let open = pipe.drain(|bytes| {
+            buffer.write(bytes, sys::unix_nanos(), log.as_mut());
+            for attachment in attachments.iter_mut() {
+                attachment.write(bytes);
+            }
+        });
         if !open {
             buffer.finish(sys::unix_nanos(), log.as_mut());
             self.streams[number] = None;
         }
+        self.forget_attachments(number);
+    }
+
+    /// Whether somebody attached has not taken what was read before; then no more is read.
+    pub fn is_held_up(&self, number: usize) -> bool {
+        self.attachments[number].iter().any(Attachment::waits)
+    }
+
+    /// Lets go of those who are gone, and, after the stream's end, of those who have everything.
+    pub fn forget_attachments(&mut self, number: usize) {
+        let open = self.streams[number].is_some();
+        self.attachments[number]
+            .retain(|attachment| !attachment.gone && (open || attachment.waits()));
     }
 
     /// Everything written so far goes to the log; used when the container has ended.
@@ -75,6 +98,8 @@ impl LoggedOutput {
                 buffer.finish(sys::unix_nanos(), self.log.as_mut());
             }
         }
+        self.forget_attachments(0);
+        self.forget_attachments(1);
         self.log = None;
     }
 }
@@ -88,6 +113,8 @@ pub struct Exec {
     pub timed_out: bool,
     pub captured: [Vec<u8>; 2],
     pub pipes: [Option<Pipe>; 2],
+    /// Its streams are the client's own: it is told of the start, and there is no output to keep.
+    pub streamed: bool,
     pub connection: u64,
     pub call: u64,
 }

@@ -22,6 +22,7 @@ use nix::{
 };
 
 use super::{
+    attachment::Attachment,
     connection::Connection,
     container::{Container, Exec},
     process::{OciCommand, Scratch},
@@ -35,7 +36,7 @@ pub struct Shim {
     pub(super) hierarchies: Hierarchies,
     listener: UnixListener,
     wake: OwnedFd,
-    connections: BTreeMap<u64, Connection>,
+    pub(super) connections: BTreeMap<u64, Connection>,
     next_connection: u64,
     pub(super) next_job: u64,
     pub(super) containers: BTreeMap<String, Container>,
@@ -58,6 +59,8 @@ pub enum JobKind {
         container: String,
         connection: u64,
         call: u64,
+        /// Where its terminal arrives, if it has one.
+        console: Option<UnixListener>,
     },
     Kill {
         connection: u64,
@@ -77,6 +80,8 @@ enum Source {
     Wake,
     Connection(u64),
     Output(String, usize),
+    /// Somebody attached to a container's output can take more.
+    Attached(String, usize),
     Captured(u64, usize),
 }
 
@@ -118,6 +123,14 @@ impl Shim {
                             container.output.drain(stream);
                         }
                     }
+                    Source::Attached(container, stream) => {
+                        if let Some(container) = self.containers.get_mut(&container) {
+                            for attachment in &mut container.output.attachments[stream] {
+                                attachment.flush();
+                            }
+                            container.output.forget_attachments(stream);
+                        }
+                    }
                     Source::Captured(exec, stream) => {
                         if let Some(exec) = self.execs.get_mut(&exec) {
                             exec.drain(stream);
@@ -152,12 +165,22 @@ impl Shim {
         }
         for (id, container) in &self.containers {
             for (number, stream) in container.output.streams.iter().enumerate() {
-                if let Some((pipe, _)) = stream {
+                if let Some((pipe, _)) = stream
+                    && !container.output.is_held_up(number)
+                {
                     watch(
                         pipe.fd(),
                         PollFlags::POLLIN,
                         Source::Output(id.clone(), number),
                     );
+                }
+                for attachment in &container.output.attachments[number] {
+                    // Without flags it is only heard of when the reader is gone.
+                    let flags = match attachment.waits() {
+                        true => PollFlags::POLLOUT,
+                        false => PollFlags::empty(),
+                    };
+                    watch(attachment.fd(), flags, Source::Attached(id.clone(), number));
                 }
             }
         }
@@ -186,10 +209,14 @@ impl Shim {
 
     fn next_deadline(&self) -> PollTimeout {
         let now = sys::monotonic_millis();
-        self.execs
-            .values()
-            .filter(|exec| !exec.timed_out)
+        let execs = self.execs.values().filter(|exec| !exec.timed_out);
+        let attachments = self.containers.values().flat_map(|container| {
+            let attachments = container.output.attachments.iter().flatten();
+            attachments.filter_map(Attachment::deadline)
+        });
+        execs
             .filter_map(|exec| exec.deadline)
+            .chain(attachments)
             .map(|deadline| (deadline - now).clamp(0, i64::from(i32::MAX)))
             .min()
             .and_then(|millis| PollTimeout::try_from(millis).ok())
@@ -198,6 +225,14 @@ impl Shim {
 
     fn enforce_deadlines(&mut self) {
         let now = sys::monotonic_millis();
+        for container in self.containers.values_mut() {
+            for number in 0..2 {
+                for attachment in &mut container.output.attachments[number] {
+                    attachment.enforce_deadline(now);
+                }
+                container.output.forget_attachments(number);
+            }
+        }
         for (id, exec) in &mut self.execs {
             if exec.deadline.is_some_and(|deadline| deadline <= now) && !exec.timed_out {
                 exec.timed_out = true;

@@ -2,6 +2,7 @@
 //! processes (as their subreaper), their output and their exit codes, and runs the OCI command as
 //! a child. It never calls libcontainer and never reads images or CRI messages.
 
+mod attachment;
 pub mod client;
 mod connection;
 mod container;
@@ -11,6 +12,8 @@ mod logs;
 mod process;
 pub mod protocol;
 mod requests;
+pub mod session;
+mod streams;
 
 use std::{
     ffi::OsString,

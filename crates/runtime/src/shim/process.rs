@@ -113,6 +113,12 @@ pub fn read_pid(path: &Path) -> Option<i32> {
 pub struct Pipe(File);
 
 impl Pipe {
+    /// Our end of a terminal.
+    pub fn of_terminal(terminal: OwnedFd) -> io::Result<Pipe> {
+        crate::sys::set_nonblocking(terminal.as_fd())?;
+        Ok(Pipe(File::from(terminal)))
+    }
+
     /// Returns our end, which does not block, and the child's.
     pub fn new() -> io::Result<(Pipe, OwnedFd)> {
         let (reader, writer) = io::pipe()?;
@@ -146,6 +152,7 @@ pub struct Scratch {
     pub log: PathBuf,
     pub pid_file: PathBuf,
     pub process: PathBuf,
+    pub console: PathBuf,
 }
 
 impl Scratch {
@@ -155,13 +162,14 @@ impl Scratch {
             log: name("log"),
             pid_file: name("pid"),
             process: name("json"),
+            console: name("console"),
         }
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        for path in [&self.log, &self.pid_file, &self.process] {
+        for path in [&self.log, &self.pid_file, &self.process, &self.console] {
             let _ = fs::remove_file(path);
         }
     }

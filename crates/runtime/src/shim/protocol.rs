@@ -48,6 +48,12 @@ pub enum Request {
         stdin: bool,
         /// Asked for out-of-memory kills when it ends.
         cgroup: String,
+        /// Its standard streams are a terminal, which the shim keeps.
+        #[serde(default)]
+        terminal: bool,
+        /// Somebody may attach to its output, even when it is not logged.
+        #[serde(default)]
+        attachable: bool,
     },
     Kill {
         container: String,
@@ -67,6 +73,37 @@ pub enum Request {
         /// Zero: no limit.
         #[serde(default)]
         timeout_ms: u64,
+    },
+    /// Runs a process inside on the descriptors that came with this request: standard input,
+    /// output and error, those that are named, in this order. Answered twice: when it has
+    /// started, and with its code when it has ended.
+    ExecStreams {
+        container: String,
+        /// An OCI `process` object.
+        process: serde_json::Value,
+        #[serde(default)]
+        stdin: bool,
+        #[serde(default)]
+        stdout: bool,
+        #[serde(default)]
+        stderr: bool,
+        /// Where the OCI command hands over the terminal of a process that has one.
+        #[serde(default)]
+        console: Option<PathBuf>,
+    },
+    /// From now on a container's output also goes to the descriptors that came with this request:
+    /// for standard output and error, those that are named. The answer carries a descriptor for
+    /// its standard input, or its terminal, if it has one.
+    Attach {
+        container: String,
+        #[serde(default)]
+        stdout: bool,
+        #[serde(default)]
+        stderr: bool,
+    },
+    /// The container's standard input is at its end.
+    CloseStdin {
+        container: String,
     },
     ReopenLog {
         container: String,
@@ -91,6 +128,8 @@ pub struct Message {
     pub started: Option<Started>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Output>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attached: Option<Attached>,
     /// An event: this container has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exited: Option<Exit>,
@@ -154,6 +193,13 @@ pub struct Output {
     pub stdout: String,
     /// Base64.
     pub stderr: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Attached {
+    /// The descriptor that comes with the answer, if one does, is a terminal.
+    #[serde(default)]
+    pub terminal: bool,
 }
 
 /// A frame around one document.

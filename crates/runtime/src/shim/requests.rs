@@ -40,7 +40,17 @@ impl Shim {
                 log,
                 stdin,
                 cgroup,
-            } => self.run_container(&container, bundle, log, stdin, cgroup, connection, id),
+                terminal,
+                attachable,
+            } => {
+                let wishes = Wishes {
+                    log,
+                    stdin,
+                    terminal,
+                    attachable,
+                };
+                self.run_container(&container, bundle, wishes, cgroup, connection, id)
+            }
             Request::Kill {
                 container,
                 signal,
@@ -52,6 +62,25 @@ impl Shim {
                 process,
                 timeout_ms,
             } => self.exec(&container, &process, timeout_ms, connection, id),
+            Request::ExecStreams {
+                container,
+                process,
+                stdin,
+                stdout,
+                stderr,
+                console,
+            } => {
+                let wanted = [stdin, stdout, stderr];
+                self.exec_streams(&container, &process, wanted, console, connection, id)
+            }
+            Request::Attach {
+                container,
+                stdout,
+                stderr,
+            } => self.attach(&container, [stdout, stderr], connection, id),
+            Request::CloseStdin { container } => self.close_stdin(&container).map(|()| {
+                self.answer(connection, id, Message::default());
+            }),
             Request::ReopenLog { container } => self.reopen_log(&container).map(|()| {
                 self.answer(connection, id, Message::default());
             }),
@@ -94,13 +123,11 @@ impl Shim {
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn run_container(
         &mut self,
         id: &str,
         bundle: PathBuf,
-        log: Option<PathBuf>,
-        stdin: bool,
+        wishes: Wishes,
         cgroup: String,
         connection: u64,
         call: u64,
@@ -111,12 +138,14 @@ impl Shim {
                 message: format!("container {id} exists"),
             });
         }
-        let log = log
+        let attachable = wishes.attachable || wishes.log.is_some();
+        let log = wishes
+            .log
             .map(|path| LogFile::open(&path))
             .transpose()
             .map_err(failed("opening the log"))?;
         let (mut streams, mut outputs) = (Streams::none(), [None, None]);
-        if log.is_some() {
+        if attachable && !wishes.terminal {
             let (out, out_child) = Pipe::new().map_err(failed("making a pipe"))?;
             let (err, err_child) = Pipe::new().map_err(failed("making a pipe"))?;
             streams.stdout = Stdio::from(out_child);
@@ -127,7 +156,7 @@ impl Shim {
             ];
         }
         let mut kept_stdin = None;
-        if stdin {
+        if wishes.stdin && !wishes.terminal {
             let (reader, writer) = io::pipe().map_err(failed("making a pipe"))?;
             streams.stdin = Stdio::from(reader);
             kept_stdin = Some(writer.into());
@@ -135,19 +164,27 @@ impl Shim {
         let scratch = self.scratch();
         let bundle = bundle.to_string_lossy().into_owned();
         let pid_file = scratch.pid_file.to_string_lossy().into_owned();
-        let arguments = [
+        let mut arguments = vec![
             "run",
             "--detach",
             "--bundle",
             &bundle,
             "--pid-file",
             &pid_file,
-            id,
         ];
+        let mut console = None;
+        let socket = scratch.console.to_string_lossy().into_owned();
+        if wishes.terminal {
+            let listener = sys::listen(&scratch.console).map_err(failed("making a socket"))?;
+            console = Some(listener);
+            arguments.extend(["--console-socket", &socket]);
+        }
+        arguments.push(id);
         let kind = JobKind::Run {
             container: id.into(),
             connection,
             call,
+            console,
         };
         self.start(kind, scratch, &arguments, streams)?;
         self.containers.insert(
@@ -160,8 +197,10 @@ impl Shim {
                 output: LoggedOutput {
                     log,
                     streams: outputs,
+                    attachments: Default::default(),
                 },
                 stdin: kept_stdin,
+                terminal: wishes.terminal,
                 deletion_waiters: Vec::new(),
             },
         );
@@ -275,6 +314,7 @@ impl Shim {
                 timed_out: false,
                 captured: [Vec::new(), Vec::new()],
                 pipes: [Some(out), Some(err)],
+                streamed: false,
                 connection,
                 call,
             },
@@ -321,10 +361,16 @@ impl Shim {
                 container,
                 connection,
                 call,
+                console,
             } => {
                 let pid = read_pid(&scratch.pid_file);
                 match (failure, pid) {
-                    (None, Some(pid)) => self.started(&container, pid, connection, call),
+                    (None, Some(pid)) => {
+                        if let Some(console) = console {
+                            self.take_terminal(&container, &console);
+                        }
+                        self.started(&container, pid, connection, call);
+                    }
                     (failure, _) => {
                         self.containers.remove(&container);
                         let error = failure.unwrap_or_else(|| Failure {
@@ -483,6 +529,15 @@ impl Shim {
         if exec.timed_out {
             kill_group(pid);
         }
+        if exec.streamed {
+            let (connection, call) = (exec.connection, exec.call);
+            let started_at = sys::unix_nanos();
+            let message = Message {
+                started: Some(Started { pid, started_at }),
+                ..Message::default()
+            };
+            self.answer(connection, call, message);
+        }
         if let Some(code) = self.unclaimed.remove(&pid) {
             self.exec_ended(id, code);
         }
@@ -521,18 +576,18 @@ impl Shim {
         self.answer(exec.connection, exec.call, message);
     }
 
-    fn find(&self, id: &str) -> Result<&Container, Failure> {
+    pub(super) fn find(&self, id: &str) -> Result<&Container, Failure> {
         self.containers.get(id).ok_or_else(|| Failure {
             kind: FailureKind::NotFound,
             message: format!("no container {id}"),
         })
     }
 
-    fn scratch(&self) -> Scratch {
+    pub(super) fn scratch(&self) -> Scratch {
         Scratch::new(&self.directory, self.next_job)
     }
 
-    fn start(
+    pub(super) fn start(
         &mut self,
         kind: JobKind,
         scratch: Scratch,
@@ -550,7 +605,15 @@ impl Shim {
     }
 }
 
-fn failed(what: &str) -> impl FnOnce(io::Error) -> Failure {
+/// What a container's standard streams shall be.
+struct Wishes {
+    log: Option<PathBuf>,
+    stdin: bool,
+    terminal: bool,
+    attachable: bool,
+}
+
+pub(super) fn failed(what: &str) -> impl FnOnce(io::Error) -> Failure {
     move |error| Failure {
         kind: FailureKind::Failed,
         message: format!("{what}: {error}"),

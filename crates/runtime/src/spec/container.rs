@@ -59,7 +59,7 @@ pub fn container(input: &ContainerInput<'_>) -> Result<(Value, Identity), Error>
         let _ = user::make_directory_inside(input.rootfs, Path::new(cwd));
     }
     let mut process = json!({
-        "terminal": false,
+        "terminal": config.tty,
         "user": {"uid": identity.uid, "gid": identity.gid, "additionalGids": identity.groups},
         "args": arguments(config, input.image)?,
         "env": environment(config, input.image, input.hostname),
@@ -103,11 +103,20 @@ pub fn container(input: &ContainerInput<'_>) -> Result<(Value, Identity), Error>
     Ok((spec, identity))
 }
 
+/// What a terminal of ours understands, unless the image or the pod knows better.
+const TERM: &str = "TERM=xterm";
+
 /// The container's own process with another command.
-pub fn exec_process(spec: &Value, command: &[String]) -> Value {
+pub fn exec_process(spec: &Value, command: &[String], terminal: bool) -> Value {
     let mut process = spec["process"].clone();
     process["args"] = json!(command);
-    process["terminal"] = false.into();
+    process["terminal"] = terminal.into();
+    if terminal && let Some(environment) = process["env"].as_array_mut() {
+        let is_term = |pair: &Value| pair.as_str().is_some_and(|pair| pair.starts_with("TERM="));
+        if !environment.iter().any(is_term) {
+            environment.push(TERM.into());
+        }
+    }
     process
 }
 
@@ -149,6 +158,9 @@ fn arguments(config: &ContainerConfig, image: &ImageRecord) -> Result<Vec<String
 /// Later settings of a name replace earlier ones in place.
 fn environment(config: &ContainerConfig, image: &ImageRecord, hostname: &str) -> Vec<String> {
     let mut pairs: Vec<String> = vec![DEFAULT_PATH.to_owned()];
+    if config.tty {
+        pairs.push(TERM.to_owned());
+    }
     if !hostname.is_empty() {
         pairs.push(format!("HOSTNAME={hostname}"));
     }

@@ -8,3 +8,4 @@ mod network;
 mod recovery;
 mod security;
 mod server;
+mod streams;

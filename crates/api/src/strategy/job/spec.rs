@@ -131,24 +131,6 @@ pub fn allow_scheduling(template: &Value, old: &mut Value) {
     }
 }
 
-/// What is allowed and yet unwise.
-pub fn warnings(spec: &Value, old: Option<&Value>, path: &Path) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let number = |name: &str| spec.i64_at(&[name]).unwrap_or(0);
-    if spec.str_at(&["completionMode"]) == "Indexed"
-        && number("completions") > MANY_COMPLETIONS
-        && number("parallelism") > MOST_PARALLEL_OF_MANY
-    {
-        warnings.push(format!("{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"));
-    }
-    let empty = Value::object();
-    let template = spec.get("template").unwrap_or(&empty);
-    let old = old.and_then(|old| old.get("template"));
-    let at = path.child("template");
-    warnings.extend(pod::warnings::of_template(template, old, &at));
-    warnings
-}
-
 fn managed_by(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let Some(manager) = spec.get("managedBy").and_then(Value::as_str) else {
         return;

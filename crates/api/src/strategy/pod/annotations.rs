@@ -179,3 +179,42 @@ fn odd_zeros(number: &str) -> bool {
     let digits = number.strip_prefix('-').unwrap_or(number);
     digits.len() > 1 && digits.starts_with('0')
 }
+
+/// Gives containers the AppArmor profiles that only annotations name.
+pub fn apply_profiles(pod: &mut Value) {
+    if pod.str_at(&["spec", "os", "name"]) == "windows" {
+        return;
+    }
+    let annotations = pod
+        .at(&["metadata", "annotations"])
+        .cloned()
+        .unwrap_or_default();
+    let whole = pod
+        .at(&["spec", "securityContext", "appArmorProfile"])
+        .cloned();
+    let at = ["securityContext", "appArmorProfile"];
+    for list in ["initContainers", "containers"] {
+        for container in pod.list_at_mut(&["spec", list]) {
+            let key = format!("{APPARMOR_CONTAINER}{}", container.str_at(&["name"]));
+            let profile = annotations.get(&key).and_then(Value::as_str);
+            let Some(profile) = profile.and_then(annotated_profile) else {
+                continue;
+            };
+            if !container.has(&at) && whole.as_ref() != Some(&profile) {
+                container.set(&at, profile);
+            }
+        }
+    }
+}
+
+fn annotated_profile(annotation: &str) -> Option<Value> {
+    match annotation {
+        "unconfined" => Some(crate::document!({"type": "Unconfined"})),
+        "runtime/default" => Some(crate::document!({"type": "RuntimeDefault"})),
+        _ => {
+            let profile = annotation.strip_prefix("localhost/")?;
+            let valid = !profile.is_empty() && profile.trim() == profile && profile.len() <= 4095;
+            valid.then(|| crate::document!({"type": "Localhost", "localhostProfile": profile}))
+        }
+    }
+}

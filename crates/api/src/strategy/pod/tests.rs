@@ -483,20 +483,3 @@ fn ephemeral_containers_are_only_added() {
         ]
     );
 }
-
-#[test]
-fn warnings_about_new_pods() {
-    let object = pod(document!({
-        "nodeSelector": {"beta.kubernetes.io/os": "linux"},
-        "containers": [{"name": "c", "image": "i:1", "env": [
-            {"name": "A", "value": "1"}, {"name": "A", "value": "2"},
-        ]}],
-    }));
-    assert_eq!(
-        Pod.warnings(&object, None, ""),
-        [
-            r#"spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use "kubernetes.io/os" instead"#,
-            r#"spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply"#,
-        ]
-    );
-}

@@ -1,0 +1,350 @@
+//! Requests that become connections: exec, attach, port-forward, the proxies, and logs over
+//! WebSocket. Kubelets are spoken to in SPDY: what newer clients say over WebSocket is translated
+//! here, everything else is passed on as it is.
+
+use std::sync::Arc;
+
+use api::{Resource, Status, Value};
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, BodyStream, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use streaming::{
+    Upgrade,
+    remote_command::{self, Options, Outcome, Remote, Session},
+    upgrade, websocket,
+};
+
+use super::kubelet::locate;
+use super::{log, not_allowed, not_served, proxy};
+use crate::authorization::Attributes;
+use crate::body::{Body, RequestBody};
+use crate::negotiate::Output;
+use crate::query::encode;
+use crate::server::Context;
+
+/// A kubelet's refusal is never longer.
+const LARGEST_REFUSAL: usize = 64 * 1024;
+const LOG_PROTOCOLS: [&str; 3] = ["", "binary.k8s.io", "base64.binary.k8s.io"];
+
+/// What of a request is not in its context.
+pub(crate) struct Line {
+    pub method: Method,
+    pub uri: Uri,
+    /// The connection itself, once it has been upgraded.
+    pub upgrade: Option<OnUpgrade>,
+}
+
+pub(crate) fn is_wanted(context: &Context) -> bool {
+    match context.info.subresource.as_str() {
+        "exec" | "attach" | "portforward" | "proxy" => true,
+        "log" => upgrade::is_websocket(&context.headers),
+        _ => false,
+    }
+}
+
+pub(crate) async fn handle(
+    mut context: Context,
+    line: Line,
+    body: RequestBody,
+) -> Result<Response<Body>, Status> {
+    let info = &context.info;
+    let resource = info.resource.ok_or_else(not_served)?;
+    let known = resource.subresource(&info.subresource);
+    let known = known.ok_or_else(not_served)?;
+    if resource.namespaced && info.namespace.is_empty() {
+        return Err(not_allowed());
+    }
+    if info.subresource != "proxy" && !known.verbs.contains(&info.verb) {
+        return Err(not_allowed());
+    }
+    context.output = Output::JSON;
+    match context.info.subresource.as_str() {
+        "proxy" => proxy::handle(&context, resource, line, body).await,
+        "log" => log_over_websocket(&context, resource, line).await,
+        _ => session(&context, resource, line).await,
+    }
+}
+
+/// Exec, attach and port-forward.
+async fn session(
+    context: &Context,
+    resource: &'static Resource,
+    mut line: Line,
+) -> Result<Response<Body>, Status> {
+    let (server, info) = (&context.server, &context.info);
+    // Whoever may only read must not get in through the verb of a WebSocket's GET.
+    let attributes = Attributes {
+        verb: "create".to_string(),
+        ..Attributes::of(info)
+    };
+    server.authorizer.check(&context.identity, &attributes)?;
+    let pod = server.get(resource, &info.namespace, &info.name).await?;
+    let pod = pod.object()?;
+    let path = kubelet_path(context, &pod)?;
+    let node = pod.str_at(&["spec", "nodeName"]);
+    if node.is_empty() {
+        let message = format!("pod {} does not have a host assigned", info.name);
+        return Err(Status::bad_request(message));
+    }
+    let near = line.upgrade.take();
+    let near = near.filter(|_| upgrade::is_upgrade(&context.headers));
+    let near = near.ok_or_else(|| Status::bad_request("Upgrade request required"))?;
+    let (address, port) = locate(context, node).await?;
+    let far = Kubelet {
+        address,
+        port,
+        path,
+    };
+    let tunnels = upgrade::tunnelled(&context.headers);
+    if info.subresource != "portforward" && remote_command::wants_v5(&context.headers) {
+        return translate(context, near, far);
+    }
+    if info.subresource == "portforward" && !tunnels.is_empty() {
+        return tunnel(context, near, &far, &tunnels).await;
+    }
+    let answer = far.ask(context, &line.method, context.headers.clone());
+    join(near, answer.await?).await
+}
+
+/// The kubelet's path and query for what was asked.
+fn kubelet_path(context: &Context, pod: &Value) -> Result<String, Status> {
+    let (info, query) = (&context.info, &context.query);
+    let of_pod = format!("{}/{}", encode(&info.namespace), encode(&info.name));
+    if info.subresource == "portforward" {
+        let ports: Vec<&str> = query.all("ports").collect();
+        return Ok(match ports.is_empty() {
+            true => format!("/portForward/{of_pod}"),
+            false => format!("/portForward/{of_pod}?port={}", encode(&ports.join(","))),
+        });
+    }
+    let container = log::choose_container(pod, query.get("container"))?;
+    let options = options(context);
+    let mut parameters: Vec<String> = [
+        (options.stdin, "input=1"),
+        (options.stdout, "output=1"),
+        (options.stderr, "error=1"),
+        (options.tty, "tty=1"),
+    ]
+    .into_iter()
+    .filter(|(wanted, _)| *wanted)
+    .map(|(_, parameter)| parameter.to_string())
+    .collect();
+    if info.subresource == "exec" {
+        let words = query.all("command");
+        parameters.extend(words.map(|word| format!("command={}", encode(word))));
+    }
+    Ok(format!(
+        "/{}/{of_pod}/{}?{}",
+        info.subresource,
+        encode(&container),
+        parameters.join("&")
+    ))
+}
+
+fn options(context: &Context) -> Options {
+    let query = &context.query;
+    let unless_denied = |name: &str| query.all(name).next().is_none() || query.flag(name);
+    let tty = query.flag("tty");
+    Options {
+        stdin: query.flag("stdin"),
+        stdout: unless_denied("stdout"),
+        stderr: unless_denied("stderr") && !tty,
+        tty,
+    }
+}
+
+/// A place at a kubelet.
+struct Kubelet {
+    address: std::net::IpAddr,
+    port: u16,
+    path: String,
+}
+
+impl Kubelet {
+    async fn ask(
+        &self,
+        context: &Context,
+        method: &Method,
+        headers: HeaderMap,
+    ) -> Result<Response<Incoming>, Status> {
+        let Kubelet {
+            address,
+            port,
+            path,
+        } = self;
+        let failed = |problem: &dyn std::fmt::Display| {
+            Status::internal(format_args!("error dialing backend: {problem}"))
+        };
+        let dialer = context.server.kubelets.as_ref();
+        let dialer =
+            dialer.ok_or_else(|| failed(&"this server has no kubelet client certificate"))?;
+        let stream = dialer.connect(*address, *port).await;
+        let stream = stream.map_err(|problem| failed(&problem))?;
+        let mut request = Request::new(Empty::<Bytes>::new());
+        *request.method_mut() = method.clone();
+        let host = std::net::SocketAddr::new(*address, *port).to_string();
+        *request.headers_mut() = streaming::proxy::passed_on(&headers, &host);
+        *request.uri_mut() = path
+            .parse()
+            .map_err(|_| failed(&"the path cannot be passed on"))?;
+        let answer = streaming::proxy::ask(stream, request).await;
+        answer.map_err(|problem| failed(&problem))
+    }
+}
+
+/// Gives the next server's answer back; if it agreed, bytes flow from then on.
+pub(super) async fn join(
+    near: OnUpgrade,
+    mut answer: Response<Incoming>,
+) -> Result<Response<Body>, Status> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = answer.status();
+    *response.headers_mut() = answer.headers().clone();
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        if answer.status().as_u16() < 400 {
+            return Err(Status::internal(format_args!(
+                "invalid upgrade response: status code {}",
+                answer.status().as_u16()
+            )));
+        }
+        response.headers_mut().remove(http::header::CONNECTION);
+        *response.body_mut() = refusal(answer).await.into();
+        return Ok(response);
+    }
+    let far = hyper::upgrade::on(&mut answer);
+    tokio::spawn(async move {
+        if let (Ok(near), Ok(far)) = tokio::join!(near, far) {
+            streaming::proxy::join(TokioIo::new(near), TokioIo::new(far)).await;
+        }
+    });
+    Ok(response)
+}
+
+async fn refusal(answer: Response<Incoming>) -> Bytes {
+    let body = Limited::new(answer.into_body(), LARGEST_REFUSAL).collect();
+    body.await.map(|body| body.to_bytes()).unwrap_or_default()
+}
+
+/// A client that speaks WebSocket v5 and a kubelet that is spoken to in SPDY.
+fn translate(context: &Context, near: OnUpgrade, far: Kubelet) -> Result<Response<Body>, Status> {
+    let agreed = upgrade::negotiate(&context.headers, &[remote_command::V5], &[]);
+    let agreed = agreed.map_err(|refusal| Status::bad_request(refusal.message))?;
+    let response: Response<()> = agreed.response();
+    let context = context.aside();
+    tokio::spawn(async move {
+        let options = options(&context);
+        let Ok(near) = near.await else {
+            return;
+        };
+        let session = Session::start(TokioIo::new(near), &agreed, options).await;
+        let Ok(session) = session else {
+            return;
+        };
+        match reach(&context, &far, options).await {
+            Ok(remote) => remote_command::join(session, remote).await,
+            Err(outcome) => session.finish(&outcome).await,
+        }
+    });
+    Ok(response.map(|()| Body::empty()))
+}
+
+async fn reach(context: &Context, far: &Kubelet, options: Options) -> Result<Remote, Outcome> {
+    let mut headers = context.headers.clone();
+    upgrade::ask_for_spdy(&mut headers, &[Remote::PROTOCOL.to_string()]);
+    let answer = far.ask(context, &Method::POST, headers).await;
+    let mut answer = answer.map_err(|status| Outcome::Failure(status.message))?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        let text = refusal(answer).await;
+        let text = String::from_utf8_lossy(&text).trim().to_string();
+        let message = format!("unable to upgrade connection: {text}");
+        return Err(Outcome::Failure(message));
+    }
+    let upgraded = hyper::upgrade::on(&mut answer).await;
+    let upgraded = upgraded.map_err(|problem| Outcome::Failure(problem.to_string()))?;
+    let remote = Remote::start(TokioIo::new(upgraded), options).await;
+    remote.map_err(|problem| Outcome::Failure(problem.to_string()))
+}
+
+/// A client that speaks SPDY inside WebSocket; the kubelet gets what is inside.
+async fn tunnel(
+    context: &Context,
+    near: OnUpgrade,
+    far: &Kubelet,
+    protocols: &[String],
+) -> Result<Response<Body>, Status> {
+    let mut headers = context.headers.clone();
+    upgrade::ask_for_spdy(&mut headers, protocols);
+    let mut answer = far.ask(context, &Method::POST, headers).await?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return join(near, answer).await;
+    }
+    let offered: Vec<String> = protocols
+        .iter()
+        .map(|name| format!("{}{name}", upgrade::TUNNEL_PREFIX))
+        .collect();
+    let names: Vec<&str> = offered.iter().map(String::as_str).collect();
+    let agreed = upgrade::negotiate(&context.headers, &names, &[]);
+    let agreed = agreed.map_err(|refusal| Status::bad_request(refusal.message))?;
+    let response: Response<()> = agreed.response();
+    let far = hyper::upgrade::on(&mut answer);
+    tokio::spawn(async move {
+        if let (Ok(near), Ok(far)) = tokio::join!(near, far) {
+            let inside = websocket::tunnel(TokioIo::new(near), websocket::Role::Server).await;
+            streaming::proxy::join(inside, TokioIo::new(far)).await;
+        }
+    });
+    Ok(response.map(|()| Body::empty()))
+}
+
+/// The log's chunks as messages.
+async fn log_over_websocket(
+    context: &Context,
+    resource: &'static Resource,
+    line: Line,
+) -> Result<Response<Body>, Status> {
+    let near = line.upgrade;
+    let near = near.ok_or_else(|| Status::bad_request("Upgrade request required"))?;
+    let agreed = upgrade::negotiate(&context.headers, &LOG_PROTOCOLS, &[]);
+    let agreed = agreed.map_err(|refusal| Status::bad_request(refusal.message))?;
+    let answer = log::get(context, resource).await?;
+    let response: Response<()> = agreed.response();
+    let base64 =
+        matches!(&agreed, Upgrade::WebSocket { protocol, .. } if protocol.contains("base64"));
+    let closing = context.closing.clone();
+    tokio::spawn(async move {
+        let Ok(near) = near.await else {
+            return;
+        };
+        let chunks = BodyStream::new(answer.into_body())
+            .take_while(|frame| std::future::ready(frame.is_ok()))
+            .filter_map(|frame| {
+                std::future::ready(frame.ok().and_then(|frame| frame.into_data().ok()))
+            });
+        let sending = websocket::send_all(TokioIo::new(near), base64, Box::pin(chunks));
+        tokio::select! {
+            biased;
+            () = closing.cancelled() => {}
+            () = sending => {}
+        }
+    });
+    Ok(response.map(|()| Body::empty()))
+}
+
+impl Context {
+    /// The part of a request that goes on after its answer has been given.
+    fn aside(&self) -> Arc<Context> {
+        let mut aside = Context::new(
+            self.server.clone(),
+            self.identity.clone(),
+            self.info.clone(),
+            self.query.clone(),
+            self.headers.clone(),
+        );
+        aside.closing = self.closing.clone();
+        Arc::new(aside)
+    }
+}
