@@ -41,7 +41,7 @@ bench: build ## Measure start, pod latency and memory
 soak: build ## Long campaigns: many simulation seeds, many pods
 	@scripts/soak
 
-conformance: build ## Run Kubernetes' conformance suite (needs Go) [FOCUS=regex] [SKIP=regex] [NODES=1]
+conformance: build ## Run Kubernetes' conformance suite (needs Go) [FOCUS=regex] [SKIP=regex] [NODES=1|2]
 	@scripts/conformance
 
 conformance-gate: build ## Run the conformance tests that must stay green (needs Go)

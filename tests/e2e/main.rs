@@ -11,3 +11,4 @@ mod registry;
 mod services;
 mod streams;
 mod tracing;
+mod two_nodes;

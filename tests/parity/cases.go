@@ -59,6 +59,7 @@ func AllCases(samples []*Sample, share int) []Case {
 		cases = append(cases, watchCases(sample)...)
 		cases = append(cases, deleteCases(sample)...)
 		cases = append(cases, subresourceCases(sample)...)
+		cases = append(cases, applyCases(sample)...)
 	}
 	return cases
 }

@@ -101,7 +101,7 @@ func compareAnswers(ours, upstream Answer, subset bool, add adder) {
 	}
 	fields := func(path string, a, b any) {
 		if strings.HasSuffix(path, "managedFields") || strings.Contains(path, "managedFields.") || strings.Contains(path, "managedFields[]") {
-			add("managedFields", "", a, b)
+			add("managedFields", path[strings.Index(path, "managedFields"):], a, b)
 			return
 		}
 		add("object", path, a, b)
@@ -305,7 +305,10 @@ var levelling = []struct {
 }{
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<uid>"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "<time>"},
-	{regexp.MustCompile(`10\.108\.\d+\.\d+`), "<service ip>"},
+	// The second range is that of the sample ServiceCIDRs, which upstream's allocator takes up.
+	{regexp.MustCompile(`10\.108\.\d+\.\d+|192\.168\.10[01]\.\d+$`), "<service ip>"},
+	// Go prints its internal structures, whose fields have other names and another order.
+	{regexp.MustCompile(`Invalid value: [\[{].*[\]}]: (field is immutable|must have exactly one node selector term)`), "Invalid value: <structure>: $1"},
 	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-<random>"},
 	{regexp.MustCompile(`generated-[a-z0-9]{5}`), "generated-<random>"},
 	{regexp.MustCompile(`\{(TCP|UDP|SCTP) 3\d{4}\}`), "{$1 <port>}"},
@@ -320,7 +323,8 @@ var levelling = []struct {
 	// The whole object, with its revision, or a part of it.
 	{regexp.MustCompile(`patch: Invalid value: "(?:[^"\\]|\\.)*"`), `patch: Invalid value: "<object>"`},
 	// Upstream appends a printout of Go structures that differ.
-	{regexp.MustCompile(`(?s)(may not change fields other than [^\n]*).*`), "$1"},
+	{regexp.MustCompile(`(?s)((?:may not change fields other than|is immutable after creation|may not modify a condition) [^\n]*).*`), "$1"},
+	{regexp.MustCompile(`(?s)(is immutable after creation)\n.*`), "$1"},
 	// Go names a scheme after the line that made it, which depends on how it was built.
 	{regexp.MustCompile(`in scheme "[^"]*"`), `in scheme "<scheme>"`},
 }
@@ -405,10 +409,12 @@ func level(value any) any {
 				// Descriptions are prose; what they describe is compared.
 			case name == "resourceRules" || name == "nonResourceRules":
 				copied[name] = sorted(field)
+			case name == "managedFields":
+				copied[name] = byOwner(level(field))
 			case name == "cells":
 				copied[name] = levelCells(field)
 			default:
-				copied[name] = level(field)
+				copied[levelText(name)] = level(field)
 			}
 		}
 		return copied
@@ -423,4 +429,17 @@ func level(value any) any {
 	default:
 		return value
 	}
+}
+
+// byOwner sorts the owners of an object: their own order depends on when each second began.
+func byOwner(owners any) any {
+	list, ok := owners.([]any)
+	if !ok {
+		return owners
+	}
+	name := func(owner any) string {
+		return Text(owner, "operation") + " " + Text(owner, "manager") + " " + Text(owner, "subresource")
+	}
+	sort.SliceStable(list, func(i, j int) bool { return name(list[i]) < name(list[j]) })
+	return list
 }

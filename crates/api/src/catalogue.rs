@@ -74,7 +74,7 @@ impl Resource {
                     | "serviceaccounts"
                     | "services",
             ) | ("resource.k8s.io" | "storage.k8s.io", _)
-        )
+        ) && self.plural != "csistoragecapacities"
     }
 
     pub fn has_verb(&self, verb: &str) -> bool {
@@ -153,11 +153,6 @@ const NOT_SERVED: &[(&str, &str, &str)] = &[
     ("", "componentstatuses", ""),
     ("", "pods", "ephemeralcontainers"),
     ("", "pods", "resize"),
-    (
-        "certificates.k8s.io",
-        "certificatesigningrequests",
-        "approval",
-    ),
 ];
 
 fn is_served(group: &str, version: &str, plural: &str, subresource: &str) -> bool {

@@ -59,6 +59,8 @@ pub struct FieldError {
     pub path: String,
     pub kind: FieldErrorKind,
     pub detail: String,
+    /// How the value is written where Go shows a structure of its own.
+    shown: Option<String>,
 }
 
 impl FieldError {
@@ -67,7 +69,15 @@ impl FieldError {
             path: path.to_string(),
             kind,
             detail: detail.into(),
+            shown: None,
         }
+    }
+
+    /// Writes the value as Go writes one of its structures: fields in the order of declaration,
+    /// under their Go names.
+    pub fn showing(mut self, fields: &[(&str, Value)]) -> FieldError {
+        self.shown = Some(go_struct(fields));
+        self
     }
 
     pub fn required(path: &Path, detail: impl Into<String>) -> FieldError {
@@ -124,9 +134,10 @@ impl FieldError {
             | FieldErrorKind::Duplicate { value }
             | FieldErrorKind::Invalid { value }
             | FieldErrorKind::NotSupported { value }
-            | FieldErrorKind::TypeInvalid { value } => match value {
-                Value::String(text) => format!("{words}: {}", quote(text)),
-                other => format!("{words}: {other}"),
+            | FieldErrorKind::TypeInvalid { value } => match (&self.shown, value) {
+                (Some(shown), _) => format!("{words}: {shown}"),
+                (None, Value::String(text)) => format!("{words}: {}", quote(text)),
+                (None, other) => format!("{words}: {other}"),
             },
             FieldErrorKind::TooMany { actual } => format!("{words}: {actual}"),
             _ => words.to_string(),
@@ -194,6 +205,15 @@ impl fmt::Display for Path {
             path => formatter.write_str(path),
         }
     }
+}
+
+/// A Go structure in JSON.
+pub fn go_struct(fields: &[(&str, Value)]) -> String {
+    let fields: Vec<String> = fields
+        .iter()
+        .map(|(name, value)| format!("{name:?}:{value}"))
+        .collect();
+    format!("{{{}}}", fields.join(","))
 }
 
 /// Go's `%q`: double quotes, with escapes for what does not print.

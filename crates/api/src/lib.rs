@@ -1,20 +1,26 @@
 //! The Kubernetes object model, pure and without I/O: documents, the catalogue of kinds, schemas,
 //! defaulting, validation, selectors, quantities, patches, table columns, `Status` errors.
 
+pub mod apply;
 pub mod catalogue;
 pub mod discovery;
 pub mod document;
 pub mod field;
+#[cfg(test)]
+mod fuzz;
 pub mod metadata;
 pub mod openapi;
 pub mod patch;
 pub mod protobuf;
 pub mod quantity;
+pub mod quota;
+pub mod resources;
 pub mod schema;
 pub mod selector;
 pub mod status;
 pub mod strategy;
 pub mod table;
+pub mod warnings;
 
 pub use catalogue::Resource;
 pub use document::{Object, Value};

@@ -13,7 +13,7 @@ mod tests;
 pub use names::NameRule;
 
 /// All annotations of an object together.
-const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+pub(crate) const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
 /// Puts back the metadata that no update changes.
 pub fn carry_over(new: &mut Value, old: &Value) {
@@ -95,6 +95,7 @@ pub fn validate(object: &Value, namespaced: bool, rule: NameRule) -> Vec<FieldEr
     ));
     errors.extend(owner_references(object, &path.child("ownerReferences")));
     errors.extend(finalizers(object, &path.child("finalizers")));
+    errors.extend(crate::apply::validate_managed_fields(object));
     errors
 }
 
@@ -136,6 +137,11 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
         let at = ["metadata", name];
         errors.extend(immutable(new.at(&at), old.at(&at), &path.child(name)));
     }
+    // Upstream looks at these once more.
+    let at = |name: &str| new.at(&["metadata", name]);
+    errors.extend(labels(at("labels"), &path.child("labels")));
+    errors.extend(annotations(at("annotations"), &path.child("annotations")));
+    errors.extend(owner_references(new, &path.child("ownerReferences")));
     errors
 }
 

@@ -10,7 +10,7 @@ mod shape;
 mod strategic;
 
 use crate::document::Value;
-use crate::status::Status;
+use crate::status::{Details, Reason, Status};
 
 pub use json::json_patch;
 pub use merge::merge_patch;
@@ -48,7 +48,40 @@ pub enum Error {
 
 impl From<Error> for Status {
     fn from(error: Error) -> Status {
-        Status::bad_request(error.to_string())
+        let message = error.to_string();
+        match error {
+            Error::NotAnObject
+            | Error::RetainKeys
+            | Error::PrimitiveList
+            | Error::SetElementOrder => Status::bad_request(message),
+            Error::ListOfLists => Status::new(
+                Reason::Invalid,
+                "the server rejected our request due to an error in our request",
+            )
+            .with_details(Details::default()),
+            // Upstream did not foresee these in an answer.
+            _ => Status::new(Reason::Unknown, message),
+        }
+    }
+}
+
+/// A document as Go prints maps and slices.
+pub fn in_go(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_string(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(in_go).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            let fields: Vec<String> = fields
+                .map(|(name, value)| format!("{name}:{}", in_go(value)))
+                .collect();
+            format!("map[{}]", fields.join(" "))
+        }
+        other => other.to_string(),
     }
 }
 

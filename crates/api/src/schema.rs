@@ -14,7 +14,7 @@ mod table;
 
 pub use decode::{
     FieldProblem, Target, TypeError, UnknownField, conform, decode, decode_as, decode_json,
-    decode_json_as, strict_error,
+    decode_json_as, parse_json, restore, strict_error, unrecognized,
 };
 pub use defaults::{apply_declared_defaults, defaults, normalise};
 pub use shape::{Shape, type_of};

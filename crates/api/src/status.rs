@@ -24,6 +24,8 @@ pub enum Reason {
     InternalError,
     ServiceUnavailable,
     Timeout,
+    /// Told without a reason.
+    Unknown,
 }
 
 impl Reason {
@@ -41,7 +43,7 @@ impl Reason {
             Reason::UnsupportedMediaType => 415,
             Reason::Invalid => 422,
             Reason::TooManyRequests => 429,
-            Reason::InternalError => 500,
+            Reason::InternalError | Reason::Unknown => 500,
             Reason::ServiceUnavailable => 503,
             Reason::Timeout => 504,
         }
@@ -149,10 +151,14 @@ impl Status {
             "" => kind.to_string(),
             _ => format!("{kind}.{group}"),
         };
-        let texts: Vec<String> = causes
-            .iter()
-            .map(|cause| format!("{}: {}", cause.field, cause.message))
-            .collect();
+        // The message says everything once, however often it is a cause.
+        let mut texts: Vec<String> = Vec::new();
+        for cause in &causes {
+            let text = format!("{}: {}", cause.field, cause.message);
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let list = match texts.as_slice() {
             [] => String::new(),
             [only] => only.clone(),
@@ -176,8 +182,11 @@ impl Status {
     pub fn to_document(&self) -> Value {
         let mut status = crate::document!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason.to_string(), "code": self.code(),
+            "message": self.message, "code": self.code(),
         });
+        if self.reason != Reason::Unknown {
+            status.set(&["reason"], self.reason.to_string());
+        }
         if !self.continue_token.is_empty() {
             status.set(&["metadata", "continue"], self.continue_token.as_str());
         }

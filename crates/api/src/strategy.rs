@@ -8,22 +8,44 @@ use crate::document::Value;
 use crate::field::FieldError;
 use crate::metadata::{self, NameRule};
 
+pub(crate) mod addresses;
+mod certificate_signing_request;
+mod checks;
 pub mod config_map;
+mod csi_driver;
+mod csi_node;
+mod csi_storage_capacity;
 mod deployment;
+mod devices;
 mod endpoint_slice;
 mod endpoints;
-mod event;
+pub mod event;
 mod generic;
+mod ingress;
+mod ingress_class;
+mod ip_address;
 mod lease;
+mod limit_range;
 pub mod namespace;
+mod network_policy;
 mod node;
+mod node_selector;
+mod persistent_volume;
+pub mod persistent_volume_claim;
 pub mod pod;
 mod priority_class;
 mod rbac;
 mod replica_set;
+mod resource_names;
+mod resource_quota;
+mod runtime_class;
 mod secret;
 pub mod service;
 mod service_account;
+mod service_cidr;
+mod storage_class;
+mod volume_attachment;
+mod volume_attributes_class;
 mod workload;
 
 #[cfg(test)]
@@ -59,9 +81,9 @@ pub trait Strategy: Send + Sync {
         if self.has_status() {
             object.set(&["status"], Value::object());
         }
-        match self.has_generation() {
-            true => object.set(&["metadata", "generation"], 1),
-            false => drop(object.remove(&["metadata", "generation"])),
+        // Other kinds keep whatever number they were given.
+        if self.has_generation() {
+            object.set(&["metadata", "generation"], 1);
         }
         self.prepare_create_content(object);
     }
@@ -86,6 +108,10 @@ pub trait Strategy: Send + Sync {
 
     fn prepare_update_content(&self, _new: &mut Value, _old: &Value, _subresource: &str) {}
 
+    /// Writes the times that the server chooses; called after `prepare_create` and
+    /// `prepare_update`, where `old` is what was stored.
+    fn stamp(&self, _new: &mut Value, _old: Option<&Value>, _subresource: &str, _now: &str) {}
+
     /// Everything that is wrong with a new object, metadata included.
     fn validate_create(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = metadata::validate(object, self.namespaced(), self.name_rule());
@@ -101,8 +127,21 @@ pub trait Strategy: Send + Sync {
     fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
         let mut errors = metadata::validate(new, self.namespaced(), NameRule::PathSegment);
         errors.extend(metadata::validate_update(new, old));
+        let again = self.metadata_checked_again(subresource);
+        for _ in 0..again.whole {
+            errors.extend(metadata::validate(new, self.namespaced(), self.name_rule()));
+        }
+        for _ in 0..again.change {
+            errors.extend(metadata::validate_update(new, old));
+        }
         errors.extend(self.validate_update_content(new, old, subresource));
         errors
+    }
+
+    /// Upstream's checks of single kinds repeat those of the metadata, so that one mistake has
+    /// several causes; how often is part of its answers.
+    fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
+        MetadataChecks::CHANGE
     }
 
     fn validate_update_content(
@@ -115,6 +154,12 @@ pub trait Strategy: Send + Sync {
             "" => self.validate_content(new),
             _ => Vec::new(),
         }
+    }
+
+    /// What the user should know about a request that was granted; asked by [`crate::warnings`] for
+    /// kinds that it does not know itself.
+    fn warnings(&self, _new: &Value, _old: Option<&Value>, _subresource: &str) -> Vec<String> {
+        Vec::new()
     }
 
     /// The fields a field selector may name, with this object's values.
@@ -143,27 +188,90 @@ pub trait Strategy: Send + Sync {
     }
 }
 
+/// How often a kind's own check of an update repeats the common ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetadataChecks {
+    /// Of the metadata as it is.
+    pub whole: u8,
+    /// Of what the update changed in it.
+    pub change: u8,
+}
+
+impl MetadataChecks {
+    pub const NONE: MetadataChecks = MetadataChecks {
+        whole: 0,
+        change: 0,
+    };
+    pub const CHANGE: MetadataChecks = MetadataChecks {
+        whole: 0,
+        change: 1,
+    };
+    pub const WHOLE: MetadataChecks = MetadataChecks {
+        whole: 1,
+        change: 0,
+    };
+    pub const BOTH: MetadataChecks = MetadataChecks {
+        whole: 1,
+        change: 1,
+    };
+
+    /// `BOTH` for the object itself, `CHANGE` for what lies below.
+    pub fn both_of_object(subresource: &str) -> MetadataChecks {
+        match subresource {
+            "" => MetadataChecks::BOTH,
+            _ => MetadataChecks::CHANGE,
+        }
+    }
+}
+
 /// The strategy of a resource.
 pub fn of(resource: &Resource) -> &'static dyn Strategy {
     match (resource.group, resource.kind) {
         ("", "ConfigMap") => &config_map::ConfigMap,
         ("", "Endpoints") => &endpoints::Endpoints,
         ("", "Event") => &event::Event,
+        ("", "LimitRange") => &limit_range::LimitRange,
         ("", "Namespace") => &namespace::Namespace,
         ("", "Node") => &node::Node,
+        ("", "PersistentVolume") => &persistent_volume::PersistentVolume,
+        ("", "PersistentVolumeClaim") => &persistent_volume_claim::PersistentVolumeClaim,
         ("", "Pod") => &pod::Pod,
+        ("", "ResourceQuota") => &resource_quota::ResourceQuota,
         ("", "Secret") => &secret::Secret,
         ("", "Service") => &service::Service,
         ("", "ServiceAccount") => &service_account::ServiceAccount,
         ("apps", "Deployment") => &deployment::Deployment,
         ("apps", "ReplicaSet") => &replica_set::ReplicaSet,
+        ("certificates.k8s.io", "CertificateSigningRequest") => {
+            &certificate_signing_request::CertificateSigningRequest
+        }
         ("coordination.k8s.io", "Lease") => &lease::Lease,
         ("discovery.k8s.io", "EndpointSlice") => &endpoint_slice::EndpointSlice,
+        ("networking.k8s.io", "IPAddress") => &ip_address::IpAddress,
+        ("networking.k8s.io", "Ingress") => &ingress::Ingress,
+        ("networking.k8s.io", "IngressClass") => &ingress_class::IngressClass,
+        ("networking.k8s.io", "NetworkPolicy") => &network_policy::NetworkPolicy,
+        ("networking.k8s.io", "ServiceCIDR") => &service_cidr::ServiceCidr,
+        ("node.k8s.io", "RuntimeClass") => &runtime_class::RuntimeClass,
         ("rbac.authorization.k8s.io", "ClusterRole") => &rbac::Role { namespaced: false },
         ("rbac.authorization.k8s.io", "ClusterRoleBinding") => &rbac::Binding { namespaced: false },
         ("rbac.authorization.k8s.io", "Role") => &rbac::Role { namespaced: true },
         ("rbac.authorization.k8s.io", "RoleBinding") => &rbac::Binding { namespaced: true },
+        ("resource.k8s.io", "DeviceClass") => &devices::class::DeviceClass,
+        ("resource.k8s.io", "ResourceClaim") => &devices::claim::ResourceClaim,
+        ("resource.k8s.io", "ResourceClaimTemplate") => {
+            &devices::claim_template::ResourceClaimTemplate
+        }
+        ("resource.k8s.io", "ResourceSlice") => &devices::slice::ResourceSlice,
         ("scheduling.k8s.io", "PriorityClass") => &priority_class::PriorityClass,
+        ("storage.k8s.io", "CSIDriver") => &csi_driver::CsiDriver,
+        ("storage.k8s.io", "CSINode") => &csi_node::CsiNode,
+        ("storage.k8s.io", "CSIStorageCapacity") => &csi_storage_capacity::CsiStorageCapacity,
+        ("storage.k8s.io", "StorageClass") => &storage_class::StorageClass,
+        ("storage.k8s.io", "VolumeAttachment") => &volume_attachment::VolumeAttachment,
+        ("storage.k8s.io", "VolumeAttributesClass") => {
+            &volume_attributes_class::VolumeAttributesClass
+        }
         _ => generic::of(resource.namespaced, resource.has_status()),
     }
 }

@@ -50,18 +50,16 @@ pub fn render(
     now: jiff::Timestamp,
 ) -> Value {
     let strategy = strategy::of(resource);
-    let columns: Vec<Value> = match with_columns {
-        true => resource.columns.iter().map(column_document).collect(),
-        false => Vec::new(),
+    let columns = match with_columns {
+        true => Value::Array(resource.columns.iter().map(column_document).collect()),
+        false => Value::Null,
     };
     let rows: Vec<Value> = items
         .iter()
         .map(|item| {
             let mut row = Object::default();
             row.insert("cells", strategy.cells(item, now));
-            if let Some(object) = included(item, include) {
-                row.insert("object", object);
-            }
+            row.insert("object", included(item, include));
             Value::Object(row)
         })
         .collect();
@@ -92,17 +90,17 @@ fn column_document(column: &Column) -> Value {
     })
 }
 
-fn included(item: &Value, include: IncludeObject) -> Option<Value> {
+fn included(item: &Value, include: IncludeObject) -> Value {
     match include {
-        IncludeObject::None => None,
-        IncludeObject::Object => Some(item.clone()),
+        IncludeObject::None => Value::Null,
+        IncludeObject::Object => item.clone(),
         IncludeObject::Metadata => {
             let mut partial = crate::document!({
                 "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
             });
             let metadata = item.get("metadata").cloned().unwrap_or_default();
             partial.set(&["metadata"], metadata);
-            Some(partial)
+            partial
         }
     }
 }

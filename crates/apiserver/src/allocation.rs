@@ -1,12 +1,18 @@
 //! ClusterIPs and node ports: which are taken is read from the Services in the cache, plus what
 //! requests in flight have reserved.
 
+mod companions;
+
+pub(crate) use companions::{companions, repair};
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use api::field::{FieldError, Path};
-use api::strategy::service::{is_headless, needs_cluster_ip, needs_node_port};
+use api::strategy::service::{
+    families, is_headless, needs_cluster_ip, needs_health_check, needs_node_port,
+};
 use api::{Resource, Status, Value};
 use environment::Environment;
 use parking_lot::Mutex;
@@ -25,13 +31,25 @@ pub(crate) struct ServiceAllocator {
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Range {
     network: u32,
     bits: u8,
 }
 
 impl Range {
+    /// An IPv4 range of a size that can be used for Services.
+    fn parse(text: &str) -> Option<Range> {
+        let (network, bits) = text.split_once('/')?;
+        let network: Ipv4Addr = network.parse().ok()?;
+        let bits: u8 = bits.parse().ok().filter(|bits| (8..=30).contains(bits))?;
+        let mask = u32::MAX << (32 - u32::from(bits));
+        Some(Range {
+            network: u32::from(network) & mask,
+            bits,
+        })
+    }
+
     fn size(self) -> u32 {
         1u32.checked_shl(32 - u32::from(self.bits))
             .unwrap_or(u32::MAX)
@@ -48,8 +66,8 @@ impl Range {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Taken {
     addresses: BTreeSet<Ipv4Addr>,
-    /// Port and protocol.
-    ports: BTreeSet<(u16, String)>,
+    /// Whatever the protocol.
+    ports: BTreeSet<u16>,
 }
 
 #[derive(Default)]
@@ -57,6 +75,14 @@ struct State {
     /// The revision of Services that `services` was read at.
     version: u64,
     services: BTreeMap<Arc<str>, (u64, Taken)>,
+    /// The revision that `recorded` was read at.
+    recorded_version: u64,
+    /// Addresses that have an IPAddress object, whoever made it.
+    recorded: BTreeSet<Ipv4Addr>,
+    /// The revision that `ranges` was read at.
+    ranges_version: u64,
+    /// Ranges that ServiceCIDR objects add.
+    ranges: Vec<Range>,
     in_flight: Taken,
 }
 
@@ -100,22 +126,18 @@ impl ServiceAllocator {
         range: &str,
     ) -> Result<ServiceAllocator, Error> {
         let wrong = || Error::Configuration(format!("service range {range:?} is not an IPv4 CIDR"));
-        let (network, bits) = range.split_once('/').ok_or_else(wrong)?;
-        let network: Ipv4Addr = network.parse().map_err(|_| wrong())?;
-        let bits: u8 = bits.parse().map_err(|_| wrong())?;
-        if !(8..=30).contains(&bits) {
-            return Err(wrong());
-        }
-        let mask = u32::MAX << (32 - u32::from(bits));
+        let range = Range::parse(range).ok_or_else(wrong)?;
         Ok(ServiceAllocator {
             cache,
             environment,
-            range: Range {
-                network: u32::from(network) & mask,
-                bits,
-            },
+            range,
             state: Arc::default(),
         })
+    }
+
+    /// The cluster's own range, as a CIDR.
+    pub fn range(&self) -> String {
+        format!("{}/{}", Ipv4Addr::from(self.range.network), self.range.bits)
     }
 
     /// The address of the `kubernetes` Service.
@@ -123,8 +145,34 @@ impl ServiceAllocator {
         Ipv4Addr::from(self.range.network + 1)
     }
 
-    /// Reads what changed among Services since the last time.
+    /// Reads what changed since the last time.
     fn refresh(&self, state: &mut State) {
+        self.refresh_services(state);
+        let addresses = self.cache.named("networking.k8s.io", "ipaddresses");
+        let version = addresses.changed();
+        if version != state.recorded_version {
+            let entries = self.cache.snapshot(addresses).entries;
+            state.recorded = entries
+                .iter()
+                .filter_map(|(key, _)| key.parse().ok())
+                .collect();
+            state.recorded_version = version;
+        }
+        let ranges = self.cache.named("networking.k8s.io", "servicecidrs");
+        let version = ranges.changed();
+        if version != state.ranges_version {
+            let entries = self.cache.snapshot(ranges).entries;
+            state.ranges = entries
+                .iter()
+                .filter_map(|(_, entry)| entry.object().ok())
+                .flat_map(|object| usable_ranges(&object))
+                .filter(|range| *range != self.range)
+                .collect();
+            state.ranges_version = version;
+        }
+    }
+
+    fn refresh_services(&self, state: &mut State) {
         let kind = self.cache.named("", "services");
         let version = kind.changed();
         if version == state.version {
@@ -155,9 +203,14 @@ impl ServiceAllocator {
             taken: Taken::default(),
         };
         let held = old.map(taken_by).unwrap_or_default();
-        let result = self
-            .settle_address(service, &held, &mut state, &mut reservation)
-            .and_then(|()| self.settle_ports(service, &held, &mut state, &mut reservation));
+        let wrong = families::settle(service, old);
+        let result = match wrong.is_empty() {
+            true => self
+                .settle_address(service, &held, &mut state, &mut reservation)
+                .and_then(|()| self.settle_ports(service, &held, &mut state, &mut reservation))
+                .and_then(|()| self.settle_health(service, old, &mut state, &mut reservation)),
+            false => Err(wrong),
+        };
         // Dropping the reservation takes the lock.
         drop(state);
         result.map(|()| reservation)
@@ -178,7 +231,8 @@ impl ServiceAllocator {
             let address = match asked.parse::<Ipv4Addr>() {
                 Ok(address) if held.addresses.contains(&address) => address,
                 Ok(address) => {
-                    let problem = if !self.range.contains(address) {
+                    let ranges = std::iter::once(&self.range).chain(&state.ranges);
+                    let problem = if !ranges.into_iter().any(|range| range.contains(address)) {
                         Some(format!(
                             "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is {}/{}",
                             Ipv4Addr::from(self.range.network),
@@ -227,16 +281,23 @@ impl ServiceAllocator {
         Ok(())
     }
 
-    /// A random free address; the lower part of the range is left for those who ask by number.
+    /// A random free address, of the cluster's own range first.
     fn free_address(&self, state: &State) -> Option<Ipv4Addr> {
-        let size = self.range.size();
+        std::iter::once(&self.range)
+            .chain(&state.ranges)
+            .find_map(|range| self.free_in(*range, state))
+    }
+
+    /// The lower part of a range is left for those who ask by number.
+    fn free_in(&self, range: Range, state: &State) -> Option<Ipv4Addr> {
+        let size = range.size();
         let reserved = (size / 16).clamp(16, 256).min(size / 2);
         let last = size - 2;
         let pick = |from: u32, to: u32| {
             let count = to.checked_sub(from)? + 1;
             let start = (self.environment.random_u64() % u64::from(count)) as u32;
             (0..count)
-                .map(|step| Ipv4Addr::from(self.range.network + from + (start + step) % count))
+                .map(|step| Ipv4Addr::from(range.network + from + (start + step) % count))
                 .find(|address| !state.is_taken(*address))
         };
         pick(reserved + 1, last).or_else(|| pick(1, reserved.min(last)))
@@ -253,83 +314,151 @@ impl ServiceAllocator {
             return Ok(());
         }
         let wanted = needs_node_port(service);
+        let list = service.list_at(&["spec", "ports"]).to_vec();
+        // Ports of one number share their number on the nodes, whatever the protocol.
+        let mut shared: BTreeMap<i64, u16> = BTreeMap::new();
         let ports = service
             .at_mut(&["spec", "ports"])
             .and_then(Value::as_array_mut);
         for (index, port) in ports.into_iter().flatten().enumerate() {
-            let protocol = match port.str_at(&["protocol"]) {
-                "" => "TCP".to_string(),
-                protocol => protocol.to_string(),
-            };
-            let asked = port.get("nodePort").and_then(Value::as_i64).unwrap_or(0);
-            let number = if asked == 0 && !wanted {
+            let own = port.i64_at(&["nodePort"]).unwrap_or(0);
+            if own == 0 && !wanted {
                 continue;
-            } else if asked == 0 {
-                let count = u64::from(LAST_PORT - FIRST_PORT + 1);
-                let start = self.environment.random_u64() % count;
-                let free = (0..count)
-                    .map(|step| FIRST_PORT + ((start + step) % count) as u16)
-                    .find(|number| !state.is_port_taken(*number, &protocol));
-                let path = Path::new("spec")
-                    .child("ports")
-                    .index(index)
-                    .child("nodePort");
-                free.ok_or_else(|| {
-                    vec![FieldError::invalid(
-                        &path,
-                        0,
-                        "failed to allocate a nodePort: range is full",
-                    )]
-                })?
-            } else {
-                let known = u16::try_from(asked)
-                    .is_ok_and(|number| held.ports.contains(&(number, protocol.clone())));
-                let problem = match u16::try_from(asked) {
-                    _ if known => None,
-                    Ok(number) if (FIRST_PORT..=LAST_PORT).contains(&number) => state
-                        .is_port_taken(number, &protocol)
-                        .then(|| "provided port is already allocated".to_string()),
-                    _ => Some(format!(
-                        "provided port is not in the valid range. The range of valid ports is {FIRST_PORT}-{LAST_PORT}"
-                    )),
-                };
-                if let Some(problem) = problem {
-                    let path = Path::new("spec")
-                        .child("ports")
-                        .index(index)
-                        .child("nodePort");
-                    return Err(vec![FieldError::invalid(&path, asked, problem)]);
-                }
-                asked as u16
-            };
-            let taken = (number, protocol);
-            if !held.ports.contains(&taken) {
-                state.in_flight.ports.insert(taken.clone());
-                reservation.taken.ports.insert(taken);
             }
-            port.set(&["nodePort"], i64::from(number));
+            let number = port.i64_at(&["port"]).unwrap_or(0);
+            let asked = match (own, shared.get(&number)) {
+                (0, Some(found)) => i64::from(*found),
+                (0, None) => requested(&list, number),
+                _ => own,
+            };
+            let path = Path::new("spec")
+                .child("ports")
+                .index(index)
+                .child("nodePort");
+            let chosen = match asked {
+                0 => self.free_port(state).ok_or_else(|| {
+                    let detail = "failed to allocate a nodePort: range is full";
+                    vec![FieldError::invalid(&path, 0, detail)]
+                })?,
+                asked => {
+                    let mine = |number: u16| {
+                        held.ports.contains(&number) || reservation.taken.ports.contains(&number)
+                    };
+                    port_problem(asked, state, mine)
+                        .map_err(|problem| vec![FieldError::invalid(&path, asked, problem)])?
+                }
+            };
+            shared.insert(number, chosen);
+            if !held.ports.contains(&chosen) {
+                state.in_flight.ports.insert(chosen);
+                reservation.taken.ports.insert(chosen);
+            }
+            port.set(&["nodePort"], i64::from(chosen));
         }
         Ok(())
+    }
+
+    /// The port on which a load balancer asks nodes how they do.
+    fn settle_health(
+        &self,
+        service: &mut Value,
+        old: Option<&Value>,
+        state: &mut State,
+        reservation: &mut Reservation,
+    ) -> Result<(), Vec<FieldError>> {
+        if !needs_health_check(service) || old.is_some_and(needs_health_check) {
+            return Ok(());
+        }
+        let at = ["spec", "healthCheckNodePort"];
+        let path = Path::new("spec").child("healthCheckNodePort");
+        let asked = service.i64_at(&at).unwrap_or(0);
+        let chosen = match asked {
+            0 => self
+                .free_port(state)
+                .ok_or_else(|| "range is full".to_string()),
+            asked => port_problem(asked, state, |_| false),
+        };
+        let chosen = chosen.map_err(|problem| {
+            let detail =
+                format!("failed to allocate requested HealthCheck NodePort {asked}: {problem}");
+            vec![FieldError::invalid(&path, asked, detail)]
+        })?;
+        state.in_flight.ports.insert(chosen);
+        reservation.taken.ports.insert(chosen);
+        service.set(&at, i64::from(chosen));
+        Ok(())
+    }
+
+    /// A random free port.
+    fn free_port(&self, state: &State) -> Option<u16> {
+        let count = u64::from(LAST_PORT - FIRST_PORT + 1);
+        let start = self.environment.random_u64() % count;
+        (0..count)
+            .map(|step| FIRST_PORT + ((start + step) % count) as u16)
+            .find(|number| !state.is_port_taken(*number))
+    }
+}
+
+/// The number that some port of the Service asks for, for all ports of that number.
+fn requested(ports: &[Value], number: i64) -> i64 {
+    ports
+        .iter()
+        .filter(|port| port.i64_at(&["port"]) == Some(number))
+        .find_map(|port| port.i64_at(&["nodePort"]).filter(|asked| *asked != 0))
+        .unwrap_or(0)
+}
+
+/// Whether a port can be had that was asked for by number.
+fn port_problem(asked: i64, state: &State, mine: impl Fn(u16) -> bool) -> Result<u16, String> {
+    match u16::try_from(asked) {
+        Ok(number) if mine(number) => Ok(number),
+        Ok(number) if (FIRST_PORT..=LAST_PORT).contains(&number) => {
+            match state.is_port_taken(number) {
+                true => Err("provided port is already allocated".to_string()),
+                false => Ok(number),
+            }
+        }
+        _ => Err(format!(
+            "provided port is not in the valid range. The range of valid ports is {FIRST_PORT}-{LAST_PORT}"
+        )),
     }
 }
 
 impl State {
     fn is_taken(&self, address: Ipv4Addr) -> bool {
         self.in_flight.addresses.contains(&address)
+            || self.recorded.contains(&address)
             || self
                 .services
                 .values()
                 .any(|(_, taken)| taken.addresses.contains(&address))
     }
 
-    fn is_port_taken(&self, number: u16, protocol: &str) -> bool {
-        let port = (number, protocol.to_string());
-        self.in_flight.ports.contains(&port)
+    fn is_port_taken(&self, number: u16) -> bool {
+        self.in_flight.ports.contains(&number)
             || self
                 .services
                 .values()
-                .any(|(_, taken)| taken.ports.contains(&port))
+                .any(|(_, taken)| taken.ports.contains(&number))
     }
+}
+
+/// The ranges of a ServiceCIDR that is ready and stays.
+fn usable_ranges(object: &Value) -> Vec<Range> {
+    let deleting = object.at(&["metadata", "deletionTimestamp"]).is_some();
+    let ready = object
+        .list_at(&["status", "conditions"])
+        .iter()
+        .any(|condition| {
+            condition.str_at(&["type"]) == "Ready" && condition.str_at(&["status"]) == "True"
+        });
+    if deleting || !ready {
+        return Vec::new();
+    }
+    let ranges = object.list_at(&["spec", "cidrs"]).iter();
+    ranges
+        .filter_map(|range| Range::parse(range.as_str()?))
+        .collect()
 }
 
 fn taken_by(service: &Value) -> Taken {
@@ -337,21 +466,14 @@ fn taken_by(service: &Value) -> Taken {
         .at(&["spec", "clusterIP"])
         .and_then(Value::as_str)
         .and_then(|text| text.parse().ok());
-    let ports = service.at(&["spec", "ports"]).and_then(Value::as_array);
+    let ports = service.list_at(&["spec", "ports"]).iter();
+    let numbers = ports
+        .filter_map(|port| port.i64_at(&["nodePort"]))
+        .chain(service.i64_at(&["spec", "healthCheckNodePort"]));
     Taken {
         addresses: addresses.into_iter().collect(),
-        ports: ports
-            .into_iter()
-            .flatten()
-            .filter_map(|port| {
-                let number = port.get("nodePort").and_then(Value::as_i64)?;
-                let number = u16::try_from(number).ok().filter(|number| *number > 0)?;
-                let protocol = match port.str_at(&["protocol"]) {
-                    "" => "TCP",
-                    protocol => protocol,
-                };
-                Some((number, protocol.to_string()))
-            })
+        ports: numbers
+            .filter_map(|number| u16::try_from(number).ok().filter(|number| *number > 0))
             .collect(),
     }
 }
@@ -376,4 +498,14 @@ pub(crate) fn reserve(
         let name = object.str_at(&["metadata", "name"]);
         api::field::invalid(resource, name, errors)
     })
+}
+
+/// Another server gave the address away in the same moment.
+pub(crate) fn taken_meanwhile(resource: &Resource, name: &str) -> Status {
+    Status::conflict(
+        resource.group,
+        resource.plural,
+        name,
+        "an address was allocated by another server at the same time; please try again",
+    )
 }

@@ -19,30 +19,12 @@ pub(crate) enum FieldValidation {
 }
 
 impl FieldValidation {
-    pub fn of(context: &Context) -> Result<FieldValidation, Status> {
+    /// What the request asks for; `options` has refused everything else.
+    pub fn of(context: &Context) -> FieldValidation {
         match context.query.get("fieldValidation") {
-            "" | "Warn" => Ok(FieldValidation::Warn),
-            "Ignore" => Ok(FieldValidation::Ignore),
-            "Strict" => Ok(FieldValidation::Strict),
-            other => {
-                let (kind, supported) = match context.info.verb {
-                    "update" => ("UpdateOptions", "\"\", \"Ignore\", \"Strict\", \"Warn\""),
-                    "patch" => ("PatchOptions", "\"\", \"Ignore\", \"Strict\", \"Warn\""),
-                    _ => ("CreateOptions", "\"\", \"Ignore\", \"Strict\", \"Warn\""),
-                };
-                Err(Status::invalid(
-                    "meta.k8s.io",
-                    kind,
-                    "",
-                    vec![api::Cause {
-                        reason: "FieldValueNotSupported",
-                        message: format!(
-                            "Unsupported value: {other:?}: supported values: {supported}"
-                        ),
-                        field: "fieldValidation".to_string(),
-                    }],
-                ))
-            }
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            _ => FieldValidation::Warn,
         }
     }
 }
@@ -79,7 +61,7 @@ pub(crate) fn delete_options(context: &Context, body: &[u8]) -> Result<Value, St
             .next()
             .unwrap_or_default(),
         // Some clients name no type, or a wrong one, for a body they hardly know they send.
-        _ => Value::from_json(body).map_err(|problem| {
+        _ => schema::parse_json(body).map_err(|problem| {
             Status::bad_request(format!(
                 "couldn't get version/kind; json parse error: {problem}"
             ))
@@ -87,8 +69,9 @@ pub(crate) fn delete_options(context: &Context, body: &[u8]) -> Result<Value, St
     };
     let kind = value.str_at(&["kind"]);
     if !kind.is_empty() && kind != "DeleteOptions" {
+        let version = value.str_at(&["apiVersion"]);
         return Err(Status::bad_request(format!(
-            "decoded object cannot be converted to DeleteOptions: {kind}"
+            "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/apis/meta/internalversion/scheme/register.go:30\""
         )));
     }
     value.remove(&["apiVersion"]);
@@ -101,8 +84,12 @@ fn read(context: &Context, target: &Target, body: &[u8]) -> Result<Value, Status
     let (value, problems) = match content_type(&context.headers) {
         JSON => schema::decode_json_as(target, body)?,
         YAML => {
-            let mut documents = api::document::yaml::parse_documents(body)
-                .map_err(|problem| Status::bad_request(problem.to_string()))?;
+            let mut documents = api::document::yaml::parse_documents(body).map_err(|problem| {
+                // Go's parser tells of the first line without its number.
+                let problem = problem.to_string();
+                let problem = problem.trim_start_matches("error converting YAML to JSON: ");
+                schema::unrecognized(target, &problem.replacen("line 1: ", "", 1), body)
+            })?;
             if documents.is_empty() {
                 return Err(Status::bad_request("Object 'Kind' is missing in 'null'"));
             }
@@ -112,7 +99,7 @@ fn read(context: &Context, target: &Target, body: &[u8]) -> Result<Value, Status
         }
         PROTOBUF => {
             let mut value = protobuf::decode_as(target.definition, body)
-                .map_err(|problem| Status::bad_request(problem.to_string()))?;
+                .map_err(|problem| schema::unrecognized(target, &problem.to_string(), body))?;
             let problems = schema::decode_as(target, &mut value)?;
             (value, problems)
         }
@@ -128,8 +115,7 @@ pub(crate) fn complain(
     target: &Target,
     problems: &[FieldProblem],
 ) -> Result<(), Status> {
-    let validation = FieldValidation::of(context)?;
-    match validation {
+    match FieldValidation::of(context) {
         FieldValidation::Strict if !problems.is_empty() => {
             Err(schema::strict_error(target, problems))
         }

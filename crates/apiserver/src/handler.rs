@@ -20,13 +20,15 @@ use crate::body::{Body, RequestBody};
 use crate::endpoints;
 use crate::identity::Identity;
 use crate::impersonation;
-use crate::negotiate::{Encoding, Output};
+use crate::metrics::Served;
+use crate::negotiate::Output;
+use crate::options;
 use crate::query::Query;
 use crate::request::RequestInfo;
 use crate::response;
 use crate::reviews;
 use crate::server::{Context, Server};
-use crate::subresources::{self, connect, not_allowed};
+use crate::subresources::{self, connect, not_allowed, not_served};
 use crate::verbs::{create, delete, get, list, patch, update, watch};
 
 /// The largest request body, as upstream has it.
@@ -57,20 +59,22 @@ async fn answer(
     request: Request<RequestBody>,
     caller: Caller,
 ) -> Response<Body> {
-    server.metrics.requests.fetch_add(1, Ordering::Relaxed);
     let _in_flight = InFlight::begin(&server);
-    let failures = Encoding::of_plain_object(request.headers());
-    let mut response = match respond(&server, request, caller).await {
+    let begun = tokio::time::Instant::now();
+    let query = Query::parse(request.uri().query());
+    let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
+    let served = Served::of(&info);
+    let headers = request.headers().clone();
+    let mut response = match respond(&server, request, (info, query), caller).await {
         Ok(response) => response,
-        Err(status) => {
-            server.metrics.failures.fetch_add(1, Ordering::Relaxed);
-            response::failure(&status, failures)
-        }
+        Err(status) => server.fail(&status, &headers),
     };
     response
         .headers_mut()
         .entry(CACHE_CONTROL)
         .or_insert(HeaderValue::from_static("no-cache, private"));
+    let code = response.status().as_u16();
+    server.metrics.record(served, code, begun.elapsed());
     response
 }
 
@@ -93,6 +97,7 @@ impl Drop for InFlight {
 async fn respond(
     server: &Arc<Server>,
     request: Request<RequestBody>,
+    about: (RequestInfo, Query),
     caller: Caller,
 ) -> Result<Response<Body>, Status> {
     let (mut parts, body) = request.into_parts();
@@ -102,7 +107,7 @@ async fn respond(
         upgrade: parts.extensions.remove(),
         method: method.clone(),
     };
-    let context = match admit_caller(server, parts, caller).await {
+    let context = match admit_caller(server, parts, about, caller).await {
         Ok(context) => context,
         Err((status, headers)) => {
             discard(body, &headers).await;
@@ -131,6 +136,7 @@ async fn respond(
 async fn admit_caller(
     server: &Arc<Server>,
     parts: Parts,
+    (info, query): (RequestInfo, Query),
     caller: Caller,
 ) -> Result<Context, (Status, HeaderMap)> {
     let (identity, closing) = match caller {
@@ -149,8 +155,6 @@ async fn admit_caller(
         Ok(identity) => identity,
         Err(status) => return Err((status, parts.headers)),
     };
-    let query = Query::parse(parts.uri.query());
-    let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
     let mut context = Context::new(server.clone(), identity, info, query, parts.headers);
     context.closing = closing;
     match authorize(&context) {
@@ -195,12 +199,15 @@ fn authorize(context: &Context) -> Result<(), Status> {
     let attributes = match info.verb {
         // Asking for the one object of a name is allowed to those who may see that object.
         "list" | "watch" | "deletecollection" if info.name.is_empty() => {
-            let selector = FieldSelector::parse(context.query.get("fieldSelector")).ok();
-            let name = selector
-                .as_ref()
-                .and_then(|selector| selector.exact("metadata.name"));
+            let text = context.query.get("fieldSelector");
+            let selector = FieldSelector::parse(text).unwrap_or_default();
+            let name = selector.exact("metadata.name");
+            let exact = selector.requirements().iter().filter(|one| !one.negated);
             Attributes {
                 name: name.unwrap_or_default().to_string(),
+                fields: exact
+                    .map(|one| (one.field.clone(), one.value.clone()))
+                    .collect(),
                 ..attributes
             }
         }
@@ -224,25 +231,40 @@ async fn dispatch(
     if !context.info.is_resource {
         return endpoints::handle(&context, &body).await;
     }
-    let Some(resource) = context.info.resource else {
-        return Ok(response::text(404, "404 page not found\n"));
-    };
     let info = &context.info;
+    let Some(resource) = info.resource else {
+        return match endpoints::is_group(&info.group) {
+            true => Err(not_served()),
+            false => Ok(endpoints::not_found()),
+        };
+    };
     let about_namespace_itself = resource.kind == "Namespace" && resource.group.is_empty();
     if !resource.namespaced && !info.namespace.is_empty() && !about_namespace_itself {
-        return Ok(response::text(404, "404 page not found\n"));
+        return Err(not_served());
+    }
+    for (what, text) in [("Name", &info.name), ("Namespace", &info.namespace)] {
+        if let Some(problem) = api::metadata::names::path_segment(text, false).first() {
+            return Err(Status::bad_request(format!(
+                "{what} parameter invalid: {text:?}: {problem}"
+            )));
+        }
     }
     let needs_namespace = !matches!(info.verb, "list" | "watch");
     if resource.namespaced && info.namespace.is_empty() && needs_namespace {
         return Err(not_allowed());
     }
-    context.dry_run = dry_run(&context)?;
+    context.dry_run = options::check(&context)?;
     context.output = match context.info.verb {
         "watch" => Output::negotiate_stream(&context.headers)?,
         _ => Output::negotiate(&context.headers)?,
     };
     let context = Arc::new(context);
-    let mut response = verb(&context, resource, &body).await?;
+    let result = verb(&context, resource, &body).await;
+    // Who is refused is warned as well.
+    let mut response = match result {
+        Ok(response) => response,
+        Err(status) => context.server.fail(&status, &context.headers),
+    };
     response::warn(&mut response, &context.take_warnings());
     Ok(response)
 }
@@ -256,9 +278,18 @@ async fn verb(
     if !info.subresource.is_empty() {
         return subresources::handle(context, resource, body).await;
     }
-    // A watch of one object by its path is a watch all the same.
-    if !resource.has_verb(info.verb) || (info.verb == "create" && !info.name.is_empty()) {
+    // A watch of one object by its path is a watch all the same. What changes one object needs its
+    // name, and what makes one must not have it.
+    let misplaced = match info.verb {
+        "create" => !info.name.is_empty(),
+        "update" | "patch" | "delete" => info.name.is_empty(),
+        _ => false,
+    };
+    if misplaced || !resource.has_verb(info.verb) {
         return Err(not_allowed());
+    }
+    if let Some(word) = api::warnings::deprecation(resource) {
+        context.warn(word);
     }
     if reviews::is_review(resource) {
         return reviews::create(context, resource, body).await;
@@ -302,29 +333,4 @@ async fn read_body(mut body: RequestBody, headers: &HeaderMap) -> Result<Bytes, 
         }
     }
     Ok(collected.freeze())
-}
-
-fn dry_run(context: &Context) -> Result<bool, Status> {
-    let mut dry = false;
-    for value in context.query.all("dryRun") {
-        match value {
-            "All" => dry = true,
-            "" => {}
-            other => {
-                return Err(Status::invalid(
-                    "meta.k8s.io",
-                    "CreateOptions",
-                    "",
-                    vec![api::Cause {
-                        reason: "FieldValueNotSupported",
-                        message: format!(
-                            "Unsupported value: [{other:?}]: supported values: \"All\""
-                        ),
-                        field: "dryRun".to_string(),
-                    }],
-                ));
-            }
-        }
-    }
-    Ok(dry)
 }

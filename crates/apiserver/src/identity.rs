@@ -13,6 +13,8 @@ pub struct Identity {
 }
 
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+/// The extra that tells which credential was shown.
+pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 pub(crate) const MASTERS: &str = "system:masters";
 
 impl Identity {
@@ -37,6 +39,15 @@ impl Identity {
     /// The node `name`, as its client certificate would say.
     pub fn node(name: &str) -> Identity {
         Identity::component(format!("system:node:{name}"), &["system:nodes"])
+    }
+
+    /// A ServiceAccount, as its token would say.
+    pub fn service_account(namespace: &str, name: &str) -> Identity {
+        let namespaced = format!("system:serviceaccounts:{namespace}");
+        Identity::component(
+            format!("system:serviceaccount:{namespace}:{name}"),
+            &["system:serviceaccounts", &namespaced],
+        )
     }
 
     pub(crate) fn anonymous() -> Identity {

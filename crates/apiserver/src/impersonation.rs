@@ -1,6 +1,6 @@
 //! `Impersonate-*` headers: acting as somebody else, for those who may (the verb `impersonate`).
 
-use api::{Reason, Status};
+use api::Status;
 use http::HeaderMap;
 
 use crate::authorization::{Attributes, Authorizer};
@@ -36,10 +36,10 @@ pub(crate) fn assume(
     if wanted.user.is_empty() {
         let others = !wanted.groups.is_empty() || !wanted.uid.is_empty();
         return match others || !wanted.extra.is_empty() {
-            true => Err(Status::new(
-                Reason::InternalError,
-                format!("requested {:?} without impersonating a user", wanted.groups),
-            )),
+            true => Err(Status::bad_request(format!(
+                "requested {} without impersonating a user name",
+                in_go(&wanted)
+            ))),
             false => Ok(caller),
         };
     }
@@ -95,12 +95,44 @@ fn complete(wanted: &mut Identity) {
     }
     let known = |group: &String| group == AUTHENTICATED || group == "system:unauthenticated";
     if wanted.user == Identity::anonymous().user {
-        if !wanted.groups.iter().any(known) {
-            wanted.groups.extend(Identity::anonymous().groups);
+        let unauthenticated = Identity::anonymous().groups;
+        if !wanted
+            .groups
+            .iter()
+            .any(|group| unauthenticated.contains(group))
+        {
+            wanted.groups.extend(unauthenticated);
         }
     } else if !wanted.groups.iter().any(known) {
         wanted.groups.push(AUTHENTICATED.to_string());
     }
+}
+
+/// An identity as Go prints the structure, which is how upstream tells of it.
+fn in_go(wanted: &Identity) -> String {
+    let list = |items: &[String]| {
+        let items: Vec<String> = items.iter().map(|item| format!("{item:?}")).collect();
+        format!("[]string{{{}}}", items.join(", "))
+    };
+    let groups = match wanted.groups.as_slice() {
+        [] => "[]string(nil)".to_string(),
+        groups => list(groups),
+    };
+    let extra = match wanted.extra.is_empty() {
+        true => "map[string][]string(nil)".to_string(),
+        false => {
+            let entries: Vec<String> = wanted
+                .extra
+                .iter()
+                .map(|(key, values)| format!("{key:?}:{}", list(values)))
+                .collect();
+            format!("map[string][]string{{{}}}", entries.join(", "))
+        }
+    };
+    format!(
+        "&user.DefaultInfo{{Name:{:?}, UID:{:?}, Groups:{groups}, Extra:{extra}}}",
+        wanted.user, wanted.uid
+    )
 }
 
 fn service_account(user: &str) -> Option<(&str, &str)> {
@@ -154,6 +186,18 @@ mod tests {
                 "system:serviceaccounts:harbour",
                 AUTHENTICATED
             ]
+        );
+    }
+
+    #[test]
+    fn a_group_alone_is_told_as_upstream_tells_it() {
+        let wanted = Identity {
+            groups: vec!["g".to_string()],
+            ..Identity::default()
+        };
+        assert_eq!(
+            in_go(&wanted),
+            r#"&user.DefaultInfo{Name:"", UID:"", Groups:[]string{"g"}, Extra:map[string][]string(nil)}"#
         );
     }
 

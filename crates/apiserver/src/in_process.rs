@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::header::{HeaderValue, USER_AGENT};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use tower::Service;
@@ -45,9 +46,21 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (server, identity) = (self.server.clone(), self.identity.clone());
-        let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+        let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+        if let Ok(agent) = HeaderValue::from_str(agent_of(identity.user())) {
+            request.headers_mut().entry(USER_AGENT).or_insert(agent);
+        }
         Box::pin(
             async move { Ok(handler::handle(server, request, Caller::InProcess(identity)).await) },
         )
+    }
+}
+
+/// What a component of this process is called, also as the owner of fields.
+fn agent_of(user: &str) -> &str {
+    match user.strip_prefix("system:").unwrap_or(user) {
+        name if name.starts_with("node:") => "kubelet",
+        name if name.starts_with("serviceaccount:kube-system:") => "kube-controller-manager",
+        name => name,
     }
 }

@@ -18,7 +18,10 @@ mod https;
 mod identity;
 mod impersonation;
 mod in_process;
+mod metrics;
 mod negotiate;
+mod options;
+mod pod_references;
 mod query;
 mod request;
 mod response;
@@ -39,7 +42,8 @@ use tokio_util::sync::CancellationToken;
 
 use authentication::Authenticator;
 use authorization::Authorizer;
-use server::{Metrics, Server};
+use metrics::Metrics;
+use server::Server;
 
 pub use body::Body;
 pub use identity::Identity;
@@ -122,7 +126,7 @@ impl ApiServer {
         tokio::spawn(cache::follow(cache.clone(), store.clone(), stop.clone()));
         tokio::spawn(compact(store.clone(), stop.clone()));
         let server = Arc::new(Server {
-            authorizer: Authorizer::new(cache.clone()),
+            authorizer: Authorizer::new(cache.clone(), bootstrap::node_rules()),
             store,
             environment,
             timelines: config.timelines,

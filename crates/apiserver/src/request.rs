@@ -35,7 +35,6 @@ impl RequestInfo {
         let parts: Vec<String> = path
             .trim_matches('/')
             .split('/')
-            .filter(|part| !part.is_empty())
             .map(|part| decode(part, false))
             .collect();
         let mut rest = match parts.first().map(String::as_str) {
@@ -83,8 +82,9 @@ impl RequestInfo {
             "delete" if info.name.is_empty() => "deletecollection",
             other => other,
         };
-        if watch_path && !info.name.is_empty() {
-            info.subresource.clear();
+        if watch_path && !info.subresource.is_empty() {
+            // Nothing below an object can be watched.
+            info.resource = None;
         }
         info
     }

@@ -1,13 +1,13 @@
 //! The server's insides, shared by all requests, and the context one request carries along.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::{Resource, Status, Value};
 use bytes::Bytes;
 use environment::Environment;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue, Response};
 use parking_lot::Mutex;
 use store::{LeaseId, Store};
 use tokio::time::Instant;
@@ -16,11 +16,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::allocation::ServiceAllocator;
 use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
+use crate::body::Body;
 use crate::cache::{Cache, Draft, Entry, Outline, ResourceCache, key_of, storage_key};
 use crate::identity::Identity;
-use crate::negotiate::Output;
+use crate::metrics::Metrics;
+use crate::negotiate::{Encoding, Output};
 use crate::query::Query;
 use crate::request::RequestInfo;
+use crate::response;
 use crate::subresources::KubeletDialer;
 
 const EVENT_LIFE: Duration = Duration::from_secs(3600);
@@ -43,13 +46,6 @@ pub(crate) struct Server {
     pub ready: AtomicBool,
     /// Ends the background tasks with the server.
     pub _stop: DropGuard,
-}
-
-#[derive(Default)]
-pub(crate) struct Metrics {
-    pub requests: AtomicU64,
-    pub failures: AtomicU64,
-    pub in_flight: AtomicU64,
 }
 
 impl Server {
@@ -147,6 +143,12 @@ impl Server {
         }
     }
 
+    /// The answer to a request that failed, as its sender accepts it.
+    pub fn fail(&self, status: &Status, headers: &HeaderMap) -> Response<Body> {
+        self.metrics.failures.fetch_add(1, Ordering::Relaxed);
+        response::failure(status, Encoding::of_plain_object(headers))
+    }
+
     /// Now, as `metadata.creationTimestamp` has it.
     pub fn timestamp(&self) -> String {
         seconds_text(self.environment.now())
@@ -215,12 +217,15 @@ impl Context {
 
     /// A request the server makes to itself, e.g. at its start.
     pub fn internal(server: &Arc<Server>) -> Context {
+        let mut headers = HeaderMap::new();
+        let agent = HeaderValue::from_static("kube-apiserver");
+        headers.insert(http::header::USER_AGENT, agent);
         Context::new(
             server.clone(),
             Identity::component("system:apiserver", &[crate::identity::MASTERS]),
             RequestInfo::default(),
             Query::default(),
-            HeaderMap::new(),
+            headers,
         )
     }
 

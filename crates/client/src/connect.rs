@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header};
 use hyper_util::{
     client::legacy::{Client as HttpClient, connect::HttpConnector},
     rt::TokioExecutor,
@@ -27,9 +27,20 @@ pub enum Error {
 
 /// A client for the current context of the kubeconfig at `path`. Must run inside tokio.
 pub async fn from_kubeconfig(path: impl AsRef<Path>) -> Result<kube::Client, Error> {
+    from_kubeconfig_as(path, "coracle").await
+}
+
+/// As [`from_kubeconfig`], under the name of a component: servers tell by it who owns the fields
+/// that it writes.
+pub async fn from_kubeconfig_as(
+    path: impl AsRef<Path>,
+    component: &'static str,
+) -> Result<kube::Client, Error> {
     let kubeconfig = Kubeconfig::read_from(path)?;
     let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    let agent = HeaderValue::from_static(component);
+    config.headers.push((header::USER_AGENT, agent));
     from_config(config)
 }
 

@@ -13,6 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     Object,
     cache::Cache,
+    metadata::Metadata,
     reflector::{Reflector, Source},
     subscription::Subscription,
 };
@@ -100,6 +101,29 @@ impl Informers {
             cache,
             environment: shared.environment.clone(),
             running: shared.running.clone(),
+        }
+    }
+
+    /// The metadata of everything listed at `path` (`/apis/<group>/<version>/<plural>`), for kinds
+    /// that are only known at run time. Not shared: its reflector ends with its last handle.
+    pub fn metadata_at(&self, path: &str) -> Informer<Metadata> {
+        let shared = &self.shared;
+        let stop = shared.running.stop.child_token();
+        let cache = Arc::new(Cache::<Metadata>::new());
+        let reflector = Reflector::new(
+            shared.client.clone(),
+            shared.environment.clone(),
+            Source::metadata(path),
+            cache.clone(),
+        );
+        tokio::spawn(reflector.run(stop.clone()));
+        Informer {
+            cache,
+            environment: shared.environment.clone(),
+            running: Arc::new(Running {
+                _stop_on_drop: stop.clone().drop_guard(),
+                stop,
+            }),
         }
     }
 

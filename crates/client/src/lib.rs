@@ -5,12 +5,14 @@
 
 pub mod connect;
 pub mod controller;
+pub mod election;
 pub mod events;
 pub mod retry;
 
 mod backoff;
 mod cache;
 mod informer;
+mod metadata;
 mod reflector;
 mod spans;
 mod subscription;
@@ -18,6 +20,7 @@ mod transport;
 mod work_queue;
 
 pub use informer::{Informer, Informers, Scope};
+pub use metadata::Metadata;
 pub use spans::SpanForwarder;
 pub use subscription::{Change, Delivery, Subscription};
 pub use work_queue::WorkQueue;

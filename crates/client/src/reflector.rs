@@ -20,7 +20,7 @@ use crate::{
     Object, Scope,
     backoff::{Backoff, jitter},
     cache::Cache,
-    transport::{self, Error, get, lines, push_query},
+    transport::{self, Error, Form, get, lines, push_query},
 };
 
 const PAGE_SIZE: &str = "500";
@@ -37,6 +37,7 @@ const ALIVE_AFTER: Duration = Duration::from_secs(5);
 pub(crate) struct Source {
     path: String,
     selectors: Vec<(&'static str, String)>,
+    form: Form,
 }
 
 impl Source {
@@ -51,6 +52,16 @@ impl Source {
         Source {
             path: K::url_path(&(), scope.namespace.as_deref()),
             selectors,
+            form: Form::Whole,
+        }
+    }
+
+    /// The metadata of everything listed at `path`.
+    pub(crate) fn metadata(path: &str) -> Source {
+        Source {
+            path: path.to_owned(),
+            selectors: Vec::new(),
+            form: Form::Metadata,
         }
     }
 
@@ -149,7 +160,7 @@ impl<K: Object> Reflector<K> {
                     .source
                     .uri(&[("limit", PAGE_SIZE), ("continue", token)]),
             };
-            let bytes = match get(&self.client, &uri).await {
+            let bytes = match get(&self.client, &uri, self.source.form).await {
                 // The pages took so long that their revision is gone: take all in one.
                 Err(error) if paged && !token.is_empty() && error.is_expired() => {
                     objects.clear();
@@ -189,18 +200,19 @@ impl<K: Object> Reflector<K> {
         ]);
         let began = Instant::now();
         let deadline = began + duration + OVERTIME;
-        let mut stream = match timeout_at(deadline, lines(&self.client, &uri)).await {
-            Err(_) => return Ended::ResumeLater,
-            Ok(Err(error)) => {
-                self.report("watch", &error);
-                return match error {
-                    error if error.is_expired() => Ended::Expired,
-                    error if error.is_refusal() => Ended::Refused,
-                    _ => Ended::ResumeLater,
-                };
-            }
-            Ok(Ok(stream)) => stream,
-        };
+        let mut stream =
+            match timeout_at(deadline, lines(&self.client, &uri, self.source.form)).await {
+                Err(_) => return Ended::ResumeLater,
+                Ok(Err(error)) => {
+                    self.report("watch", &error);
+                    return match error {
+                        error if error.is_expired() => Ended::Expired,
+                        error if error.is_refusal() => Ended::Refused,
+                        _ => Ended::ResumeLater,
+                    };
+                }
+                Ok(Ok(stream)) => stream,
+            };
         let mut alive = false;
         loop {
             let line = match timeout_at(deadline, stream.next()).await {

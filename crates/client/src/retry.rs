@@ -40,6 +40,11 @@ pub fn is_already_exists(error: &kube::Error) -> bool {
     has(error, 409, "AlreadyExists")
 }
 
+/// The object would not be valid (422 Invalid).
+pub fn is_invalid(error: &kube::Error) -> bool {
+    has(error, 422, "Invalid")
+}
+
 pub fn is_not_found(error: &kube::Error) -> bool {
     has(error, 404, "NotFound")
 }

@@ -48,16 +48,37 @@ pub(crate) fn is_expired(status: &Status) -> bool {
     status.code == 410 || status.reason == "Expired" || status.reason == "Gone"
 }
 
-pub(crate) async fn get(client: &kube::Client, uri: &str) -> Result<Bytes, Error> {
-    let body = open(client, uri).await?;
+/// How much of each object the server is to send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Form {
+    Whole,
+    Metadata,
+}
+
+impl Form {
+    fn accept(self, watching: bool) -> &'static str {
+        match (self, watching) {
+            (Form::Whole, _) => "application/json",
+            (Form::Metadata, false) => {
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+            }
+            (Form::Metadata, true) => {
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+            }
+        }
+    }
+}
+
+pub(crate) async fn get(client: &kube::Client, uri: &str, form: Form) -> Result<Bytes, Error> {
+    let body = open(client, uri, form.accept(false)).await?;
     let body = Limited::new(body, LARGEST_LIST_PAGE);
     Ok(body.collect().await.map_err(Error::Body)?.to_bytes())
 }
 
 /// Begins a watch and gives its lines.
-pub(crate) async fn lines(client: &kube::Client, uri: &str) -> Result<Lines, Error> {
+pub(crate) async fn lines(client: &kube::Client, uri: &str, form: Form) -> Result<Lines, Error> {
     Ok(Lines {
-        body: open(client, uri).await?,
+        body: open(client, uri, form.accept(true)).await?,
         buffer: BytesMut::new(),
         searched: 0,
     })
@@ -100,9 +121,9 @@ impl Lines {
     }
 }
 
-async fn open(client: &kube::Client, uri: &str) -> Result<Body, Error> {
+async fn open(client: &kube::Client, uri: &str, accept: &str) -> Result<Body, Error> {
     let request = Request::get(uri)
-        .header(header::ACCEPT, "application/json")
+        .header(header::ACCEPT, accept)
         .body(Body::empty())
         .map_err(Error::Build)?;
     let response = client.send(request).await.map_err(Error::Request)?;

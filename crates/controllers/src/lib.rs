@@ -1,20 +1,55 @@
 //! The controllers: each one a folder with a pure `plan` and a thin `reconcile`.
 //!
 //! Controllers reach the cluster only through the API, take keys, never events, and run on a
-//! signal and on a slow period.
+//! signal and on a slow period. Each acts under the ServiceAccount that upstream gives it.
 
+mod accounts;
+mod certificates;
+mod clusterrole_aggregation;
+mod cronjob;
+mod daemonset;
 mod deployment;
+mod discovery;
+mod disruption;
+mod endpoints;
 mod endpointslice;
+mod endpointslice_mirroring;
+mod ephemeral_volume;
+mod finalizers;
 mod garbage_collector;
+mod hash;
+mod history;
+mod int_or_percent;
+mod job;
+pub mod local_path;
 mod meta;
 mod namespace;
+mod node_ipam;
 mod node_lifecycle;
+mod owned_pods;
+mod persistent_volume;
+mod pod_gc;
+mod podautoscaler;
+mod pv_protection;
+mod pvc_protection;
 mod replicaset;
+mod resource_quota;
+mod service_cidr;
+mod service_pods;
 mod serviceaccount;
+mod taint_eviction;
+mod statefulset;
+mod ttl_after_finished;
+mod vac_protection;
 mod watching;
+mod written;
 
+pub use accounts::Accounts;
 use client::Informers;
+use client::election::Election;
 use environment::Environment;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::ReplicationController;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use trace::Recorder;
@@ -22,24 +57,110 @@ use trace::Recorder;
 /// What the controllers share.
 #[derive(Clone)]
 pub struct Config {
+    /// Acts as the controller it was handed to; see [`Config::acting_as`].
     pub client: kube::Client,
+    pub accounts: Accounts,
+    /// One for all controllers, with an identity of its own that reads everything.
     pub informers: Informers,
     pub environment: Environment,
     pub recorder: Recorder,
     /// Published to every namespace, so that pods can verify the API server.
     pub root_ca_pem: String,
+    /// Under which name this set stands for election; without one it just runs.
+    pub candidate: Option<String>,
+    /// Signs certificates for kubelets and clients; without it requests stay unsigned.
+    pub authority: Option<Authority>,
+    /// The range that nodes get their pod ranges from; without it nodes bring their own.
+    pub pod_range: Option<String>,
 }
 
-/// Runs all controllers until `shutdown`.
+/// The cluster's certificate authority.
+#[derive(Clone)]
+pub struct Authority {
+    pub certificate_pem: String,
+    pub key_pem: String,
+}
+
+impl Config {
+    /// The same for the controller with the account `name` in `kube-system`.
+    fn acting_as(mut self, name: &str) -> Config {
+        self.client = self.accounts.client(name);
+        self
+    }
+
+    /// Posts Events in the name of `component`.
+    fn events(&self, component: &str) -> client::events::Recorder {
+        client::events::Recorder::new(
+            self.client.clone(),
+            self.environment.clone(),
+            component,
+            None,
+        )
+    }
+}
+
+/// Runs all controllers until `shutdown`, while this set is the elected one.
 pub async fn run(config: Config, shutdown: CancellationToken) {
+    let Some(holder) = config.candidate.clone() else {
+        return run_all(config, shutdown).await;
+    };
+    let election = Election {
+        client: config.client.clone(),
+        environment: config.environment.clone(),
+        namespace: "kube-system".to_string(),
+        name: "kube-controller-manager".to_string(),
+        holder,
+    };
+    election
+        .run(|term| run_all(config.clone(), term), shutdown)
+        .await;
+}
+
+async fn run_all(config: Config, shutdown: CancellationToken) {
     let mut running = JoinSet::new();
-    running.spawn(serviceaccount::run(config.clone(), shutdown.clone()));
-    running.spawn(namespace::run(config.clone(), shutdown.clone()));
-    running.spawn(deployment::run(config.clone(), shutdown.clone()));
-    running.spawn(replicaset::run(config.clone(), shutdown.clone()));
-    running.spawn(endpointslice::run(config.clone(), shutdown.clone()));
-    running.spawn(garbage_collector::run(config.clone(), shutdown.clone()));
-    running.spawn(node_lifecycle::run(config, shutdown));
+    macro_rules! start {
+        ($($controller:ident as $account:literal),* $(,)?) => {$(
+            running.spawn($controller::run(config.clone().acting_as($account), shutdown.clone()));
+        )*};
+    }
+    start!(
+        serviceaccount as "service-account-controller",
+        namespace as "namespace-controller",
+        endpoints as "endpoint-controller",
+        endpointslice as "endpointslice-controller",
+        endpointslice_mirroring as "endpointslicemirroring-controller",
+        garbage_collector as "generic-garbage-collector",
+        node_lifecycle as "node-controller",
+        taint_eviction as "node-controller",
+        node_ipam as "node-controller",
+        resource_quota as "resourcequota-controller",
+        clusterrole_aggregation as "clusterrole-aggregation-controller",
+        certificates as "certificate-controller",
+        service_cidr as "service-cidrs-controller",
+        persistent_volume as "persistent-volume-binder",
+        pv_protection as "pv-protection-controller",
+        pvc_protection as "pvc-protection-controller",
+        vac_protection as "volumeattributesclass-protection-controller",
+        ephemeral_volume as "ephemeral-volume-controller",
+        local_path as "local-path-provisioner",
+        deployment as "deployment-controller",
+        statefulset as "statefulset-controller",
+        daemonset as "daemon-set-controller",
+        job as "job-controller",
+        cronjob as "cronjob-controller",
+        ttl_after_finished as "ttl-after-finished-controller",
+        disruption as "disruption-controller",
+        pod_gc as "pod-garbage-collector",
+        podautoscaler as "horizontal-pod-autoscaler",
+    );
+    running.spawn(replicaset::run::<ReplicaSet>(
+        config.clone().acting_as("replicaset-controller"),
+        shutdown.clone(),
+    ));
+    running.spawn(replicaset::run::<ReplicationController>(
+        config.clone().acting_as("replication-controller"),
+        shutdown.clone(),
+    ));
     while let Some(ended) = running.join_next().await {
         if let Err(error) = ended {
             tracing::error!(%error, "a controller ended");

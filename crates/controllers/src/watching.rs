@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use client::controller::Outcome;
 use client::{Change, Informer, Object, ObjectKey, WorkQueue, retry};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use tokio_util::sync::CancellationToken;
 
 use crate::Error;
@@ -68,6 +69,24 @@ pub fn enqueue<K: Object>(
             }
         }
     }
+}
+
+/// The owners that might adopt an object nobody controls: those whose selector matches it.
+pub fn possible_owners<Owner: Object, K: Object>(
+    owners: &Informer<Owner>,
+    object: &K,
+    selector: impl Fn(&Owner) -> LabelSelector,
+) -> Vec<ObjectKey> {
+    let meta = object.meta();
+    let (None, Some(labels)) = (crate::meta::controller_of(meta), &meta.labels) else {
+        return Vec::new();
+    };
+    owners
+        .list_in(meta.namespace.as_deref().unwrap_or_default())
+        .into_iter()
+        .filter(|owner| crate::meta::selects(&selector(owner), labels))
+        .map(|owner| ObjectKey::of(&*owner))
+        .collect()
 }
 
 /// The object's own key.

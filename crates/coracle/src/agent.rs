@@ -17,13 +17,19 @@ use tracing::info;
 use crate::claims::Claims;
 use crate::cli::DEFAULT_DATA_DIR;
 use crate::layout::{Layout, Settings, private_dir};
+use crate::local_path::LocalPath;
+use crate::pki;
 use crate::server::{self, CLUSTER_DOMAIN, ClusterArguments, Tasks};
+use crate::ticket;
 
 #[derive(Args)]
 pub struct AgentArguments {
-    /// Data directory of a server on this machine that runs with `--disable node`
+    /// Data directory of this node, or of a server on this machine that runs with `--disable node`
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
+    /// Ticket from `coracle invite`; needed only once
+    #[arg(long, value_name = "FILE")]
+    ticket: Option<PathBuf>,
     #[command(flatten)]
     cluster: ClusterArguments,
 }
@@ -43,22 +49,42 @@ pub struct NodeConfig {
 pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
     server::start_logging(&arguments.cluster)?;
     let environment = Environment::system();
-    let layout = Layout::existing(&arguments.data_dir)?;
-    layout
-        .settings()?
-        .context("there is no cluster in this data directory: start a server first")?;
-    let prepared = server::prepare(&layout, &arguments.cluster, &environment)?;
+    let layout = match &arguments.ticket {
+        Some(ticket) => {
+            let layout = Layout::create(&arguments.data_dir)?;
+            ticket::accept(&layout, ticket, &environment)?;
+            layout
+        }
+        None => Layout::existing(&arguments.data_dir)?,
+    };
+    let settings = layout.settings()?.context(
+        "there is no cluster in this data directory: start a server first, or give a ticket",
+    )?;
+    // Place 0 is that of the server's own node.
+    let (settings, kubelet_tls) = match settings.node_index {
+        0 => {
+            let prepared = server::prepare(&layout, &arguments.cluster, &environment)?;
+            let tls = prepared.pki.server_tls(&prepared.pki.kubelet_server)?;
+            (prepared.settings, tls)
+        }
+        _ => {
+            Claims::lock()?.claim_joined(&settings, &layout.data_dir)?;
+            private_dir(&settings.run_dir())?;
+            (settings, pki::joined_tls(&layout.pki())?)
+        }
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
     let result = runtime.block_on(async {
-        let client = client::connect::from_kubeconfig(&layout.node_kubeconfig()).await?;
+        let client =
+            client::connect::from_kubeconfig_as(&layout.node_kubeconfig(), "kubelet").await?;
         let tasks = Tasks::new(CancellationToken::new());
         let forwarder = client::SpanForwarder::start(client, environment.clone(), tasks.shutdown());
         let config = NodeConfig {
-            kubelet_tls: prepared.pki.server_tls(&prepared.pki.kubelet_server)?,
-            settings: prepared.settings,
-            node_address: prepared.node_address,
+            kubelet_tls,
+            node_address: server::node_address(&settings)?,
+            settings,
             layout,
             proxy: arguments.cluster.enabled("proxy"),
             dns: arguments.cluster.enabled("dns"),
@@ -156,17 +182,43 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         cgroup_root: settings.cgroup_root(),
         pod_cidr: settings.node_pod_range()?,
         labels: Default::default(),
+        configuration: kubelet::Configuration::read(
+            &layout.data_dir.join("kubelet.yaml"),
+            &layout.data_dir.join("kubelet.d"),
+        )
+        .context("reading the kubelet's configuration")?,
         environment: environment.clone(),
         recorder: recorder.clone(),
     };
-    let node_client = client::connect::from_kubeconfig(&layout.node_kubeconfig()).await?;
+    let node_client =
+        client::connect::from_kubeconfig_as(&layout.node_kubeconfig(), "kubelet").await?;
+    std::fs::create_dir_all(layout.local_path())?;
+    let local_path = LocalPath {
+        node_client: node_client.clone(),
+        volume_client: client::connect::from_kubeconfig(&layout.local_path_kubeconfig()).await?,
+        node_name: settings.node_name.clone(),
+        directory: std::fs::canonicalize(layout.local_path())?,
+        environment: environment.clone(),
+    };
+    tasks.spawn("local-path", local_path.run(tasks.shutdown()));
     let shutdown = tasks.shutdown();
     tasks.spawn("kubelet", async move {
         Ok(kubelet::run(kubelet_config, node_client, shutdown).await?)
     });
 
-    let proxy_client = client::connect::from_kubeconfig(&layout.proxy_kubeconfig()).await?;
+    let proxy_client =
+        client::connect::from_kubeconfig_as(&layout.proxy_kubeconfig(), "kube-proxy").await?;
     let informers = client::Informers::new(proxy_client, environment.clone());
+    let peers = network::peers::PeersConfig {
+        informers: informers.clone(),
+        node_name: settings.node_name.clone(),
+        cluster_id: settings.cluster_id.clone(),
+    };
+    let shutdown = tasks.shutdown();
+    tasks.spawn("routes", async move {
+        network::peers::run(peers, shutdown).await;
+        Ok(())
+    });
     let resolver = SocketAddr::new(settings.gateway()?.into(), 53);
     if dns {
         let dns_config = network::dns::DnsConfig {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -46,6 +46,7 @@ pub struct Wishes {
     pub api_port: Option<u16>,
     pub pod_range: Option<String>,
     pub service_range: Option<String>,
+    pub node_address: Option<IpAddr>,
 }
 
 /// The registry, held under its lock.
@@ -129,6 +130,8 @@ impl Claims {
             service_range,
             api_port,
             kubelet_port: free_port(10250, &taken)?,
+            node_index: 0,
+            node_address: wishes.node_address,
         };
         self.claim(&settings, data_dir)?;
         Ok(settings)
@@ -165,6 +168,22 @@ impl Claims {
                 service_range: settings.service_range.clone(),
                 api_port: settings.api_port,
                 kubelet_port: settings.kubelet_port,
+            },
+        );
+        self.save()
+    }
+
+    /// Registers a node of a cluster whose server runs elsewhere: its ranges are claimed there.
+    pub fn claim_joined(&mut self, settings: &Settings, data_dir: &Path) -> Result<()> {
+        self.forget_vanished();
+        self.registry.clusters.insert(
+            settings.cluster_id.clone(),
+            Claim {
+                data_dir: data_dir.to_path_buf(),
+                pod_range: String::new(),
+                service_range: String::new(),
+                api_port: 0,
+                kubelet_port: 0,
             },
         );
         self.save()

@@ -137,6 +137,7 @@ fn remove_data(layout: &Layout) -> Result<()> {
         layout.keeper_file(),
         layout.lock_file(),
         layout.kubeconfig(),
+        layout.nodes_file(),
         layout.data_dir.join("cluster.json"),
     ] {
         match fs::remove_file(&file) {

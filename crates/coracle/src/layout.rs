@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,12 @@ pub struct Settings {
     pub service_range: String,
     pub api_port: u16,
     pub kubelet_port: u16,
+    /// Which /24 of the pod range is this node's; 0 is the server's own.
+    #[serde(default)]
+    pub node_index: u8,
+    /// The address other machines reach this node at, where the user named one.
+    #[serde(default)]
+    pub node_address: Option<IpAddr>,
 }
 
 /// The paths of one data directory.
@@ -145,6 +152,21 @@ impl Layout {
         self.pki().join("node.kubeconfig")
     }
 
+    /// Where the node keeps local-path volumes.
+    pub fn local_path(&self) -> PathBuf {
+        self.data_dir.join("local-path")
+    }
+
+    /// The kubeconfig of the part of the node that looks after local-path volumes.
+    pub fn local_path_kubeconfig(&self) -> PathBuf {
+        self.pki().join("local-path.kubeconfig")
+    }
+
+    /// The nodes that were let in besides the server's own, and their places in the pod range.
+    pub fn nodes_file(&self) -> PathBuf {
+        self.data_dir.join("nodes.json")
+    }
+
     /// The kubeconfig of the node's service proxy and resolver.
     pub fn proxy_kubeconfig(&self) -> PathBuf {
         self.pki().join("proxy.kubeconfig")
@@ -171,33 +193,40 @@ impl Settings {
     }
 
     /// The address `offset` places into the service range: 1 is the API, 10 is DNS.
-    pub fn service_address(&self, offset: u32) -> Result<std::net::Ipv4Addr> {
+    pub fn service_address(&self, offset: u32) -> Result<Ipv4Addr> {
         address_in(&self.service_range, offset)
     }
 
-    /// The first /24 of the pod range, this node's share of it.
+    /// The /24 of the pod range that is this node's share of it.
     pub fn node_pod_range(&self) -> Result<String> {
-        Ok(format!("{}/24", address_in(&self.pod_range, 0)?))
+        Ok(format!("{}/24", self.pod_address(0)?))
     }
 
-    pub fn gateway(&self) -> Result<std::net::Ipv4Addr> {
-        address_in(&self.pod_range, 1)
+    pub fn gateway(&self) -> Result<Ipv4Addr> {
+        self.pod_address(1)
+    }
+
+    fn pod_address(&self, offset: u32) -> Result<Ipv4Addr> {
+        address_in(&self.pod_range, u32::from(self.node_index) * 256 + offset)
     }
 }
 
 /// The address `offset` places after the start of an IPv4 range.
-fn address_in(range: &str, offset: u32) -> Result<std::net::Ipv4Addr> {
+fn address_in(range: &str, offset: u32) -> Result<Ipv4Addr> {
     let (address, prefix) = range
         .split_once('/')
         .with_context(|| format!("{range} is not a range such as 10.96.0.0/12"))?;
-    let address: std::net::Ipv4Addr = address
+    let address: Ipv4Addr = address
         .parse()
         .with_context(|| format!("{range} is not an IPv4 range"))?;
     let prefix: u32 = prefix.parse().with_context(|| format!("{range}: prefix"))?;
     if !(8..=24).contains(&prefix) {
         bail!("{range}: the prefix length must be between 8 and 24");
     }
-    Ok(std::net::Ipv4Addr::from(u32::from(address) + offset))
+    if offset >= 1 << (32 - prefix) {
+        bail!("{range} has no room for another node");
+    }
+    Ok(Ipv4Addr::from(u32::from(address) + offset))
 }
 
 /// A fresh cluster id.
@@ -245,6 +274,8 @@ mod tests {
             service_range: "10.96.0.0/12".into(),
             api_port: 6443,
             kubelet_port: 10250,
+            node_index: 0,
+            node_address: None,
         };
         assert_eq!(
             settings.service_address(10).unwrap().to_string(),
@@ -252,5 +283,16 @@ mod tests {
         );
         assert_eq!(settings.node_pod_range().unwrap(), "10.244.0.0/24");
         assert_eq!(settings.gateway().unwrap().to_string(), "10.244.0.1");
+        let second = Settings {
+            node_index: 1,
+            ..settings.clone()
+        };
+        assert_eq!(second.node_pod_range().unwrap(), "10.244.1.0/24");
+        assert_eq!(second.gateway().unwrap().to_string(), "10.244.1.1");
+        let full = Settings {
+            pod_range: "10.244.0.0/24".into(),
+            ..second
+        };
+        assert!(full.gateway().is_err());
     }
 }

@@ -8,8 +8,10 @@ mod cli;
 mod down;
 mod keeper;
 mod layout;
+mod local_path;
 mod pki;
 mod server;
+mod ticket;
 mod up;
 
 use std::process::ExitCode;

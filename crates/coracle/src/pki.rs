@@ -18,6 +18,7 @@ use rcgen::{
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use serde::{Deserialize, Serialize};
 
 use crate::layout::{private_dir, write_private};
 
@@ -27,7 +28,7 @@ const LEAF_DAYS: i64 = 365;
 const RENEW_DAYS: i64 = 60;
 
 /// A certificate with its key, both PEM.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Identity {
     pub certificate: String,
     pub key: String,
@@ -36,6 +37,8 @@ pub struct Identity {
 /// Everything the server needs to prove who it and its components are.
 pub struct Pki {
     pub authority: String,
+    /// Signs what is requested through the API.
+    pub authority_key: String,
     pub service_account_key: String,
     pub server: Identity,
     pub kubelet_server: Identity,
@@ -44,6 +47,8 @@ pub struct Pki {
     pub node: Identity,
     /// For the service proxy and the resolver of a node.
     pub proxy: Identity,
+    /// For the node's part of local-path volumes.
+    pub local_path: Identity,
 }
 
 /// The names and addresses certificates are made for.
@@ -63,11 +68,7 @@ impl Pki {
         };
         let authority = workshop.authority()?;
         let authority_pem = authority.certificate.clone();
-        let issuer = Issuer::from_ca_cert_pem(
-            &authority.certificate,
-            KeyPair::from_pem(&authority.key).context("the authority's key")?,
-        )
-        .context("the authority's certificate")?;
+        let issuer = issuer(&authority)?;
 
         let mut server_names: Vec<SanType> = Vec::new();
         for name in [
@@ -120,39 +121,102 @@ impl Pki {
                 Vec::new(),
             )?,
             proxy: workshop.leaf(&issuer, "proxy", "system:kube-proxy", &[], Vec::new())?,
+            local_path: workshop.local_path(&issuer, names.node_name)?,
             authority: authority_pem,
+            authority_key: authority.key,
         })
     }
 
     /// TLS for a server that also accepts certificates of this authority from its clients.
     pub fn server_tls(&self, identity: &Identity) -> Result<Arc<rustls::ServerConfig>> {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.authority.as_bytes())?)?;
-        let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
-            .allow_unauthenticated()
-            .build()?;
-        let mut config = rustls::ServerConfig::builder()
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(
-                vec![CertificateDer::from_pem_slice(
-                    identity.certificate.as_bytes(),
-                )?],
-                PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?,
-            )?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+        server_tls(&self.authority, identity)
     }
+}
 
-    /// A kubeconfig for `identity` that talks to `server` (`https://host:port`).
-    pub fn kubeconfig(&self, server: &str, user: &str, identity: &Identity) -> String {
-        let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-        format!(
-            "apiVersion: v1\nkind: Config\nclusters:\n- name: coracle\n  cluster:\n    server: {server}\n    certificate-authority-data: {}\nusers:\n- name: {user}\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\ncontexts:\n- name: coracle\n  context:\n    cluster: coracle\n    user: {user}\ncurrent-context: coracle\n",
-            encode(&self.authority),
-            encode(&identity.certificate),
-            encode(&identity.key),
-        )
-    }
+fn server_tls(authority: &str, identity: &Identity) -> Result<Arc<rustls::ServerConfig>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.as_bytes())?)?;
+    let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
+        .allow_unauthenticated()
+        .build()?;
+    let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes())?;
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
+    let mut config = rustls::ServerConfig::builder()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(vec![certificate], key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// A kubeconfig for `identity` that talks to `server` (`https://host:port`).
+pub fn kubeconfig(authority: &str, server: &str, user: &str, identity: &Identity) -> String {
+    let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: coracle\n  cluster:\n    server: {server}\n    certificate-authority-data: {}\nusers:\n- name: {user}\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\ncontexts:\n- name: coracle\n  context:\n    cluster: coracle\n    user: {user}\ncurrent-context: coracle\n",
+        encode(authority),
+        encode(&identity.certificate),
+        encode(&identity.key),
+    )
+}
+
+/// What a node of another machine needs.
+pub struct NodeIdentities {
+    pub authority: String,
+    pub node: Identity,
+    pub kubelet_server: Identity,
+    pub proxy: Identity,
+    pub local_path: Identity,
+}
+
+/// Makes the certificates of a node that may join; `dir` is the server's.
+pub fn invite(
+    dir: &Path,
+    node_name: &str,
+    addresses: &[IpAddr],
+    environment: &Environment,
+) -> Result<NodeIdentities> {
+    let today = environment.now();
+    let authority = Workshop { dir, today }.authority()?;
+    let issuer = issuer(&authority)?;
+    let nodes = dir.join("nodes").join(node_name);
+    private_dir(&nodes)?;
+    let workshop = Workshop { dir: &nodes, today };
+    let mut names = vec![SanType::DnsName(node_name.to_string().try_into()?)];
+    names.extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
+    let (user, groups) = (format!("system:node:{node_name}"), ["system:nodes"]);
+    Ok(NodeIdentities {
+        node: workshop.leaf(&issuer, "node", &user, &groups, Vec::new())?,
+        kubelet_server: workshop.leaf(&issuer, "kubelet-server", &user, &groups, names)?,
+        proxy: workshop.leaf(&issuer, "proxy", "system:kube-proxy", &[], Vec::new())?,
+        local_path: workshop.local_path(&issuer, node_name)?,
+        authority: authority.certificate,
+    })
+}
+
+/// Keeps what a joined node's kubelet serves with.
+pub fn save_joined(dir: &Path, authority: &str, kubelet_server: &Identity) -> Result<()> {
+    write_private(&dir.join("ca.crt"), authority.as_bytes())?;
+    let (certificate, key) = (&kubelet_server.certificate, &kubelet_server.key);
+    write_private(&dir.join("kubelet-server.crt"), certificate.as_bytes())?;
+    write_private(&dir.join("kubelet-server.key"), key.as_bytes())
+}
+
+/// TLS of a joined node's kubelet.
+pub fn joined_tls(dir: &Path) -> Result<Arc<rustls::ServerConfig>> {
+    let read = |name: &str| {
+        let path = dir.join(name);
+        fs::read_to_string(&path).with_context(|| path.display().to_string())
+    };
+    let identity = Identity {
+        certificate: read("kubelet-server.crt")?,
+        key: read("kubelet-server.key")?,
+    };
+    server_tls(&read("ca.crt")?, &identity)
+}
+
+fn issuer(authority: &Identity) -> Result<Issuer<'static, KeyPair>> {
+    let key = KeyPair::from_pem(&authority.key).context("the authority's key")?;
+    Issuer::from_ca_cert_pem(&authority.certificate, key).context("the authority's certificate")
 }
 
 /// Makes keys and certificates in one directory at one moment.
@@ -198,6 +262,13 @@ impl Workshop<'_> {
         let key = KeyPair::generate()?.serialize_pem();
         write_private(&path, key.as_bytes())?;
         Ok(key)
+    }
+
+    /// The part of a node that lets deleted local-path volumes go.
+    fn local_path(&self, issuer: &Issuer<'_, KeyPair>, node_name: &str) -> Result<Identity> {
+        let user = format!("system:coracle:local-path:{node_name}");
+        let groups = ["system:coracle:local-path-nodes"];
+        self.leaf(issuer, "local-path", &user, &groups, Vec::new())
     }
 
     /// A certificate for clients and, when it names something, servers. `<name>.for` remembers

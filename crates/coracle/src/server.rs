@@ -26,7 +26,7 @@ use crate::agent::{self, NodeConfig};
 use crate::claims::{Claims, Wishes};
 use crate::cli::DEFAULT_DATA_DIR;
 use crate::layout::{Layout, Settings, new_cluster_id, private_dir, write_private};
-use crate::pki::{Names, Pki};
+use crate::pki::{self, Names, Pki};
 
 pub const CLUSTER_DOMAIN: &str = "cluster.local";
 
@@ -51,6 +51,9 @@ pub struct ClusterArguments {
     /// Name of this machine's node [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
+    /// Address at which other machines reach this node [default: that of the default route]
+    #[arg(long, value_name = "ADDRESS")]
+    pub node_ip: Option<IpAddr>,
     /// Pod address range [default: 10.244.0.0/16 or the next free one]
     #[arg(long, value_name = "CIDR")]
     pub pod_range: Option<String>,
@@ -115,6 +118,7 @@ pub fn prepare(
                 api_port: cluster.port,
                 pod_range: cluster.pod_range.clone(),
                 service_range: cluster.service_range.clone(),
+                node_address: cluster.node_ip,
             };
             let id = new_cluster_id(environment);
             let settings = claims.choose(&id, &node_name, &layout.data_dir, &wishes)?;
@@ -125,7 +129,7 @@ pub fn prepare(
     drop(claims);
     private_dir(&settings.run_dir())?;
     let gateway = IpAddr::V4(settings.gateway()?);
-    let node_address = machine_address().unwrap_or(gateway);
+    let node_address = node_address(&settings)?;
     let addresses = [
         IpAddr::V4(Ipv4Addr::LOCALHOST),
         gateway,
@@ -143,8 +147,14 @@ pub fn prepare(
         (layout.kubeconfig(), "admin", &pki.admin),
         (layout.node_kubeconfig(), "node", &pki.node),
         (layout.proxy_kubeconfig(), "proxy", &pki.proxy),
+        (
+            layout.local_path_kubeconfig(),
+            "local-path",
+            &pki.local_path,
+        ),
     ] {
-        write_private(&file, pki.kubeconfig(&url, user, identity).as_bytes())?;
+        let text = pki::kubeconfig(&pki.authority, &url, user, identity);
+        write_private(&file, text.as_bytes())?;
     }
     Ok(Prepared {
         settings,
@@ -265,9 +275,22 @@ async fn serve(
         let config = controllers::Config {
             informers: client::Informers::new(client.clone(), environment.clone()),
             client,
+            accounts: controllers::Accounts::new({
+                let api = api.clone();
+                move |name| {
+                    let identity = Identity::service_account("kube-system", name);
+                    client::connect::from_service(api.in_process(identity))
+                }
+            }),
             environment: environment.clone(),
             recorder: recorder.clone(),
             root_ca_pem: pki.authority.clone(),
+            candidate: Some(format!("{}_{}", settings.node_name, settings.cluster_id)),
+            authority: Some(controllers::Authority {
+                certificate_pem: pki.authority.clone(),
+                key_pem: pki.authority_key.clone(),
+            }),
+            pod_range: Some(settings.pod_range.clone()),
         };
         let shutdown = shutdown.clone();
         tasks.spawn("controllers", async move {
@@ -423,6 +446,13 @@ fn check_unchanged(settings: &Settings, cluster: &ClusterArguments) -> Result<()
             cluster.service_range.clone(),
             settings.service_range.clone(),
         ),
+        (
+            "--node-ip",
+            cluster.node_ip.map(|address| address.to_string()),
+            settings
+                .node_address
+                .map_or("none".to_string(), |address| address.to_string()),
+        ),
     ];
     for (flag, asked, stored) in checks {
         if asked.is_some_and(|asked| asked != stored) {
@@ -446,6 +476,13 @@ fn host_name() -> Result<String> {
         .collect();
     let name = name.trim_matches(|c| c == '-' || c == '.');
     Ok(if name.is_empty() { "coracle" } else { name }.to_string())
+}
+
+/// The address other machines reach this node at.
+pub fn node_address(settings: &Settings) -> Result<IpAddr> {
+    let gateway = IpAddr::V4(settings.gateway()?);
+    let chosen = settings.node_address.or_else(machine_address);
+    Ok(chosen.unwrap_or(gateway))
 }
 
 /// The address this machine would use towards others; connecting a UDP socket sends nothing.

@@ -39,21 +39,25 @@ struct Shared {
     /// e.g. `/coracle-1a2b3c`
     root: String,
     unified: bool,
+    /// Processes one pod may have.
+    pids: i64,
     /// Milli-CPU requested by each burstable pod: their sum is the class's share.
     burstable: Mutex<BTreeMap<String, i64>>,
 }
 
 impl Cgroups {
-    pub fn new(root: &str) -> Cgroups {
-        Cgroups::at(Path::new("/sys/fs/cgroup"), root)
+    /// `pids`: processes one pod may have, negative for the default.
+    pub fn new(root: &str, pids: i64) -> Cgroups {
+        Cgroups::at(Path::new("/sys/fs/cgroup"), root, pids)
     }
 
-    pub fn at(mount: &Path, root: &str) -> Cgroups {
+    pub fn at(mount: &Path, root: &str, pids: i64) -> Cgroups {
         Cgroups {
             shared: Arc::new(Shared {
                 mount: mount.to_path_buf(),
                 root: format!("/{}", root.trim_matches('/')),
                 unified: mount.join("cgroup.controllers").exists(),
+                pids: if pids > 0 { pids } else { PIDS_PER_POD },
                 burstable: Mutex::default(),
             }),
         }
@@ -85,6 +89,43 @@ impl Cgroups {
         }
         self.limit(&path, &limits);
         Ok(())
+    }
+
+    /// Raises the limits of a pod's cgroup to what the pod now has, where they are lower: its
+    /// containers grow first, the rest follows with `create`. Blocking.
+    pub fn widen(&self, pod: &Pod) {
+        let limits = resources::pod_limits(pod);
+        let path = self.pod_path(pod);
+        let (quota_file, memory_file) = if self.shared.unified {
+            ("cpu.max", "memory.max")
+        } else {
+            ("cpu.cfs_quota_us", "memory.limit_in_bytes")
+        };
+        let present = |controller: &str, file: &str| {
+            let text = self.read(&path, controller, file)?;
+            text.split_whitespace().next()?.parse::<i64>().ok()
+        };
+        let raise = |controller: &str, file: &str, wanted: Option<i64>| match wanted {
+            None if self.shared.unified => self.write(&path, controller, file, "max"),
+            None => self.write(&path, controller, file, "-1"),
+            Some(wanted) => {
+                if present(controller, file).is_some_and(|has| has >= 0 && has < wanted) {
+                    self.write(&path, controller, file, &wanted.to_string());
+                }
+            }
+        };
+        raise("cpu", quota_file, limits.cpu_quota);
+        raise("memory", memory_file, limits.memory);
+    }
+
+    fn read(&self, path: &str, controller: &str, file: &str) -> Option<String> {
+        let relative = path.trim_start_matches('/');
+        let directory = if self.shared.unified {
+            self.shared.mount.join(relative)
+        } else {
+            self.shared.mount.join(controller).join(relative)
+        };
+        fs::read_to_string(directory.join(file)).ok()
     }
 
     /// Removes the pod's cgroup wherever it is, containers' cgroups included.
@@ -161,7 +202,7 @@ impl Cgroups {
 
     fn limit(&self, path: &str, limits: &PodLimits) {
         self.set_shares(path, limits.cpu_shares);
-        let pids = PIDS_PER_POD.to_string();
+        let pids = self.shared.pids.to_string();
         self.write(path, "pids", "pids.max", &pids);
         if self.shared.unified {
             if let Some(quota) = limits.cpu_quota {
@@ -272,7 +313,7 @@ mod tests {
         for controller in CONTROLLERS {
             fs::create_dir(mount.path().join(controller)).expect("made");
         }
-        let cgroups = Cgroups::at(mount.path(), "/coracle-x");
+        let cgroups = Cgroups::at(mount.path(), "/coracle-x", -1);
         let pod =
             pod(serde_json::json!({"limits": {"memory": "64Mi"}, "requests": {"cpu": "250m"}}));
         assert_eq!(
@@ -290,5 +331,16 @@ mod tests {
             "256"
         );
         assert_eq!(read("cpu/coracle-x/kubepods/burstable/cpu.shares"), "256");
+        let mut larger = pod.clone();
+        let spec = larger.spec.as_mut().expect("spec");
+        spec.containers[0].resources = serde_json::from_value(
+            serde_json::json!({"limits": {"memory": "128Mi"}, "requests": {"cpu": "250m"}}),
+        )
+        .expect("resources");
+        cgroups.widen(&larger);
+        let memory = "memory/coracle-x/kubepods/burstable/podu1/memory.limit_in_bytes";
+        assert_eq!(read(memory), (128 << 20).to_string());
+        cgroups.widen(&pod);
+        assert_eq!(read(memory), (128 << 20).to_string(), "never narrowed");
     }
 }

@@ -3,6 +3,8 @@
 use client::events::{Recorder, Severity, reference};
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::pod::containers::{Role, role};
+
 #[derive(Clone)]
 pub struct Events(pub Recorder);
 
@@ -31,15 +33,10 @@ impl Events {
 }
 
 fn field_path(pod: &Pod, container: &str) -> String {
-    let init = pod
-        .spec
-        .iter()
-        .flat_map(|spec| spec.init_containers.iter().flatten())
-        .any(|init| init.name == container);
-    let list = if init {
-        "spec.initContainers"
-    } else {
-        "spec.containers"
+    let list = match role(pod, container) {
+        Role::Init => "spec.initContainers",
+        Role::App => "spec.containers",
+        Role::Ephemeral => "spec.ephemeralContainers",
     };
     format!("{list}{{{container}}}")
 }

@@ -2,14 +2,19 @@
 //! the API what became of them. It reaches containers only over CRI, and keeps nothing it could
 //! not find again in the runtime, on disk and in the API.
 
+mod admission;
 mod backoff;
 mod cgroups;
+mod configuration;
 mod container;
 mod events;
+mod eviction;
 mod http_get;
+mod image_gc;
 mod images;
 mod lifecycle;
 mod log_format;
+mod log_rotation;
 mod node;
 mod node_context;
 mod pod;
@@ -20,6 +25,7 @@ mod resources;
 mod runtime;
 mod server;
 mod spans;
+mod stats;
 mod volumes;
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
@@ -27,11 +33,14 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Du
 use client::Informers;
 use cri::v1;
 use environment::Environment;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+pub use configuration::{Configuration, Error as ConfigurationError};
+
 use crate::{
+    admission::Admission,
     cgroups::Cgroups,
     events::Events,
     node::{Capacity, lease, registration},
@@ -64,6 +73,7 @@ pub struct Config {
     pub cgroup_root: String,
     pub pod_cidr: String,
     pub labels: BTreeMap<String, String>,
+    pub configuration: Configuration,
     pub environment: Environment,
     pub recorder: trace::Recorder,
 }
@@ -106,6 +116,8 @@ pub async fn run(
     let selector = format!("spec.nodeName={}", config.node_name);
     let pod_informer = informers.with_selector::<Pod>(&selector);
     let services = informers.of::<Service>();
+    let own_node = format!("metadata.name={}", config.node_name);
+    let nodes = informers.with_selector::<Node>(&own_node);
     let Some(version) = wait_for_runtime(&cri, &shutdown).await else {
         return Ok(());
     };
@@ -115,13 +127,25 @@ pub async fn run(
         "kubelet",
         Some(&config.node_name),
     );
+    let configuration = config.configuration;
+    let capacity = Capacity::read(&config.root, &configuration);
+    let admission = Admission::new(
+        capacity.clone(),
+        &config.node_name,
+        configuration.allowed_unsafe_sysctls.clone(),
+    );
     let context = Arc::new(NodeContext {
+        admission,
+        nodes,
+        pressure: Default::default(),
+        rates: Default::default(),
+        probe_counts: Default::default(),
         node_name: config.node_name,
         host_ip: config.node_ip.to_string(),
         log_dir: config.log_dir,
         cluster_dns: config.cluster_dns,
         cluster_domain: config.cluster_domain,
-        capacity: Capacity::read(&config.root),
+        capacity,
         runtime_name: version.runtime_name,
         cri: cri.clone(),
         events: Events(recorder),
@@ -132,9 +156,11 @@ pub async fn run(
         volumes: Volumes {
             pods_root,
             tokens: Tokens::new(client.clone(), environment.clone()),
+            client: client.clone(),
             environment: environment.clone(),
         },
-        cgroups: Cgroups::new(&config.cgroup_root),
+        cgroups: Cgroups::new(&config.cgroup_root, configuration.pod_pids_limit),
+        configuration,
         config_maps: Referenced::new(client.clone(), environment.clone()),
         secrets: Referenced::new(client.clone(), environment.clone()),
         services,
@@ -173,8 +199,11 @@ pub async fn run(
         pods.clone(),
         shutdown.clone(),
     );
+    let eviction = eviction::run(context.clone(), pods.clone(), shutdown.clone());
+    let image_gc = image_gc::run(context.clone(), shutdown.clone());
+    let log_rotation = log_rotation::run(context.clone(), shutdown.clone());
     let work = pods.run(context.clone(), pod_informer, hints, shutdown.clone());
-    tokio::join!(changes, node, server, work);
+    tokio::join!(changes, node, server, work, eviction, image_gc, log_rotation);
     Ok(())
 }
 

@@ -1,14 +1,15 @@
 //! What every pod worker on this node shares. Built once in `run`.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use client::Informer;
 use environment::Environment;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
 
 use crate::{
-    cgroups::Cgroups, container::fields::NodeFacts, events::Events, node::Capacity,
-    referenced::Referenced, spans::Spans, volumes::Volumes,
+    admission::Admission, cgroups::Cgroups, configuration::Configuration,
+    container::fields::NodeFacts, events::Events, eviction::Pressure, node::Capacity,
+    probes::ProbeCounts, referenced::Referenced, spans::Spans, stats::Rates, volumes::Volumes,
 };
 
 pub struct NodeContext {
@@ -18,6 +19,13 @@ pub struct NodeContext {
     pub cluster_dns: Vec<String>,
     pub cluster_domain: String,
     pub capacity: Capacity,
+    pub configuration: Configuration,
+    pub admission: Admission,
+    pub pressure: Pressure,
+    pub rates: Rates,
+    pub probe_counts: Arc<ProbeCounts>,
+    /// The Node object of this node.
+    pub nodes: Informer<Node>,
     /// The runtime's name as `containerID`s carry it.
     pub runtime_name: String,
     pub client: kube::Client,
@@ -49,7 +57,7 @@ impl NodeContext {
             node_name: self.node_name.clone(),
             host_ip: self.host_ip.clone(),
             pod_ips,
-            allocatable_milli_cpu: self.capacity.milli_cpu,
+            allocatable_milli_cpu: self.capacity.allocatable_milli_cpu(),
             allocatable_memory: self.capacity.allocatable_memory(),
             allocatable_ephemeral_storage: self.capacity.allocatable_storage(),
         }

@@ -5,9 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use client::{Change, Informer};
 use k8s_openapi::{
-    api::core::v1::{Pod, PodSpec},
+    api::core::v1::{Node, Pod, PodSpec},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
+use kube::Api;
 use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, mpsc},
@@ -17,8 +18,9 @@ use tokio_util::sync::CancellationToken;
 use trace::Hop;
 
 use crate::{
+    admission::{Rejection, preemption},
     node_context::NodeContext,
-    pod::{mailbox::Mailbox, worker::Worker},
+    pod::{mailbox::Mailbox, status::Verdict, worker::Worker},
     runtime::{changes::Hint, observe},
 };
 
@@ -28,6 +30,15 @@ pub struct Pods {
     known: Arc<Mutex<BTreeMap<String, Known>>>,
     /// Wakes those who wait for a container's end.
     changed: Arc<Notify>,
+}
+
+/// A pod as the watch delivered it.
+#[derive(Clone)]
+struct Arrival {
+    pod: Arc<Pod>,
+    /// Microseconds since the epoch.
+    received: i64,
+    bytes: u64,
 }
 
 struct Known {
@@ -76,16 +87,20 @@ impl Pods {
     ) {
         let mut changes = informer.subscribe();
         let mut workers: JoinSet<String> = JoinSet::new();
+        // Pods that did not match the Node as we knew it: its newest form decides.
+        let mut rechecks: JoinSet<(Arrival, Option<Node>)> = JoinSet::new();
         let mut synced = false;
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 delivery = changes.next_delivery() => match delivery.change {
                     Change::Added(pod) => {
-                        self.take(&node, pod, delivery.received_micros, delivery.bytes, &mut workers);
+                        let arrival = Arrival { pod, received: delivery.received_micros, bytes: delivery.bytes };
+                        self.take(&node, arrival, None, &mut workers, &mut rechecks);
                     }
                     Change::Modified { new, .. } => {
-                        self.take(&node, new, delivery.received_micros, delivery.bytes, &mut workers);
+                        let arrival = Arrival { pod: new, received: delivery.received_micros, bytes: delivery.bytes };
+                        self.take(&node, arrival, None, &mut workers, &mut rechecks);
                     }
                     Change::Deleted(pod) => self.gone(&pod),
                     Change::Resynced => {
@@ -96,8 +111,15 @@ impl Pods {
                     }
                 },
                 Some(hint) = hints.recv() => self.pass_on(hint),
+                Some(Ok((arrival, fresh))) = rechecks.join_next() => {
+                    let nothing = Node::default();
+                    let fresh = fresh.as_ref().unwrap_or(&nothing);
+                    self.take(&node, arrival, Some(fresh), &mut workers, &mut rechecks);
+                }
                 Some(ended) = workers.join_next() => {
                     if let Ok(uid) = ended {
+                        node.admission.release(&uid);
+                        node.probe_counts.forget(&uid);
                         self.over(&uid);
                     }
                 }
@@ -108,14 +130,18 @@ impl Pods {
     fn take(
         &self,
         node: &Arc<NodeContext>,
-        pod: Arc<Pod>,
-        received: i64,
-        bytes: u64,
+        arrival: Arrival,
+        fresh: Option<&Node>,
         workers: &mut JoinSet<String>,
+        rechecks: &mut JoinSet<(Arrival, Option<Node>)>,
     ) {
+        let Arrival {
+            pod,
+            received,
+            bytes,
+        } = arrival.clone();
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let mut known = self.known.lock();
-        if let Some(known) = known.get_mut(&uid) {
+        if let Some(known) = self.known.lock().get_mut(&uid) {
             known.pod = pod.clone();
             if !known.over {
                 known.mailbox.pod(pod);
@@ -123,18 +149,100 @@ impl Pods {
             return;
         }
         let mailbox = Arc::new(Mailbox::default());
+        let worker = match self.admit(node, &pod, fresh) {
+            Ok(()) => Worker::new(node.clone(), mailbox.clone(), pod.clone(), received),
+            Err(rejection) if rejection.reason == "NodeAffinity" && fresh.is_none() => {
+                let (node, name) = (node.clone(), node.node_name.clone());
+                rechecks.spawn(async move {
+                    let api: Api<Node> = Api::all(node.client.clone());
+                    (arrival, api.get(&name).await.ok())
+                });
+                return;
+            }
+            Err(rejection) => {
+                node.events.warning(&pod, &rejection.reason, &rejection.message);
+                let verdict = Verdict {
+                    reason: rejection.reason,
+                    message: format!("Pod was rejected: {}", rejection.message),
+                    rejected: true,
+                    ..Verdict::default()
+                };
+                Worker::rejected(node.clone(), mailbox.clone(), pod.clone(), verdict)
+            }
+        };
         let entry = Known {
             pod: pod.clone(),
-            mailbox: mailbox.clone(),
+            mailbox,
             over: false,
             gone: false,
         };
-        known.insert(uid.clone(), entry);
-        drop(known);
-        let worker = Worker::new(node.clone(), mailbox, pod, received);
+        self.known.lock().insert(uid.clone(), entry);
         workers.spawn(run_worker(uid.clone(), worker));
         node.spans
             .record_bytes(&uid, Hop::WatchNode, "receive", received, bytes);
+    }
+
+    /// Whether this node takes the pod. A critical one may push others out.
+    fn admit(
+        &self,
+        node: &NodeContext,
+        pod: &Arc<Pod>,
+        fresh: Option<&Node>,
+    ) -> Result<(), Rejection> {
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref());
+        let ended = matches!(phase, Some("Succeeded" | "Failed"));
+        if ended || pod.metadata.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        if status.is_some_and(|status| status.start_time.is_some()) {
+            node.admission.readmit(pod);
+            return Ok(());
+        }
+        let cached = node.nodes.get("", &node.node_name);
+        let object = fresh.or(cached.as_deref());
+        let rejections = match node.admission.admit(pod, object) {
+            Ok(()) => return Ok(()),
+            Err(rejections) => rejections,
+        };
+        let shortages: Vec<_> = rejections
+            .iter()
+            .filter_map(|rejection| rejection.shortage.clone())
+            .collect();
+        if preemption::is_critical(pod)
+            && shortages.len() == rejections.len()
+            && let Some(victims) = preemption::victims(pod, &shortages, &node.admission.granted())
+        {
+            for victim in victims {
+                self.preempt(node, &victim);
+            }
+            if node.admission.admit(pod, object).is_ok() {
+                return Ok(());
+            }
+        }
+        let first = rejections.into_iter().next();
+        Err(first.unwrap_or_else(Rejection::unknown))
+    }
+
+    fn preempt(&self, node: &NodeContext, victim: &Pod) {
+        let uid = victim.metadata.uid.clone().unwrap_or_default();
+        let message = "Preempted in order to admit critical pod";
+        node.events.warning(victim, "Preempting", message);
+        let verdict = Verdict {
+            reason: "Preempting".to_owned(),
+            message: message.to_owned(),
+            disruption: true,
+            ..Verdict::default()
+        };
+        self.end(&uid, verdict);
+        node.admission.release(&uid);
+    }
+
+    /// Has the pod's worker end it, for a reason that lies with the node.
+    pub fn end(&self, uid: &str, verdict: Verdict) {
+        if let Some(known) = self.known.lock().get(uid) {
+            known.mailbox.end(verdict);
+        }
     }
 
     fn gone(&self, pod: &Pod) {

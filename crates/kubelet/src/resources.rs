@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::core::v1::{Container, Pod, ResourceRequirements},
+    api::core::v1::{Container, Pod, PodSpec, ResourceRequirements},
     apimachinery::pkg::api::resource::Quantity,
 };
 
@@ -69,35 +69,38 @@ pub fn is_sidecar(container: &Container) -> bool {
 }
 
 /// Guaranteed when every container's cpu and memory limits equal its requests, BestEffort when
-/// nothing is asked for, Burstable otherwise.
+/// nothing is asked for, Burstable otherwise. Resources of the pod as a whole go before its
+/// containers'.
 pub fn qos_class(pod: &Pod) -> QosClass {
     let Some(spec) = &pod.spec else {
         return QosClass::BestEffort;
     };
-    let containers = || {
-        spec.containers
+    let whole_pod = pod_level(pod);
+    let all: Vec<Option<&ResourceRequirements>> = match whole_pod {
+        Some(requirements) => vec![Some(requirements)],
+        None => spec
+            .containers
             .iter()
             .chain(spec.init_containers.iter().flatten())
+            .map(|container| container.resources.as_ref())
+            .collect(),
     };
-    let asks = |container: &Container| {
-        ["cpu", "memory"].iter().any(|resource| {
-            request_milli(container, resource) > 0
-                || limit_milli(container, resource).is_some_and(|limit| limit > 0)
-        })
+    let read = |one: Option<&ResourceRequirements>, limit: bool, resource: &str| {
+        amount(one, limit, resource).and_then(milli).unwrap_or(0)
     };
-    if !containers().any(asks) {
-        return QosClass::BestEffort;
-    }
-    let guaranteed = containers().all(|container| {
+    let asks = |one: &Option<&ResourceRequirements>| {
         ["cpu", "memory"]
             .iter()
-            .all(|resource| match limit_milli(container, resource) {
-                Some(limit) if limit > 0 => {
-                    let request = request_milli(container, resource);
-                    request == limit || request == 0
-                }
-                _ => false,
-            })
+            .any(|resource| read(*one, false, resource) > 0 || read(*one, true, resource) > 0)
+    };
+    if !all.iter().any(asks) {
+        return QosClass::BestEffort;
+    }
+    let guaranteed = all.iter().all(|one| {
+        ["cpu", "memory"].iter().all(|resource| {
+            let (request, limit) = (read(*one, false, resource), read(*one, true, resource));
+            limit > 0 && (request == limit || request == 0)
+        })
     });
     if guaranteed {
         QosClass::Guaranteed
@@ -118,39 +121,100 @@ pub fn pod_limits(pod: &Pod) -> PodLimits {
     let Some(spec) = &pod.spec else {
         return PodLimits::default();
     };
-    let total = |amount: &dyn Fn(&Container) -> Option<i64>| -> Option<i64> {
-        // App containers and sidecars run together; a plain init container runs beside the
-        // sidecars before it only.
-        let mut apps: Option<i64> = Some(0);
-        for container in &spec.containers {
-            apps = apps.zip(amount(container)).map(|(sum, one)| sum + one);
-        }
-        let mut sidecars: Option<i64> = Some(0);
-        let mut peak: Option<i64> = Some(0);
-        for container in spec.init_containers.iter().flatten() {
-            let one = amount(container);
-            if is_sidecar(container) {
-                sidecars = sidecars.zip(one).map(|(sum, one)| sum + one);
-                peak = peak.zip(sidecars).map(|(peak, sum)| peak.max(sum));
-            } else {
-                peak = peak
-                    .zip(sidecars)
-                    .zip(one)
-                    .map(|((peak, sum), one)| peak.max(sum + one));
-            }
-        }
-        apps.zip(sidecars)
-            .zip(peak)
-            .map(|((apps, sidecars), peak)| (apps + sidecars).max(peak))
-    };
-    let requests = total(&|container| Some(effective_cpu_request(container))).unwrap_or(0);
-    let cpu_limit = total(&|container| limit_milli(container, "cpu").filter(|limit| *limit > 0));
-    let memory = total(&|container| limit_whole(container, "memory").filter(|limit| *limit > 0));
+    let own = |limit: bool, resource: &str| amount(pod_level(pod), limit, resource);
+    let requests = own(false, "cpu").and_then(milli).unwrap_or_else(|| {
+        total(spec, &|container| Some(effective_cpu_request(container))).unwrap_or(0)
+            + overhead(pod, "cpu").and_then(milli).unwrap_or(0)
+    });
+    let plus = |limit: Option<i64>, more: Option<i64>| limit.map(|limit| limit + more.unwrap_or(0));
+    let cpu_limit = own(true, "cpu").and_then(milli).or_else(|| {
+        let sum = total(spec, &|container| {
+            limit_milli(container, "cpu").filter(|limit| *limit > 0)
+        });
+        plus(sum, overhead(pod, "cpu").and_then(milli))
+    });
+    let memory = own(true, "memory").and_then(whole).or_else(|| {
+        let sum = total(spec, &|container| {
+            limit_whole(container, "memory").filter(|limit| *limit > 0)
+        });
+        plus(sum, overhead(pod, "memory").and_then(whole))
+    });
     PodLimits {
         cpu_shares: cpu_shares(requests),
         cpu_quota: cpu_limit.map(cpu_quota),
         memory,
     }
+}
+
+/// What the whole pod asks for of one resource: thousandths for cpu, whole units otherwise.
+pub fn pod_request(pod: &Pod, resource: &str) -> i64 {
+    let Some(spec) = &pod.spec else { return 0 };
+    let read = |quantity: &Quantity| match resource {
+        "cpu" => milli(quantity),
+        _ => whole(quantity),
+    };
+    let own = amount(pod_level(pod), false, resource).and_then(read);
+    let containers = own.unwrap_or_else(|| {
+        let of = |container: &Container| {
+            Some(
+                amount(container.resources.as_ref(), false, resource)
+                    .and_then(read)
+                    .unwrap_or(0),
+            )
+        };
+        total(spec, &of).unwrap_or(0)
+    });
+    containers + overhead(pod, resource).and_then(read).unwrap_or(0)
+}
+
+/// A container's limit, the pod's own where it has none.
+pub fn effective_limit<'a>(
+    pod: &'a Pod,
+    container: &'a Container,
+    resource: &str,
+) -> Option<&'a Quantity> {
+    amount(container.resources.as_ref(), true, resource)
+        .or_else(|| amount(pod_level(pod), true, resource))
+}
+
+/// Requests and limits of the pod as a whole, if it has any.
+pub fn pod_level(pod: &Pod) -> Option<&ResourceRequirements> {
+    let requirements = pod.spec.as_ref()?.resources.as_ref()?;
+    let any = |amounts: &Option<BTreeMap<String, Quantity>>| {
+        amounts.as_ref().is_some_and(|amounts| !amounts.is_empty())
+    };
+    (any(&requirements.requests) || any(&requirements.limits)).then_some(requirements)
+}
+
+fn overhead<'a>(pod: &'a Pod, resource: &str) -> Option<&'a Quantity> {
+    pod.spec.as_ref()?.overhead.as_ref()?.get(resource)
+}
+
+/// The most that is held at one time. `None` when a container that counts has none.
+fn total(spec: &PodSpec, amount: &dyn Fn(&Container) -> Option<i64>) -> Option<i64> {
+    // App containers and sidecars run together; a plain init container runs beside the sidecars
+    // before it only.
+    let mut apps: Option<i64> = Some(0);
+    for container in &spec.containers {
+        apps = apps.zip(amount(container)).map(|(sum, one)| sum + one);
+    }
+    let mut sidecars: Option<i64> = Some(0);
+    let mut peak: Option<i64> = Some(0);
+    for container in spec.init_containers.iter().flatten() {
+        let one = amount(container);
+        if is_sidecar(container) {
+            sidecars = sidecars.zip(one).map(|(sum, one)| sum + one);
+            peak = peak.zip(sidecars).map(|(peak, sum)| peak.max(sum));
+        } else {
+            peak = peak
+                .zip(sidecars)
+                .zip(one)
+                .map(|((peak, sum), one)| peak.max(sum + one));
+        }
+    }
+    apps.zip(sidecars)
+        .zip(peak)
+        .map(|((apps, sidecars), peak)| (apps + sidecars).max(peak))
 }
 
 /// A container that names only a limit requests as much.
@@ -263,5 +327,21 @@ mod tests {
         assert_eq!(limits.cpu_shares, 1024);
         assert_eq!(pod_limits(&pod(&[limited, json!({})])).memory, None);
         assert_eq!(pod_limits(&pod(&[json!({})])).cpu_shares, 2);
+    }
+
+    #[test]
+    fn resources_of_the_whole_pod_go_first() {
+        let mut pod = pod(&[serde_json::json!({"requests": {"cpu": "10m"}})]);
+        let spec = pod.spec.as_mut().expect("spec");
+        spec.resources = serde_json::from_value(serde_json::json!({
+            "requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}))
+        .expect("resources");
+        spec.overhead = Some(BTreeMap::from([("cpu".to_owned(), quantity("100m"))]));
+        assert_eq!(qos_class(&pod), QosClass::Guaranteed);
+        assert_eq!(pod_limits(&pod).memory, Some(1 << 30));
+        assert_eq!(pod_request(&pod, "cpu"), 1100);
+        let spec = pod.spec.as_ref().expect("spec");
+        let limit = effective_limit(&pod, &spec.containers[0], "memory").and_then(whole);
+        assert_eq!(limit, Some(1 << 30));
     }
 }

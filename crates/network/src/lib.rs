@@ -13,6 +13,7 @@ mod names;
 pub mod netlink;
 pub mod nft;
 pub mod node;
+pub mod peers;
 pub mod proxy;
 mod service_index;
 mod subnet;

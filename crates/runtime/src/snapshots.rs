@@ -90,6 +90,40 @@ impl Snapshot {
         })
     }
 
+    /// Mounts an image's layers to be read only, as the container's volume number `index`.
+    /// Returns where.
+    pub fn mount_image(&self, index: usize, layers: &[PathBuf]) -> Result<PathBuf, Error> {
+        let failed = |path: PathBuf| move |source| Error::File { path, source };
+        let directory = self.directory.join("images").join(index.to_string());
+        let (target, empty) = (directory.join("rootfs"), directory.join("empty"));
+        for part in [&target, &empty] {
+            fs::create_dir_all(part).map_err(failed(part.clone()))?;
+        }
+        // Without a writable directory overlayfs wants at least two lower ones.
+        let mut lower: Vec<String> = layers.iter().rev().map(|path| escape(path)).collect();
+        while lower.len() < 2 {
+            lower.push(escape(&empty));
+        }
+        lower.dedup();
+        if lower.len() < 2 {
+            return Ok(empty);
+        }
+        let options = format!("lowerdir={},xino=off", lower.join(":"));
+        mount(
+            Some("overlay"),
+            &target,
+            Some("overlay"),
+            MsFlags::MS_RDONLY,
+            Some(options.as_str()),
+        )
+        .map_err(|source| Error::Mount {
+            path: target.clone(),
+            layers: lower.len(),
+            source,
+        })?;
+        Ok(target)
+    }
+
     /// Unmounts and removes everything the container wrote.
     pub fn remove(&self) -> Result<(), Error> {
         let rootfs = self.rootfs();
@@ -98,7 +132,21 @@ impl Snapshot {
             layers: 0,
             source,
         })?;
-        for part in ["rootfs", "upper", "work", "empty"] {
+        for entry in fs::read_dir(self.directory.join("images"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let path = entry.path().join("rootfs");
+            if path.exists() {
+                sys::unmount(&path).map_err(|source| Error::Mount {
+                    path: path.clone(),
+                    layers: 0,
+                    source,
+                })?;
+            }
+        }
+        for part in ["images", "rootfs", "upper", "work", "empty"] {
             let path = self.directory.join(part);
             match fs::remove_dir_all(&path) {
                 Err(source) if source.kind() != std::io::ErrorKind::NotFound => {

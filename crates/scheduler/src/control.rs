@@ -5,6 +5,7 @@ use std::sync::Arc;
 use client::{Change, Delivery, Informer, Informers, Subscription, events};
 use environment::Environment;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use tokio::{
     task::{JoinError, JoinSet},
     time::{Instant, sleep_until},
@@ -13,11 +14,12 @@ use tokio_util::sync::CancellationToken;
 use trace::{Hop, Span};
 
 use crate::{
-    Decisions, PodInfo, SCHEDULER_NAME, Snapshot,
+    Decisions, NodeVerdict, PodInfo, SCHEDULER_NAME, Snapshot,
     decide::{Outcome, decide},
     framework::{BindError, ClusterEvent, Framework},
     plugins::default_binder::DefaultBinder,
     pod_info::{assigned_node, is_terminal},
+    preempt::{Budget, Preemption, preempt},
     queue::{Queue, Queued},
     writes::{self, Written, elapsed},
 };
@@ -37,6 +39,7 @@ pub(crate) struct Scheduler {
     informer: Informer<Pod>,
     pods: Subscription<Pod>,
     nodes: Subscription<Node>,
+    budgets: Informer<PodDisruptionBudget>,
     /// Decisions begin when both lists have been taken in: a node must not be given away twice.
     pods_listed: bool,
     nodes_listed: bool,
@@ -81,6 +84,7 @@ impl Scheduler {
             pods: informer.subscribe(),
             informer,
             nodes: informers.of::<Node>().subscribe(),
+            budgets: informers.of::<PodDisruptionBudget>(),
             pods_listed: false,
             nodes_listed: false,
             queue: Queue::default(),
@@ -149,12 +153,18 @@ impl Scheduler {
             self.drop_pod(&pod);
         } else if let Some(node) = assigned_node(&pod) {
             self.queue.remove(uid);
+            self.snapshot.forget_promise(uid);
             let info = Arc::new(PodInfo::new(pod.clone()));
             self.snapshot.confirm(info, node);
         } else if self.snapshot.is_assumed(uid) {
             // Decided, and its binding is under way: nothing to do with older states.
         } else if is_for_us(&pod) {
             let info = Arc::new(PodInfo::new(pod.clone()));
+            // What an earlier scheduler promised counts too.
+            let status = pod.status.as_ref();
+            if let Some(node) = status.and_then(|status| status.nominated_node_name.as_deref()) {
+                self.snapshot.promise(&info, Some(node));
+            }
             let now_micros = self.environment.now_micros();
             if self.queue.set(info, Instant::now(), now_micros) {
                 let span = Span {
@@ -176,6 +186,7 @@ impl Scheduler {
     fn drop_pod(&mut self, pod: &Pod) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         self.queue.remove(uid);
+        self.snapshot.forget_promise(uid);
         if let Some(removed) = self.snapshot.remove_pod(uid) {
             self.wake(&ClusterEvent::PodRemoved(&removed));
         }
@@ -247,7 +258,10 @@ impl Scheduler {
         match &decision.outcome {
             Outcome::Placed { node } => self.place(queued, node.clone(), end_micros),
             Outcome::Unschedulable { message } => {
-                let (message, now) = (message.clone(), Instant::now());
+                let (mut message, now) = (message.clone(), Instant::now());
+                if let Err(reason) = self.make_room(&pod, &decision.nodes) {
+                    message = format!("{message} preemption: {reason}");
+                }
                 let rejected_by = decision.rejected_by.clone();
                 self.queue.give_up(queued, rejected_by, now, end_micros);
                 self.explain(pod.clone(), "Unschedulable", message);
@@ -257,7 +271,40 @@ impl Scheduler {
         self.decisions.push(key, uid, end_micros, attempt, decision);
     }
 
+    /// Sends pods of lower priority away if that would let the pod in, and keeps the room for it.
+    fn make_room(&mut self, pod: &Arc<PodInfo>, verdicts: &[NodeVerdict]) -> Result<(), String> {
+        let budgets: Vec<Budget> = self
+            .budgets
+            .list()
+            .iter()
+            .filter_map(|budget| Budget::of(budget))
+            .collect();
+        let Preemption { node, victims } =
+            preempt(&self.framework, pod, &self.snapshot, verdicts, &budgets)?;
+        for victim in &victims {
+            let message = format!("Preempted by pod {} on node {node}", pod.uid);
+            self.events
+                .normal(victim.pod.as_ref(), "Preempted", message);
+        }
+        // Those who were promised the same room for less have to look again.
+        for lesser in self.snapshot.promised_to_lesser(&node, pod.priority) {
+            self.snapshot.promise(&lesser, None);
+            self.writes
+                .spawn(writes::withdraw(self.client.clone(), lesser));
+        }
+        self.snapshot.promise(pod, Some(&node));
+        self.writes.spawn(writes::preempt(
+            self.client.clone(),
+            self.environment.clone(),
+            pod.clone(),
+            node,
+            victims,
+        ));
+        Ok(())
+    }
+
     fn place(&mut self, queued: Queued, node: String, decided_micros: i64) {
+        self.snapshot.forget_promise(&queued.pod.uid);
         self.framework
             .reserve(&queued.pod, &node, &mut self.snapshot);
         self.writes.spawn(writes::bind(
@@ -272,7 +319,7 @@ impl Scheduler {
 
     fn take_written(&mut self, written: Result<Written, JoinError>) {
         match written {
-            Ok(Written::Condition) => {}
+            Ok(Written::Condition | Written::Preempted) => {}
             Ok(Written::Bound {
                 queued,
                 node,

@@ -89,7 +89,7 @@ pub(crate) fn decide(
         {
             continue;
         }
-        match reject(framework, pod, node) {
+        match reject(framework, pod, node, snapshot) {
             Some((plugin, reasons)) => {
                 rejected_by.insert(plugin);
                 nodes.push(NodeVerdict {
@@ -160,8 +160,29 @@ fn candidates(framework: &Framework, pod: &PodInfo) -> Result<Candidates, (&'sta
     Ok(candidates)
 }
 
-/// The first plugin that turns the pod away from the node, with its reasons.
-fn reject(
+/// The first plugin that turns the pod away from the node, with its reasons. Room that was promised
+/// to others of no lower priority is taken; but should they go elsewhere, the pod must fit as well.
+pub(crate) fn reject(
+    framework: &Framework,
+    pod: &PodInfo,
+    node: &NodeInfo,
+    snapshot: &Snapshot,
+) -> Option<(&'static str, Vec<String>)> {
+    let promised: Vec<_> = snapshot.promised_to_others(&node.name, pod).collect();
+    if !promised.is_empty() {
+        let mut crowded = node.clone();
+        for other in promised {
+            crowded.add_pod(other.clone());
+        }
+        let rejected = first_rejection(framework, pod, &crowded);
+        if rejected.is_some() {
+            return rejected;
+        }
+    }
+    first_rejection(framework, pod, node)
+}
+
+fn first_rejection(
     framework: &Framework,
     pod: &PodInfo,
     node: &NodeInfo,
@@ -240,16 +261,21 @@ fn explain(nodes: &[NodeVerdict], count: usize, narrowed_by: &BTreeSet<&'static 
     if nodes.len() < count && !plugins.is_empty() {
         reasons.insert(&unlisted, count - nodes.len());
     }
+    let mut message = format!("0/{count} nodes are available:");
+    if !reasons.is_empty() {
+        let _ = write!(message, " {}.", reasons_by_count(&reasons));
+    }
+    message
+}
+
+/// `1 Insufficient cpu, 2 node(s) were unschedulable`, in upstream's order.
+pub(crate) fn reasons_by_count(reasons: &BTreeMap<&str, usize>) -> String {
     let mut counted: Vec<String> = reasons
         .iter()
         .map(|(reason, count)| format!("{count} {reason}"))
         .collect();
     counted.sort();
-    let mut message = format!("0/{count} nodes are available:");
-    if !counted.is_empty() {
-        let _ = write!(message, " {}.", counted.join(", "));
-    }
-    message
+    counted.join(", ")
 }
 
 fn unschedulable(message: String) -> Decision {
@@ -266,28 +292,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{
-        fixtures::{labelled_node, node, node_with, pod, pod_asking},
-        framework::{Bind, BindError, Plugin},
-    };
-
-    struct NoBinder;
-
-    impl Plugin for NoBinder {
-        fn name(&self) -> &'static str {
-            "NoBinder"
-        }
-    }
-
-    #[async_trait::async_trait]
-    impl Bind for NoBinder {
-        async fn bind(&self, _: &PodInfo, _: &str) -> Result<u64, BindError> {
-            Ok(0)
-        }
-    }
+    use crate::fixtures::{labelled_node, no_binder, node, node_with, pod, pod_asking};
 
     fn framework() -> Framework {
-        Framework::with_defaults(Arc::new(NoBinder))
+        Framework::with_defaults(no_binder())
     }
 
     fn snapshot(nodes: &[Arc<k8s_openapi::api::core::v1::Node>]) -> Snapshot {

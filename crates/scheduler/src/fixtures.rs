@@ -4,7 +4,30 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 
-use crate::PodInfo;
+use crate::{
+    PodInfo,
+    framework::{Bind, BindError, Plugin},
+};
+
+struct NoBinder;
+
+impl Plugin for NoBinder {
+    fn name(&self) -> &'static str {
+        "NoBinder"
+    }
+}
+
+#[async_trait::async_trait]
+impl Bind for NoBinder {
+    async fn bind(&self, _: &PodInfo, _: &str) -> Result<u64, BindError> {
+        Ok(0)
+    }
+}
+
+/// For decisions that are not carried out.
+pub(crate) fn no_binder() -> Arc<dyn Bind> {
+    Arc::new(NoBinder)
+}
 
 pub(crate) fn pod_spec(spec: &str) -> PodSpec {
     serde_json::from_str(spec).expect("a pod spec")

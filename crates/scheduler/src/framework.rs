@@ -55,6 +55,11 @@ pub trait PreFilter: Plugin {
 }
 
 pub trait Filter: Plugin {
+    /// Whether a node may pass after pods of it have gone, so that making room is worth a try.
+    fn resolvable(&self) -> bool {
+        false
+    }
+
     /// The reasons why the pod cannot run there; none if it can.
     fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<String>;
 }
@@ -139,6 +144,13 @@ impl Framework {
         for plugin in self.reserves.iter().rev() {
             plugin.unreserve(pod, snapshot);
         }
+    }
+
+    /// Whether making room may help against the plugin that turned a pod away.
+    pub fn resolvable(&self, plugin: &str) -> bool {
+        self.filters
+            .iter()
+            .any(|filter| filter.name() == plugin && filter.resolvable())
     }
 
     /// Whether one of the plugins that turned the pod away expects the event to help; any event

@@ -11,6 +11,7 @@ mod decide;
 mod decisions;
 mod node_info;
 mod pod_info;
+mod preempt;
 mod queue;
 mod resources;
 mod snapshot;

@@ -9,7 +9,7 @@ use crate::{
     resources::Resources,
 };
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct NodeInfo {
     pub name: String,
     /// None while only pods of the node are known.

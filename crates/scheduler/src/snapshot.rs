@@ -13,6 +13,8 @@ pub struct Snapshot {
     known: usize,
     /// Uid to where the pod is accounted for.
     placed: BTreeMap<String, Placed>,
+    /// Pods for which room is being made, by uid, and the node that was promised to them.
+    promised: BTreeMap<String, (String, Arc<PodInfo>)>,
     /// On how many nodes each image name is.
     image_spread: BTreeMap<String, usize>,
 }
@@ -63,6 +65,43 @@ impl Snapshot {
         let pod = self.nodes.get_mut(&placed.node)?.remove_pod(uid);
         self.drop_if_empty(&placed.node);
         pod
+    }
+
+    /// Keeps room on `node` for a waiting pod; none takes the promise back.
+    pub fn promise(&mut self, pod: &Arc<PodInfo>, node: Option<&str>) {
+        match node {
+            Some(node) => self
+                .promised
+                .insert(pod.uid.clone(), (node.to_owned(), pod.clone())),
+            None => self.promised.remove(&pod.uid),
+        };
+    }
+
+    pub fn forget_promise(&mut self, uid: &str) {
+        self.promised.remove(uid);
+    }
+
+    /// The pods of no lower priority than `pod` that were promised room on the node.
+    pub fn promised_to_others<'a>(
+        &'a self,
+        node: &'a str,
+        pod: &'a PodInfo,
+    ) -> impl Iterator<Item = &'a Arc<PodInfo>> {
+        self.promised
+            .values()
+            .filter(move |(promised, other)| {
+                promised == node && other.uid != pod.uid && other.priority >= pod.priority
+            })
+            .map(|(_, other)| other)
+    }
+
+    /// The pods of lower priority that were promised room on the node.
+    pub fn promised_to_lesser(&self, node: &str, priority: i32) -> Vec<Arc<PodInfo>> {
+        let lesser = self
+            .promised
+            .values()
+            .filter(|(promised, other)| promised == node && other.priority < priority);
+        lesser.map(|(_, other)| other.clone()).collect()
     }
 
     pub fn is_assumed(&self, uid: &str) -> bool {

@@ -10,7 +10,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
 use trace::{Hop, Span};
 
@@ -32,6 +32,7 @@ pub(crate) enum Written {
         result: Result<(), BindError>,
     },
     Condition,
+    Preempted,
 }
 
 /// Posts the binding and records hop 8.
@@ -107,6 +108,80 @@ pub(crate) async fn explain(
         }
     }
     Written::Condition
+}
+
+/// Ends the victims, marking each as disrupted first, and tells whoever reads the pod where room is
+/// being made for it.
+pub(crate) async fn preempt(
+    client: kube::Client,
+    environment: Environment,
+    pod: Arc<PodInfo>,
+    node: String,
+    victims: Vec<Arc<PodInfo>>,
+) -> Written {
+    nominate(&client, &pod, Some(&node)).await;
+    for victim in victims {
+        let api: Api<Pod> = Api::namespaced(client.clone(), &victim.key.namespace);
+        let condition = PodCondition {
+            type_: "DisruptionTarget".to_owned(),
+            status: "True".to_owned(),
+            reason: Some("PreemptionByScheduler".to_owned()),
+            message: Some(format!(
+                "{}: preempting to accommodate a higher priority pod",
+                crate::SCHEDULER_NAME
+            )),
+            last_transition_time: Some(Time(environment.now())),
+            observed_generation: victim.pod.metadata.generation,
+            ..PodCondition::default()
+        };
+        let patch = Patch::Strategic(serde_json::json!({
+            "metadata": { "uid": victim.uid },
+            "status": { "conditions": [condition] },
+        }));
+        let marked = api
+            .patch_status(&victim.key.name, &PatchParams::default(), &patch)
+            .await;
+        if let Err(error) = marked
+            && !client::retry::is_not_found(&error)
+        {
+            tracing::warn!(pod = %victim.key, %error, "the victim could not be marked");
+        }
+        let parameters = DeleteParams {
+            preconditions: Some(kube::api::Preconditions {
+                uid: Some(victim.uid.clone()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        if let Err(error) = api.delete(&victim.key.name, &parameters).await
+            && !client::retry::is_not_found(&error)
+        {
+            tracing::warn!(pod = %victim.key, %error, "the victim could not be deleted");
+        }
+    }
+    Written::Preempted
+}
+
+/// Takes back what was promised to a pod.
+pub(crate) async fn withdraw(client: kube::Client, pod: Arc<PodInfo>) -> Written {
+    nominate(&client, &pod, None).await;
+    Written::Condition
+}
+
+async fn nominate(client: &kube::Client, pod: &PodInfo, node: Option<&str>) {
+    let api: Api<Pod> = Api::namespaced(client.clone(), &pod.key.namespace);
+    let patch = Patch::Strategic(serde_json::json!({
+        "metadata": { "uid": pod.uid },
+        "status": { "nominatedNodeName": node },
+    }));
+    let written = api
+        .patch_status(&pod.key.name, &PatchParams::default(), &patch)
+        .await;
+    if let Err(error) = written
+        && !client::retry::is_not_found(&error)
+    {
+        tracing::warn!(pod = %pod.key, %error, "the nominated node could not be written");
+    }
 }
 
 /// The condition to be set, or none if the pod has it already.

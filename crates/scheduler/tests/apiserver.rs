@@ -108,6 +108,10 @@ impl Cluster {
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(status));
         let patched = api.patch_status(name, &parameters, &patch).await;
         patched.expect("a node's status");
+        // A new node is tainted as not ready; nobody else takes that away here.
+        let ready = Patch::Merge(json!({"spec": {"taints": null}}));
+        let patched = api.patch(name, &parameters, &ready).await;
+        patched.expect("a node's spec");
     }
 
     async fn pod(&self, name: &str) -> Pod {
@@ -181,7 +185,7 @@ async fn a_pod_waits_for_room_and_says_so() {
     after(SOON).await;
     cluster.create_pod("second", "1").await;
     after(SOON).await;
-    let why = "0/1 nodes are available: 1 Insufficient cpu.";
+    let why = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
     let expected = (
         "False".to_owned(),
         "Unschedulable".to_owned(),
@@ -200,4 +204,39 @@ async fn a_pod_waits_for_room_and_says_so() {
     assert_eq!(cluster.node_of("second").await.as_deref(), Some("n1"));
     let (status, _, _) = cluster.scheduled("second").await.expect("a condition");
     assert_eq!(status, "True");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_important_pod_takes_the_place_of_a_lesser_one() {
+    let cluster = Cluster::start().await;
+    cluster.create_node("n1", "1").await;
+    cluster.create_pod("lesser", "1").await;
+    after(SOON).await;
+    let container = json!({"name": "c", "image": "web:1", "resources": {"requests": {"cpu": "1"}}});
+    let important = json!({
+        "metadata": {"name": "important"},
+        "spec": {"priorityClassName": "system-node-critical", "containers": [container]},
+    });
+    cluster.create::<Pod>(object(important)).await;
+    after(SOON).await;
+    // Room is promised, and the lesser pod is on its way out.
+    let pod = cluster.api::<Pod>().get("important").await.expect("a pod");
+    let status = pod.status.expect("a status");
+    assert_eq!(status.nominated_node_name.as_deref(), Some("n1"));
+    let lesser = cluster.api::<Pod>().get("lesser").await.expect("a pod");
+    assert!(lesser.metadata.deletion_timestamp.is_some());
+    let conditions = lesser.status.and_then(|s| s.conditions).unwrap_or_default();
+    let target = conditions.iter().find(|c| c.type_ == "DisruptionTarget");
+    assert_eq!(
+        target.and_then(|c| c.reason.as_deref()),
+        Some("PreemptionByScheduler")
+    );
+    // Somebody else does not get the room in between.
+    cluster.create_pod("late", "1").await;
+    let now = DeleteParams::default().grace_period(0);
+    let deleted = cluster.api::<Pod>().delete("lesser", &now).await;
+    deleted.expect("deleted");
+    after(Duration::from_secs(3)).await;
+    assert_eq!(cluster.node_of("important").await.as_deref(), Some("n1"));
+    assert_eq!(cluster.node_of("late").await, None);
 }

@@ -352,9 +352,20 @@ impl Cluster {
                 let config = controllers::Config {
                     informers: Informers::new(client.clone(), environment.clone()),
                     client,
+                    accounts: controllers::Accounts::new({
+                        let (network, connection) = (self.network.clone(), connection.clone());
+                        move |name| {
+                            let identity = Identity::service_account("kube-system", name);
+                            network.client(identity, connection.clone())
+                        }
+                    }),
                     environment,
                     recorder,
                     root_ca_pem: self.published_authority.clone(),
+                    candidate: Some("testkit".into()),
+                    // Signatures are random: nothing of them may reach a simulation's store.
+                    authority: None,
+                    pod_range: None,
                 };
                 tokio::spawn(controllers::run(config, shutdown.clone()))
             }

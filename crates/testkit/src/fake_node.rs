@@ -43,6 +43,8 @@ struct Sandbox {
     address: String,
     /// Microseconds since the epoch.
     started: i64,
+    /// When its containers end by themselves, if they do.
+    ends: i64,
     /// When stopping is through, once it was asked for.
     stopped: Option<i64>,
 }
@@ -73,9 +75,11 @@ impl Machine {
         }
         running.addresses_used += 1;
         let address = running.addresses_used;
+        let started = environment.now_micros() + step(environment);
         let sandbox = Sandbox {
             address: format!("10.{}.{}.{}", self.number, address / 250, address % 250 + 2),
-            started: environment.now_micros() + step(environment),
+            started,
+            ends: started + step(environment),
             stopped: None,
         };
         running.pods.insert(uid.to_owned(), sandbox.clone());
@@ -238,6 +242,9 @@ impl FakeNode {
             if !remaining.is_zero() {
                 return Ok(Outcome::After(remaining));
             }
+            if runs_once(&pod) && !has_ended(&pod) {
+                self.end(&api, &pod, "Failed").await?;
+            }
             let parameters = DeleteParams {
                 grace_period_seconds: Some(0),
                 preconditions: Some(Preconditions {
@@ -255,6 +262,9 @@ impl FakeNode {
             self.machine.remove(&uid);
             return Ok(Outcome::Done);
         }
+        if has_ended(&pod) {
+            return Ok(Outcome::Done);
+        }
         let sandbox = self.machine.sandbox(&uid, &self.environment);
         let remaining = sandbox.started - self.environment.now_micros();
         if remaining > 0 {
@@ -263,6 +273,20 @@ impl FakeNode {
             )));
         }
         if is_ready(&pod, &sandbox) {
+            if !runs_once(&pod) {
+                return Ok(Outcome::Done);
+            }
+            let remaining = sandbox.ends - self.environment.now_micros();
+            if remaining > 0 {
+                let remaining = Duration::from_micros(remaining.unsigned_abs());
+                return Ok(Outcome::After(remaining));
+            }
+            // Some end badly, and their Job tries again.
+            let phase = match sandbox.ends % 7 {
+                0 => "Failed",
+                _ => "Succeeded",
+            };
+            self.end(&api, &pod, phase).await?;
             return Ok(Outcome::Done);
         }
         let status = self.running_status(&pod, &uid, &sandbox);
@@ -282,6 +306,42 @@ impl FakeNode {
             Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => {
                 Ok(Outcome::Done)
             }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reports that all containers of a pod have ended.
+    async fn end(&self, api: &Api<Pod>, pod: &Pod, phase: &str) -> Result<(), kube::Error> {
+        let now = self.environment.now().to_string();
+        let exit_code = i32::from(phase == "Failed");
+        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        let statuses: Vec<_> = containers
+            .map(|container| {
+                json!({
+                    "name": container.name,
+                    "image": container.image.clone().unwrap_or_default(),
+                    "imageID": "", "ready": false, "restartCount": 0,
+                    "state": {"running": null, "terminated":
+                        {"exitCode": exit_code, "startedAt": now, "finishedAt": now}},
+                })
+            })
+            .collect();
+        let status = json!({
+            "metadata": {"uid": pod.metadata.uid},
+            "status": {
+                "phase": phase,
+                "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": now}],
+                "containerStatuses": statuses,
+            },
+        });
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let patch = Patch::Strategic(status);
+        match api
+            .patch_status(name, &PatchParams::default(), &patch)
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -335,6 +395,22 @@ impl FakeNode {
             },
         })
     }
+}
+
+fn runs_once(pod: &Pod) -> bool {
+    let policy = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.restart_policy.as_deref());
+    matches!(policy, Some("Never" | "OnFailure"))
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Whether the API says already that the pod runs in this sandbox.

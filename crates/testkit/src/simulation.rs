@@ -1,12 +1,14 @@
 //! The seeded simulation: a whole cluster on one thread under simulated time, while its parts
 //! crash, its disk forgets and its network fails. A seed fixes everything that happens.
 //!
-//! A user goes on applying, scaling, changing and deleting Deployments; chaos goes on beside it.
+//! Users go on applying, scaling, changing and deleting Deployments, StatefulSets, DaemonSets and
+//! Jobs; chaos goes on beside them.
 //! Then chaos ends, and within bounded time everything the user was promised must be true.
 
 mod chaos;
 mod convergence;
 mod user;
+mod workloads;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,11 +78,18 @@ async fn simulate(seed: u64) -> Result<Report> {
         StdRng::seed_from_u64(seed ^ 0x75),
         promises.clone(),
     ));
+    let wanted = Arc::default();
+    let more_work = tokio::spawn(workloads::work(
+        cluster.client(),
+        StdRng::seed_from_u64(seed ^ 0x3a),
+        Arc::clone(&wanted),
+    ));
     let mut chaos = Chaos::new(seed);
-    while !work.is_finished() {
+    while !(work.is_finished() && more_work.is_finished()) {
         chaos.strike(&mut cluster).await?;
     }
     work.await?.context("the user")?;
+    more_work.await?.context("the user of other workloads")?;
 
     cluster.network().heal();
     if !cluster.is_server_running() {
@@ -95,9 +104,13 @@ async fn simulate(seed: u64) -> Result<Report> {
     let client = cluster.client();
     let healed = tokio::time::Instant::now();
     convergence::wait(&client, &promises, PATIENCE).await?;
+    workloads::wait(&client, &wanted, NODES, PATIENCE).await?;
     let converged_after = healed.elapsed();
     tokio::time::sleep(CALM).await;
     convergence::check(&client, &promises)
+        .await?
+        .map_err(|problem| anyhow::anyhow!("it did not stay so: {problem}"))?;
+    workloads::check(&client, &wanted, NODES)
         .await?
         .map_err(|problem| anyhow::anyhow!("it did not stay so: {problem}"))?;
     convergence::check_machines(&client, cluster.machines()).await?;

@@ -19,12 +19,43 @@ const DEEPEST: usize = 200;
 /// The most values that aliases may multiply a stream into.
 const MOST_ALIASED: usize = 1_000_000;
 
+/// More repeated keys than this are not told.
+const MOST_REPEATED: usize = 100;
+
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("error converting YAML to JSON: yaml: line {line}: {problem}")]
     Syntax { line: usize, problem: String },
     #[error("error converting YAML to JSON: yaml: invalid UTF-8")]
     NotText,
+}
+
+/// A key that a map has twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repeated {
+    pub line: usize,
+    pub key: String,
+}
+
+impl std::fmt::Display for Repeated {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            formatter,
+            "line {}: key {:?} already set in map",
+            self.line, self.key
+        )
+    }
+}
+
+/// As [`parse_documents`], also telling which keys were given twice. The last one counts.
+pub fn parse_with_repeated(bytes: &[u8]) -> Result<(Vec<Value>, Vec<Repeated>), Error> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Error::NotText)?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    match read(text) {
+        Ok(reader) => Ok((reader.documents, reader.repeated)),
+        // It may still be JSON.
+        Err(_) => Ok((parse_documents(bytes)?, Vec::new())),
+    }
 }
 
 /// Reads all documents of a YAML or JSON stream; empty ones are left out.
@@ -39,18 +70,23 @@ pub fn parse_documents(bytes: &[u8]) -> Result<Vec<Value>, Error> {
     {
         return Ok(documents);
     }
+    Ok(read(text)?.documents)
+}
+
+fn read(text: &str) -> Result<Reader, Error> {
     let mut reader = Reader::default();
     for next in Parser::new_from_str(text) {
         let (event, span) = next.map_err(|error| Error::Syntax {
             line: error.marker().line(),
             problem: error.info(),
         })?;
+        reader.line = span.start.line();
         reader.take(event).map_err(|problem| Error::Syntax {
             line: span.start.line(),
             problem,
         })?;
     }
-    Ok(reader.documents)
+    Ok(reader)
 }
 
 /// Builds values out of parser events.
@@ -60,6 +96,9 @@ struct Reader {
     open: Vec<Open>,
     anchors: BTreeMap<usize, Value>,
     aliased: usize,
+    /// Where we are.
+    line: usize,
+    repeated: Vec<Repeated>,
 }
 
 /// A collection that has begun.
@@ -177,7 +216,16 @@ impl Reader {
                 key,
                 ..
             }) => match key.take() {
-                None => *key = Some(Key::Name(key_text(value)?)),
+                None => {
+                    let name = key_text(value)?;
+                    if fields.contains(&name) && self.repeated.len() < MOST_REPEATED {
+                        self.repeated.push(Repeated {
+                            line: self.line,
+                            key: name.clone(),
+                        });
+                    }
+                    *key = Some(Key::Name(name));
+                }
                 Some(Key::Merge) => merge(merged, value)?,
                 Some(Key::Name(name)) => drop(fields.insert(name, value)),
             },

@@ -4,6 +4,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use crate::field::Path;
+
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
 const LABEL_1035: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
@@ -34,13 +36,16 @@ pub enum NameRule {
     Dns1035Label,
     /// Anything that can be a segment of a URL path.
     PathSegment,
+    /// An IP address in canonical form.
+    IpAddress,
 }
 
 impl NameRule {
     /// What is wrong with `name`. A prefix (`generateName`) may end in a dash.
     pub fn check(self, name: &str, prefix: bool) -> Vec<String> {
         let masked;
-        let name = match prefix && self != NameRule::PathSegment {
+        let masks = !matches!(self, NameRule::PathSegment | NameRule::IpAddress);
+        let name = match prefix && masks {
             true => {
                 masked = mask_trailing_dash(name);
                 masked.as_str()
@@ -52,6 +57,10 @@ impl NameRule {
             NameRule::DnsLabel => dns_label(name),
             NameRule::Dns1035Label => dns_1035_label(name),
             NameRule::PathSegment => path_segment(name, prefix),
+            NameRule::IpAddress => {
+                let errors = crate::strategy::addresses::address(name, &Path::new(""));
+                errors.into_iter().map(|error| error.detail).collect()
+            }
         }
     }
 }
@@ -81,6 +90,36 @@ pub fn dns_subdomain(name: &str) -> Vec<String> {
         ));
     }
     wrong
+}
+
+/// `*.` and a subdomain.
+pub fn wildcard_subdomain(name: &str) -> Vec<String> {
+    let mut wrong = longer_than(name, 253);
+    let rest = name.strip_prefix("*.");
+    if !rest.is_some_and(|rest| SUBDOMAIN_PATTERN.is_match(rest)) {
+        wrong.push(pattern_error(
+            "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character",
+            &format!(r"\*\.{SUBDOMAIN}"),
+            &["*.example.com"],
+        ));
+    }
+    wrong
+}
+
+/// An identifier of the C language.
+pub fn c_identifier(name: &str) -> Vec<String> {
+    let first = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
+    let mut bytes = name.bytes();
+    let valid =
+        bytes.next().is_some_and(first) && bytes.all(|byte| first(byte) || byte.is_ascii_digit());
+    match valid {
+        true => Vec::new(),
+        false => vec![pattern_error(
+            "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_'",
+            "[A-Za-z_][A-Za-z0-9_]*",
+            &["my_name", "MY_NAME", "MyName"],
+        )],
+    }
 }
 
 pub fn dns_1035_label(name: &str) -> Vec<String> {

@@ -10,7 +10,7 @@ const MOST_OPERATIONS: usize = 10_000;
 pub fn json_patch(object: &Value, patch: &Value) -> Result<Value, Status> {
     let Value::Array(operations) = patch else {
         return Err(Status::bad_request(format!(
-            "json: cannot unmarshal {} into Go value of type jsonpatch.Patch",
+            "error decoding patch: json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp",
             json_type(patch)
         )));
     };
@@ -27,7 +27,7 @@ pub fn json_patch(object: &Value, patch: &Value) -> Result<Value, Status> {
     for operation in operations {
         if operation.as_object().is_none() {
             return Err(Status::bad_request(format!(
-                "json: cannot unmarshal {} into Go value of type jsonpatch.Operation",
+                "error decoding patch: json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp",
                 json_type(operation)
             )));
         }
@@ -52,6 +52,14 @@ fn apply(document: &mut Value, operation: &Value) -> Result<(), Unprocessable> {
         "add" => add(document, &path, value()?),
         "remove" => remove(document, &path).map(drop),
         "replace" => {
+            // Upstream's library also replaces what an object does not have.
+            let parent = path.split_last().map(|(_, parents)| parents);
+            let in_object = parent
+                .and_then(|parents| find_mut(document, parents))
+                .is_some_and(|parent| parent.as_object().is_some());
+            if in_object {
+                return add(document, &path, value()?);
+            }
             let target = find_mut(document, &path).ok_or(Unprocessable)?;
             *target = value()?;
             Ok(())
@@ -89,7 +97,8 @@ fn pointer(operation: &Value, name: &str) -> Result<Vec<String>, Unprocessable> 
     match text.ok_or(Unprocessable)? {
         "" => Ok(Vec::new()),
         text => {
-            let rest = text.strip_prefix('/').ok_or(Unprocessable)?;
+            // What stands before the first slash should be nothing; upstream's library does not look.
+            let (_, rest) = text.split_once('/').ok_or(Unprocessable)?;
             let unescape = |token: &str| token.replace("~1", "/").replace("~0", "~");
             Ok(rest.split('/').map(unescape).collect())
         }
@@ -222,7 +231,6 @@ mod tests {
         let object = document!({"a": [1], "b": {}});
         for operation in [
             document!({"op": "remove", "path": "/missing"}),
-            document!({"op": "replace", "path": "/missing", "value": 1}),
             document!({"op": "add", "path": "/x/y", "value": 1}),
             document!({"op": "add", "path": "/a/5", "value": 1}),
             document!({"op": "add", "path": "/a/01", "value": 1}),
@@ -240,7 +248,7 @@ mod tests {
         assert_eq!(status.code(), 400);
         assert_eq!(
             status.message,
-            "json: cannot unmarshal object into Go value of type jsonpatch.Patch"
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
         );
     }
 }

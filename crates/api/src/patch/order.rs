@@ -29,7 +29,7 @@ pub fn has_keys(list: &[Value], merge_key: &str) -> Result<(), Error> {
 
 pub fn no_merge_key(item: &Value, merge_key: &str) -> Error {
     Error::NoMergeKey {
-        map: item.to_string(),
+        map: super::in_go(item),
         key: merge_key.to_string(),
     }
 }

@@ -344,9 +344,11 @@ fn list(value: Value) -> Result<Vec<Value>, Error> {
 }
 
 fn unknown_directive(directive: &Value, map: &Value) -> Error {
+    let mut shown = map.clone();
+    shown.set(&["$patch"], directive.clone());
     Error::UnknownDirective {
         directive: directive.as_str().unwrap_or_default().to_string(),
-        map: map.to_string(),
+        map: super::in_go(&shown),
     }
 }
 
@@ -482,11 +484,11 @@ mod tests {
         };
         check(
             document!({"spec": {"containers": [{"image": "x"}]}}),
-            r#"map: {"image":"x"} does not contain declared merge key: name"#,
+            "map: map[image:x] does not contain declared merge key: name",
         );
         check(
             document!({"spec": {"$patch": "jump"}}),
-            "unknown patch type: jump in map: {}",
+            "unknown patch type: jump in map: map[$patch:jump]",
         );
         check(
             document!({"spec": {"$retainKeys": ["x"], "y": 1}}),

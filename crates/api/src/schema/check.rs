@@ -16,7 +16,26 @@ pub(super) fn check(
     node: Node<'_>,
     definition: &Definition,
 ) -> Result<(Value, Vec<FieldProblem>), TypeError> {
-    let mut checker = Checker::default();
+    check_with(Checker::default(), node, definition)
+}
+
+/// As [`check`], in the words of the converter that strategic merge patches go through.
+pub(super) fn restore(
+    node: Node<'_>,
+    definition: &Definition,
+) -> Result<(Value, Vec<FieldProblem>), TypeError> {
+    let checker = Checker {
+        restoring: true,
+        ..Checker::default()
+    };
+    check_with(checker, node, definition)
+}
+
+fn check_with(
+    mut checker: Checker,
+    node: Node<'_>,
+    definition: &Definition,
+) -> Result<(Value, Vec<FieldProblem>), TypeError> {
     let value = match node {
         Node::Null => Value::object(),
         Node::Object(fields) => Value::Object(checker.object(fields, definition)?),
@@ -41,6 +60,8 @@ struct Checker {
     go_struct: &'static str,
     /// Set where Go uses a decoder that is not strict.
     lenient: bool,
+    /// Whether types are told as the converter of unstructured objects tells them.
+    restoring: bool,
 }
 
 /// An `Err` ends decoding at once; a value of the wrong type is only noted.
@@ -120,6 +141,11 @@ impl Checker {
             (Type::Raw | Type::Fields | Type::Json | Type::Any, node) => node.into_value(),
             (Type::SchemaOrArray | Type::SchemaOrBool | Type::SchemaOrStrings, node) => {
                 return self.schema_or(node, kind);
+            }
+            (kind, node) if self.restoring => {
+                let error = TypeError(not_restored(kind, &node, &go_name()));
+                self.first_mismatch.get_or_insert(error);
+                return Ok(None);
             }
             (_, node) => return Ok(self.wrong(node.describe(), &go_name())),
         }))
@@ -250,6 +276,26 @@ impl Checker {
         TypeError(format!(
             "json: cannot unmarshal {found} into {place} of type {wanted}"
         ))
+    }
+}
+
+fn not_restored(kind: &Type, node: &Node<'_>, go_name: &str) -> String {
+    let found = match node {
+        Node::Array(_) => "slice",
+        Node::Object(_) => "map",
+        Node::String(_) => "string",
+        Node::Bool(_) => "bool",
+        Node::Number(text) if text.contains(['.', 'e', 'E']) => "float64",
+        Node::Number(_) => "int64",
+        Node::Null => "invalid",
+    };
+    match (kind, node) {
+        (Type::Object(_), _) => format!("cannot restore struct from: {found}"),
+        (Type::Map(_), _) => format!("cannot restore map from {found}"),
+        (Type::List { .. } | Type::Bytes, _) => format!("cannot restore slice from {found}"),
+        (_, Node::Array(_)) => format!("cannot convert []interface {{}} to {go_name}"),
+        (_, Node::Object(_)) => format!("cannot convert map[string]interface {{}} to {go_name}"),
+        _ => format!("cannot convert {found} to {go_name}"),
     }
 }
 

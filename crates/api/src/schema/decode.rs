@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::check::check;
+use super::check::{self, check};
 use super::defaults::normalise;
 use super::node::{Node, parse};
 use super::table::{Definition, table};
@@ -100,9 +100,30 @@ pub fn conform(
     definition: &Definition,
     body: Value,
 ) -> Result<(Value, Vec<FieldProblem>), TypeError> {
-    let (mut value, problems) = check(Node::from_value(body), definition)?;
+    let node = Node::from_value(body);
+    let forgets = forgets_owners(&node);
+    let (mut value, problems) = check(node, definition)?;
     normalise(definition, &mut value);
+    forget_owners(&mut value, forgets);
     Ok((value, problems))
+}
+
+/// As [`conform`], of what a strategic merge patch made: its errors have other words.
+pub fn restore(
+    definition: &Definition,
+    body: Value,
+) -> Result<(Value, Vec<FieldProblem>), TypeError> {
+    let node = Node::from_value(body);
+    let forgets = forgets_owners(&node);
+    let (mut value, problems) = check::restore(node, definition)?;
+    normalise(definition, &mut value);
+    forget_owners(&mut value, forgets);
+    Ok((value, problems))
+}
+
+/// Reads JSON of no particular kind; the error is worded as Go words it.
+pub fn parse_json(body: &[u8]) -> Result<Value, String> {
+    parse(body).map(Node::into_value)
 }
 
 /// The answer under strict field validation.
@@ -157,12 +178,28 @@ fn decode_node(
     if !expected {
         return Err(other_kind(target, group, version, kind));
     }
+    let forgets = forgets_owners(&node);
     let (mut value, problems) = check(node, target.definition)
         .map_err(|error| unhandled(target, (version, kind), &error.to_string()))?;
     normalise(target.definition, &mut value);
+    forget_owners(&mut value, forgets);
     value.set(&["apiVersion"], api_version(target.group, target.version));
     value.set(&["kind"], target.kind);
     Ok((value, problems))
+}
+
+/// An empty list of managed fields is a wish: it would disappear like all empty lists.
+fn forgets_owners(node: &Node<'_>) -> bool {
+    let list = node
+        .last("metadata")
+        .and_then(|metadata| metadata.last("managedFields"));
+    matches!(list, Some(Node::Array(items)) if items.is_empty())
+}
+
+fn forget_owners(value: &mut Value, forgets: bool) {
+    if forgets {
+        value.set(&["metadata", "managedFields"], Vec::new());
+    }
 }
 
 /// Both "" where they are missing.
@@ -222,7 +259,8 @@ fn unhandled(target: &Target, (version, kind): (&str, &str), error: &str) -> Sta
     ))
 }
 
-fn unrecognized(target: &Target, error: &str, body: &[u8]) -> Status {
+/// The answer to a body that cannot be read at all.
+pub fn unrecognized(target: &Target, error: &str, body: &[u8]) -> Status {
     Status::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {error} ({})",
         target.kind,

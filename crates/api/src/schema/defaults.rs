@@ -32,8 +32,8 @@ pub fn apply_declared_defaults(definition: &Definition, object: &mut Value) {
 }
 
 /// Writes what Go's encoder would have written: fields that are always there get their zero value,
-/// zero values of fields that are left out when empty disappear. Absent lists and maps stay absent
-/// where Go writes `null`.
+/// zero values of fields that are left out when empty disappear. Lists, maps and times that are
+/// always there are `null` when empty.
 pub fn normalise(definition: &Definition, object: &mut Value) {
     let Value::Object(fields) = object else {
         return;
@@ -42,11 +42,15 @@ pub fn normalise(definition: &Definition, object: &mut Value) {
         let Some(field) = definition.field(name) else {
             return true;
         };
-        !(value.is_null() || (field.omits_zero() && !field.pointer && is_zero(&field.kind, value)))
+        // What is stored without items comes back as no list at all, so an empty one is none.
+        let no_items = matches!(field.kind, Type::List { .. } | Type::Map(_)) && !field.pointer;
+        let disappears = field.omits_zero() && !field.pointer || no_items;
+        !(value.is_null() || disappears && is_zero(&field.kind, value))
     });
     for property in &definition.properties {
         let field = table().field(property);
         match fields.get_mut(field.name) {
+            Some(value) if written_as_null(field, value) => *value = Value::Null,
             Some(value) => below(&field.kind, value, normalise),
             None => {
                 if let Some(mut value) = always_there(field) {
@@ -121,15 +125,34 @@ fn is_zero(kind: &Type, value: &Value) -> bool {
     }
 }
 
-/// What a field without a pointer shows when nobody set it.
+/// Whether an empty list or map cannot be told from an absent one, once stored.
+fn written_as_null(field: &Field, value: &Value) -> bool {
+    let empty = match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    };
+    let collection = matches!(field.kind, Type::List { .. } | Type::Map(_));
+    empty && collection && !field.pointer && !field.omits_zero()
+}
+
+/// What a field shows when nobody set it.
 fn always_there(field: &Field) -> Option<Value> {
-    if field.pointer || field.omit_zero || field.inline {
+    if field.omit_zero || field.inline {
         return None;
+    }
+    if field.pointer {
+        return (!field.omit_empty).then_some(Value::Null);
     }
     match field.kind {
         Type::Object(_) => Some(Value::object()),
         Type::Quantity => Some("0".into()),
+        // Structures to Go, which are never empty.
+        Type::Time | Type::MicroTime | Type::Raw => Some(Value::Null),
+        Type::IntOrString => Some(0.into()),
+        Type::Duration => Some("0s".into()),
         _ if field.omit_empty => None,
+        Type::List { .. } | Type::Map(_) => Some(Value::Null),
         // Every object's own apiVersion and kind are set by whoever knows them.
         Type::String => Some("".into()),
         Type::Bool => Some(false.into()),

@@ -4,7 +4,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
-use crate::strategy::Strategy;
+use crate::strategy::{MetadataChecks, Strategy};
 use crate::table::duration::object_age;
 
 /// All values of a ConfigMap or a Secret together.
@@ -44,6 +44,10 @@ impl Strategy for ConfigMap {
         let mut errors = frozen(new, old, &["data", "binaryData"]);
         errors.extend(self.validate_content(new));
         errors
+    }
+
+    fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
+        MetadataChecks::BOTH
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

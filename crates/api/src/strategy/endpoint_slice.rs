@@ -1,19 +1,17 @@
 //! EndpointSlices.
 
-use std::net::IpAddr;
-
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
 use crate::strategy::endpoints::first_few;
 use crate::strategy::pod::containers::one_of;
-use crate::strategy::pod::validate::address;
-use crate::strategy::{Strategy, generic};
+use crate::strategy::{MetadataChecks, Strategy, addresses, generic};
 use crate::table::duration::object_age;
 
 const MOST_ENDPOINTS: usize = 1000;
 const MOST_ADDRESSES: usize = 100;
 const MOST_PORTS: usize = 20_000;
+const MOST_HINTS: usize = 8;
 
 pub struct EndpointSlice;
 
@@ -35,7 +33,12 @@ impl Strategy for EndpointSlice {
         }
     }
 
+    fn prepare_create_content(&self, object: &mut Value) {
+        forget_topology(object, None);
+    }
+
     fn prepare_update_content(&self, new: &mut Value, old: &Value, _: &str) {
+        forget_topology(new, Some(old));
         // Labels choose the Service, so they count as a change of the desired state.
         let at = ["metadata", "labels"];
         if !generic::desired_state_changed(new, old) && new.at(&at) != old.at(&at) {
@@ -45,20 +48,24 @@ impl Strategy for EndpointSlice {
     }
 
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        let root = Path::new("");
-        let kinds = ["FQDN", "IPv4", "IPv6"];
-        one_of(object, "addressType", &kinds, &root, &mut errors);
-        ports(object.list_at(&["ports"]), &mut errors);
+        let mut errors = about_ports(object);
         endpoints(object, &mut errors);
         errors
     }
 
     fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
-        let mut errors = self.validate_content(new);
+        let mut errors = about_ports(new);
+        // What is there unchanged was valid once.
+        if new.get("endpoints") != old.get("endpoints") {
+            endpoints(new, &mut errors);
+        }
         let name = "addressType";
         errors.extend(immutable(new.get(name), old.get(name), &Path::new(name)));
         errors
+    }
+
+    fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
+        MetadataChecks::WHOLE
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
@@ -87,6 +94,25 @@ impl Strategy for EndpointSlice {
     }
 }
 
+fn about_ports(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let root = Path::new("");
+    let kinds = ["FQDN", "IPv4", "IPv6"];
+    one_of(object, "addressType", &kinds, &root, &mut errors);
+    ports(object.list_at(&["ports"]), &mut errors);
+    errors
+}
+
+/// The older form of `nodeName` and `zone` is read from what others wrote, never written by v1.
+fn forget_topology(new: &mut Value, old: Option<&Value>) {
+    if old.is_some_and(|old| old.get("endpoints") == new.get("endpoints")) {
+        return;
+    }
+    for endpoint in new.list_at_mut(&["endpoints"]) {
+        endpoint.remove(&["deprecatedTopology"]);
+    }
+}
+
 fn ports(ports: &[Value], errors: &mut Vec<FieldError>) {
     let path = Path::new("ports");
     if ports.len() > MOST_PORTS {
@@ -105,6 +131,11 @@ fn ports(ports: &[Value], errors: &mut Vec<FieldError>) {
         }
         seen.push(name);
         one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
+        if port.has(&["appProtocol"]) {
+            let protocol = port.str_at(&["appProtocol"]);
+            let wrong = names::qualified_name(protocol);
+            errors.extend(all_invalid(&at.child("appProtocol"), protocol, wrong));
+        }
     }
 }
 
@@ -130,29 +161,81 @@ fn endpoints(object: &Value, errors: &mut Vec<FieldError>) {
         }
         for (index, one) in addresses.iter().enumerate() {
             let text = one.as_str().unwrap_or_default();
-            if !matches!(kind, "IPv4" | "IPv6") {
-                continue;
-            }
-            let error = address(text, &addresses_path.index(index));
-            let family = text.parse::<IpAddr>().map(|address| match address {
-                IpAddr::V4(_) => "IPv4",
-                IpAddr::V6(_) => "IPv6",
-            });
-            if family.is_ok_and(|family| family != kind) {
-                let detail = format!("must be an {kind} address");
-                errors.push(FieldError::invalid(&addresses_path, text, detail));
-            }
-            errors.extend(error);
+            address(kind, text, &addresses_path, index, errors);
         }
         let node = endpoint.str_at(&["nodeName"]);
-        if !node.is_empty() {
+        if endpoint.has(&["nodeName"]) {
             let wrong = names::dns_subdomain(node);
             errors.extend(all_invalid(&at.child("nodeName"), node, wrong));
         }
         let hostname = endpoint.str_at(&["hostname"]);
-        if !hostname.is_empty() {
+        if endpoint.has(&["hostname"]) {
             let wrong = names::dns_label(hostname);
             errors.extend(all_invalid(&at.child("hostname"), hostname, wrong));
         }
+        for (list, check) in [
+            ("forZones", names::label_value as fn(&str) -> Vec<String>),
+            ("forNodes", names::dns_subdomain),
+        ] {
+            let hints = endpoint.list_at(&["hints", list]);
+            let at = at.child("hints").child(list);
+            if hints.len() > MOST_HINTS {
+                errors.push(FieldError::too_many(&at, hints.len(), MOST_HINTS));
+                break;
+            }
+            for (index, hint) in hints.iter().enumerate() {
+                let at = at.index(index).child("name");
+                let name = hint.str_at(&["name"]);
+                if hints[..index].contains(hint) {
+                    errors.push(FieldError::duplicate(&at, name));
+                }
+                errors.extend(all_invalid(&at, name, check(name)));
+            }
+        }
+    }
+}
+
+/// Checks one address of an endpoint as its type demands.
+fn address(kind: &str, text: &str, path: &Path, index: usize, errors: &mut Vec<FieldError>) {
+    let at = path.index(index);
+    let wrong = match kind {
+        "IPv4" => addresses::old_address(text, &[], &at),
+        "IPv6" => addresses::address(text, &at),
+        "FQDN" => fully_qualified_domain(text, &at),
+        _ => return,
+    };
+    let valid = wrong.is_empty();
+    errors.extend(wrong);
+    if !valid || kind == "FQDN" {
+        return;
+    }
+    let is_ipv4 = addresses::parse(text).is_some_and(|address| address.is_ipv4());
+    if is_ipv4 != (kind == "IPv4") {
+        let detail = format!("must be an {kind} address");
+        errors.push(FieldError::invalid(path, text, detail));
+    }
+    errors.extend(addresses::endpoint(text, &at));
+}
+
+/// Checks a domain of at least two labels.
+fn fully_qualified_domain(text: &str, path: &Path) -> Vec<FieldError> {
+    if text.is_empty() {
+        return vec![FieldError::required(path, "")];
+    }
+    let name = text.strip_suffix('.').unwrap_or(text);
+    let wrong = names::dns_subdomain(name);
+    if !wrong.is_empty() {
+        return vec![FieldError::invalid(path, name, wrong.join(","))];
+    }
+    if !name.contains('.') {
+        let detail = "should be a domain with at least two segments separated by dots";
+        return vec![FieldError::invalid(path, name, detail)];
+    }
+    let mut labels = name
+        .split('.')
+        .map(|label| (label, names::dns_label(label)));
+    match labels.find(|(_, wrong)| !wrong.is_empty()) {
+        Some((label, wrong)) => vec![FieldError::invalid(path, label, wrong.join(","))],
+        None => Vec::new(),
     }
 }

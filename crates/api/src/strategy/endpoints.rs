@@ -3,9 +3,8 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
-use crate::strategy::Strategy;
 use crate::strategy::pod::containers::{numbers, one_of};
-use crate::strategy::pod::validate::address;
+use crate::strategy::{MetadataChecks, Strategy, addresses};
 use crate::table::duration::object_age;
 
 /// A cell names this many addresses.
@@ -38,6 +37,18 @@ impl Strategy for Endpoints {
         errors
     }
 
+    /// What is there unchanged was valid once.
+    fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
+        match new.get("subsets") == old.get("subsets") {
+            true => Vec::new(),
+            false => self.validate_content(new),
+        }
+    }
+
+    fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
+        MetadataChecks::BOTH
+    }
+
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
         vec![
             object.str_at(&["metadata", "name"]).into(),
@@ -68,12 +79,19 @@ fn validate_subset(subset: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     for list in lists {
         for (index, one) in subset.list_at(&[list]).iter().enumerate() {
             let at = path.child(list).index(index);
-            errors.extend(address(one.str_at(&["ip"]), &at.child("ip")));
+            let ip = one.str_at(&["ip"]);
+            errors.extend(addresses::old_address(ip, &[], &at.child("ip")));
             let hostname = one.str_at(&["hostname"]);
             if !hostname.is_empty() {
                 let wrong = names::dns_label(hostname);
                 errors.extend(all_invalid(&at.child("hostname"), hostname, wrong));
             }
+            if one.has(&["nodeName"]) {
+                let node = one.str_at(&["nodeName"]);
+                let wrong = names::dns_subdomain(node);
+                errors.extend(all_invalid(&at.child("nodeName"), node, wrong));
+            }
+            errors.extend(addresses::endpoint(ip, &at.child("ip")));
         }
     }
     let ports = subset.list_at(&["ports"]);
@@ -91,6 +109,11 @@ fn validate_subset(subset: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         let wrong = names::port_number(number);
         errors.extend(numbers(&at.child("port"), number, wrong));
         one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
+        if port.has(&["appProtocol"]) {
+            let protocol = port.str_at(&["appProtocol"]);
+            let wrong = names::qualified_name(protocol);
+            errors.extend(all_invalid(&at.child("appProtocol"), protocol, wrong));
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::NameRule;
-use crate::metadata::{all_invalid, names};
-use crate::strategy::{Strategy, generic};
+use crate::metadata::{all_invalid, immutable, names};
+use crate::strategy::{MetadataChecks, Strategy, generic};
 use crate::table::duration::age;
 
 pub struct Event;
@@ -41,7 +41,13 @@ impl Strategy for Event {
         if new_style {
             reported(object, &mut errors);
         }
+        let wrong = names::dns_subdomain(namespace);
+        errors.extend(all_invalid(&Path::new("namespace"), namespace, wrong));
         errors
+    }
+
+    fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
+        MetadataChecks::NONE
     }
 
     fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {
@@ -104,6 +110,84 @@ impl Strategy for Event {
             object.str_at(&["metadata", "name"]).into(),
         ]
     }
+}
+
+/// What a request by way of `events.k8s.io/v1` must also heed, in the fields of the stored version.
+/// `old` is there for updates.
+pub fn validate_strictly(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    match old {
+        None => strict_create(new),
+        Some(old) => strict_update(new, old),
+    }
+}
+
+fn strict_create(object: &Value) -> Vec<FieldError> {
+    let mut errors = series(object);
+    if !object.has(&["eventTime"]) {
+        errors.push(FieldError::required(&Path::new("eventTime"), ""));
+    }
+    let mut unset = |name: &str, detail: String| {
+        errors.push(FieldError::invalid(&Path::new(name), "", detail));
+    };
+    let kind = object.str_at(&["type"]);
+    if !matches!(kind, "Normal" | "Warning") {
+        unset("type", format!("has invalid value: {kind}"));
+    }
+    for name in ["firstTimestamp", "lastTimestamp"] {
+        if object.has(&[name]) {
+            unset(name, "needs to be unset".to_string());
+        }
+    }
+    if object.i64_at(&["count"]).unwrap_or(0) != 0 {
+        unset("count", "needs to be unset".to_string());
+    }
+    let source = |name: &str| object.str_at(&["source", name]);
+    if !source("component").is_empty() || !source("host").is_empty() {
+        unset("source", "needs to be unset".to_string());
+    }
+    errors
+}
+
+fn strict_update(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = match new.get("series") == old.get("series") {
+        true => Vec::new(),
+        false => series(new),
+    };
+    for (name, shown) in [
+        ("involvedObject", "involvedObject"),
+        ("reason", "reason"),
+        ("message", "message"),
+        ("source", "source"),
+        ("firstTimestamp", "firstTimestamp"),
+        ("lastTimestamp", "lastTimestamp"),
+        ("count", "count"),
+        ("reason", "reason"),
+        ("type", "type"),
+        ("eventTime", "eventTime"),
+        ("action", "action"),
+        ("related", "related"),
+        ("reportingComponent", "reportingController"),
+        ("reportingInstance", "reportingInstance"),
+    ] {
+        let error = immutable(new.get(name), old.get(name), &Path::new(shown));
+        errors.extend(error);
+    }
+    errors
+}
+
+fn series(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if object.has(&["series"]) {
+        if object.i64_at(&["series", "count"]).unwrap_or(0) < 2 {
+            let path = Path::new("series").child("count");
+            errors.push(FieldError::invalid(&path, "", "should be at least 2"));
+        }
+        if !object.has(&["series", "lastObservedTime"]) {
+            let path = Path::new("series").child("lastObservedTime");
+            errors.push(FieldError::required(&path, ""));
+        }
+    }
+    errors
 }
 
 /// What an event with `eventTime` must say about its reporter.

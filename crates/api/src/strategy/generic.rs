@@ -50,6 +50,13 @@ pub fn keep_all_but_status(new: &mut Value, old: &Value) {
     }
 }
 
+/// For kinds whose status writes change no metadata either.
+pub fn keep_metadata(new: &mut Value, old: &Value) {
+    for name in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        keep_field(new, old, &["metadata", name]);
+    }
+}
+
 /// Puts back the field at `path` as it was.
 pub fn keep_field(new: &mut Value, old: &Value, path: &[&str]) {
     match old.at(path) {

@@ -3,7 +3,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::{self, NameRule};
-use crate::strategy::{Strategy, generic};
+use crate::strategy::{MetadataChecks, Strategy, generic};
 use crate::table::duration::object_age;
 
 pub struct Namespace;
@@ -66,6 +66,10 @@ impl Strategy for Namespace {
             "status" => status(new),
             _ => finalizers(new),
         }
+    }
+
+    fn metadata_checked_again(&self, subresource: &str) -> MetadataChecks {
+        MetadataChecks::both_of_object(subresource)
     }
 
     fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {

@@ -7,7 +7,7 @@ use crate::metadata::names;
 use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::pod::resources::quantity_value;
 use crate::strategy::pod::validate::taint_effect;
-use crate::strategy::{Strategy, generic};
+use crate::strategy::{MetadataChecks, Strategy, addresses, generic};
 use crate::table::duration::object_age;
 
 pub struct Node;
@@ -22,14 +22,14 @@ impl Strategy for Node {
     }
 
     fn default(&self, object: &mut Value) {
-        // `podCIDR` is the first of `podCIDRs`.
+        // `podCIDR` is the first of `podCIDRs`; where they differ, the older one counts.
         let single = object.str_at(&["spec", "podCIDR"]).to_string();
         let first = object.list_at(&["spec", "podCIDRs"]).first().cloned();
         match (single.as_str(), first) {
             ("", Some(first)) => object.set(&["spec", "podCIDR"], first),
             ("", None) => {}
-            (_, None) => object.set(&["spec", "podCIDRs"], vec![Value::from(single)]),
-            (_, Some(_)) => {}
+            (single, Some(Value::String(first))) if first == single => {}
+            _ => object.set(&["spec", "podCIDRs"], vec![Value::from(single)]),
         }
         for list in ["capacity", "allocatable"] {
             canonical_quantities(object, &["status", list]);
@@ -42,26 +42,28 @@ impl Strategy for Node {
     }
 
     /// A node registers itself together with its status.
-    fn prepare_create(&self, object: &mut Value) {
-        object.remove(&["metadata", "generation"]);
-    }
+    fn prepare_create(&self, _object: &mut Value) {}
 
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = taints(object);
         errors.extend(resources(object));
-        let path = Path::new("spec").child("podCIDRs");
-        for (index, range) in object.list_at(&["spec", "podCIDRs"]).iter().enumerate() {
-            let text = range.as_str().unwrap_or_default();
-            if !is_range(text) {
-                let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-                errors.push(FieldError::invalid(&path.index(index), text, detail));
-            }
-        }
+        errors.extend(features(object));
+        pod_ranges(object, &mut errors);
         errors
     }
 
-    fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
-        let mut errors = resources(new);
+    fn validate_update_content(
+        &self,
+        new: &Value,
+        old: &Value,
+        subresource: &str,
+    ) -> Vec<FieldError> {
+        let mut errors = match subresource {
+            "" => self.validate_content(new),
+            _ => Vec::new(),
+        };
+        errors.extend(resources(new));
+        errors.extend(features(new));
         let spec = Path::new("spec");
         let at = ["spec", "podCIDRs"];
         if !old.list_at(&at).is_empty() && old.list_at(&at) != new.list_at(&at) {
@@ -77,11 +79,17 @@ impl Strategy for Node {
         for (index, address) in addresses.iter().enumerate() {
             if addresses[..index].contains(address) {
                 let at = Path::new("status").child("addresses").index(index);
-                errors.push(FieldError::duplicate(&at, address.clone()));
+                let text = |name: &str| Value::from(address.str_at(&[name]));
+                let error = FieldError::duplicate(&at, Value::Null);
+                errors.push(error.showing(&[("Type", text("type")), ("Address", text("address"))]));
             }
         }
         errors.extend(taints(new));
         errors
+    }
+
+    fn metadata_checked_again(&self, subresource: &str) -> MetadataChecks {
+        MetadataChecks::both_of_object(subresource)
     }
 
     fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {
@@ -139,9 +147,15 @@ fn taints(object: &Value) -> Vec<FieldError> {
         let same =
             |other: &Value| other.str_at(&["key"]) == key && other.str_at(&["effect"]) == effect;
         if taints[..index].iter().any(same) {
-            let mut error = FieldError::duplicate(&at, taint.clone());
+            let mut error = FieldError::duplicate(&at, Value::Null);
             error.detail = "taints must be unique by key and effect pair".to_string();
-            errors.push(error);
+            let added = taint.get("timeAdded").cloned().unwrap_or_default();
+            errors.push(error.showing(&[
+                ("Key", key.into()),
+                ("Value", value.into()),
+                ("Effect", effect.into()),
+                ("TimeAdded", added),
+            ]));
         }
     }
     errors
@@ -158,16 +172,59 @@ fn resources(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn is_range(text: &str) -> bool {
-    let Some((address, bits)) = text.split_once('/') else {
-        return false;
-    };
-    let most = match address.parse::<std::net::IpAddr>() {
-        Ok(std::net::IpAddr::V4(_)) => 32,
-        Ok(std::net::IpAddr::V6(_)) => 128,
-        Err(_) => return false,
-    };
-    bits.parse::<u8>().is_ok_and(|bits| bits <= most)
+fn pod_ranges(object: &Value, errors: &mut Vec<FieldError>) {
+    let path = Path::new("spec").child("podCIDRs");
+    let list = object.list_at(&["spec", "podCIDRs"]);
+    let mut families = Vec::new();
+    for (index, range) in list.iter().enumerate() {
+        let text = range.as_str().unwrap_or_default();
+        errors.extend(addresses::old_range(text, &[], &path.index(index)));
+        families.extend(addresses::parse_range(text).map(|range| range.address.is_ipv4()));
+    }
+    let both = families.contains(&true) && families.contains(&false);
+    if list.len() > 2 || (list.len() == 2 && !both) {
+        let detail = "may specify no more than one CIDR for each IP family";
+        errors.push(FieldError::invalid(&path, list.to_vec(), detail));
+    }
+}
+
+/// Features that a node says it has: sorted names.
+fn features(object: &Value) -> Vec<FieldError> {
+    let path = Path::new("status").child("declaredFeatures");
+    let list = object.list_at(&["status", "declaredFeatures"]);
+    let mut errors = Vec::new();
+    for (index, feature) in list.iter().enumerate() {
+        let name = feature.as_str().unwrap_or_default();
+        let mut parts = name.split('/');
+        let valid = parts
+            .next()
+            .is_some_and(|part| part.starts_with(|first: char| first.is_ascii_uppercase()))
+            && name
+                .split('/')
+                .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric()));
+        if name.len() > 253 || !valid {
+            let detail = match name.len() > 253 {
+                true => {
+                    format!("invalid feature name {name:?}: must be no more than 253 characters")
+                }
+                false => format!(
+                    "invalid feature name {name:?}: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+                ),
+            };
+            errors.push(FieldError::invalid(&path.index(index), name, detail));
+        }
+        let Some(next) = list.get(index + 1).and_then(Value::as_str) else {
+            continue;
+        };
+        let at = path.index(index + 1);
+        if name == next {
+            errors.push(FieldError::duplicate(&at, next));
+        } else if name > next {
+            let detail = "list must be sorted alphabetically";
+            errors.push(FieldError::invalid(&at, next, detail));
+        }
+    }
+    errors
 }
 
 fn condition_words(object: &Value) -> String {

@@ -4,7 +4,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names::{self, NameRule};
-use crate::strategy::{Strategy, workload};
+use crate::strategy::{MetadataChecks, Strategy, workload};
 use crate::table::duration::object_age;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -30,6 +30,10 @@ impl Strategy for Role {
 
     fn allow_create_on_update(&self) -> bool {
         true
+    }
+
+    fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
+        MetadataChecks::BOTH
     }
 
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
@@ -65,6 +69,10 @@ impl Strategy for Binding {
 
     fn allow_create_on_update(&self) -> bool {
         true
+    }
+
+    fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
+        MetadataChecks::BOTH
     }
 
     fn default(&self, object: &mut Value) {
@@ -111,9 +119,14 @@ impl Strategy for Binding {
     fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
         let mut errors = self.validate_content(new);
         if new.get("roleRef") != old.get("roleRef") {
-            let value = new.get("roleRef").cloned().unwrap_or_default();
             let path = Path::new("roleRef");
-            errors.push(FieldError::invalid(&path, value, "cannot change roleRef"));
+            let text = |name: &str| Value::from(new.str_at(&["roleRef", name]));
+            let error = FieldError::invalid(&path, Value::Null, "cannot change roleRef");
+            errors.push(error.showing(&[
+                ("APIGroup", text("apiGroup")),
+                ("Kind", text("kind")),
+                ("Name", text("name")),
+            ]));
         }
         errors
     }

@@ -2,13 +2,14 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use x509_parser::pem::Pem;
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names;
 use crate::metadata::{all_invalid, immutable};
 use crate::strategy::config_map::{MOST_DATA, decoded_length, frozen};
-use crate::strategy::{Strategy, generic};
+use crate::strategy::{MetadataChecks, Strategy, generic};
 use crate::table::duration::object_age;
 
 pub struct Secret;
@@ -53,6 +54,28 @@ impl Strategy for Secret {
         errors.extend(frozen(new, old, &["data"]));
         errors.extend(self.validate_content(new));
         errors
+    }
+
+    fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
+        MetadataChecks::BOTH
+    }
+
+    /// Warns of a pair of certificate and key that no server could use.
+    fn warnings(&self, new: &Value, _old: Option<&Value>, _subresource: &str) -> Vec<String> {
+        if new.str_at(&["type"]) != "kubernetes.io/tls" {
+            return Vec::new();
+        }
+        let has_pem = |key: &str| {
+            let bytes = STANDARD.decode(new.str_at(&["data", key]));
+            let bytes = bytes.unwrap_or_default();
+            Pem::iter_from_buffer(&bytes).any(|block| block.is_ok())
+        };
+        for (key, name) in [("tls.crt", "certificate"), ("tls.key", "key")] {
+            if !has_pem(key) {
+                return vec![format!("tls: failed to find any PEM data in {name} input")];
+            }
+        }
+        Vec::new()
     }
 
     fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {

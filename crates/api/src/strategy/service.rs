@@ -4,9 +4,11 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::NameRule;
+use crate::strategy::ingress::balancer_cell;
 use crate::strategy::{Strategy, generic};
 use crate::table::duration::object_age;
 
+pub mod families;
 mod validate;
 
 pub struct Service;
@@ -62,7 +64,6 @@ impl Strategy for Service {
     fn prepare_create_content(&self, object: &mut Value) {
         object.set(&["status", "loadBalancer"], Value::object());
         mirror_cluster_ip(object, None);
-        default_families(object);
     }
 
     fn prepare_update_content(&self, new: &mut Value, old: &Value, subresource: &str) {
@@ -72,11 +73,10 @@ impl Strategy for Service {
         keep_allocated(new, old);
         mirror_cluster_ip(new, Some(old));
         drop_of_other_types(new, old);
-        default_families(new);
     }
 
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
-        validate::service(object)
+        validate::service(object, None)
     }
 
     fn validate_update_content(
@@ -85,12 +85,10 @@ impl Strategy for Service {
         old: &Value,
         subresource: &str,
     ) -> Vec<FieldError> {
-        if subresource == "status" {
-            return Vec::new();
+        match subresource {
+            "status" => validate::status(new, old),
+            _ => validate::update(new, old),
         }
-        let mut errors = validate::cluster_ips_update(new, old);
-        errors.extend(validate::service(new));
-        errors
     }
 
     fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {
@@ -138,10 +136,13 @@ pub fn is_headless(service: &Value) -> bool {
 
 /// Whether the API server must find a cluster IP for it.
 pub fn needs_cluster_ip(service: &Value) -> bool {
-    matches!(
-        service.str_at(&["spec", "type"]),
-        "ClusterIP" | "NodePort" | "LoadBalancer"
-    )
+    service.str_at(&["spec", "type"]) != "ExternalName"
+}
+
+/// Whether a load balancer asks each node how it does.
+pub fn needs_health_check(service: &Value) -> bool {
+    service.str_at(&["spec", "type"]) == "LoadBalancer"
+        && service.str_at(&["spec", "externalTrafficPolicy"]) == "Local"
 }
 
 /// Whether the API server must find node ports for it.
@@ -187,23 +188,6 @@ fn mirror_cluster_ip(new: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// One family until the cluster has two; a headless Service without a selector may have both.
-fn default_families(object: &mut Value) {
-    if !needs_cluster_ip(object) {
-        return;
-    }
-    let selectorless = object.fields_at(&["spec", "selector"]).count() == 0;
-    let (policy, families): (&str, &[&str]) = match is_headless(object) && selectorless {
-        true => ("RequireDualStack", &["IPv4", "IPv6"]),
-        false => ("SingleStack", &["IPv4"]),
-    };
-    if object.list_at(&["spec", "ipFamilies"]).is_empty() {
-        let families: Vec<Value> = families.iter().map(|family| (*family).into()).collect();
-        object.set(&["spec", "ipFamilies"], families);
-    }
-    object.set_default(&["spec", "ipFamilyPolicy"], policy);
-}
-
 /// An update that leaves out what was allocated keeps it.
 fn keep_allocated(new: &mut Value, old: &Value) {
     if needs_cluster_ip(old) && needs_cluster_ip(new) {
@@ -215,7 +199,11 @@ fn keep_allocated(new: &mut Value, old: &Value) {
             generic::keep_field(new, old, &["spec", "clusterIPs"]);
         }
     }
-    if needs_node_port(old) && needs_node_port(new) {
+    let health = ["spec", "healthCheckNodePort"];
+    if needs_health_check(old) && needs_health_check(new) && new.i64_at(&health).unwrap_or(0) == 0 {
+        generic::keep_field(new, old, &health);
+    }
+    if has_node_ports(old) && has_node_ports(new) {
         let old_ports = old.list_at(&["spec", "ports"]);
         for port in new.list_at_mut(&["spec", "ports"]) {
             let same = |other: &&Value| {
@@ -241,19 +229,19 @@ fn drop_of_other_types(new: &mut Value, old: &Value) {
             }
         }
     }
-    if needs_node_port(old) && !needs_node_port(new) {
+    if has_node_ports(old) && !has_node_ports(new) && superset_of_node_ports(old, new) {
         for port in new.list_at_mut(&["spec", "ports"]) {
             port.remove(&["nodePort"]);
         }
     }
+    let health = ["spec", "healthCheckNodePort"];
+    if needs_health_check(old) && !needs_health_check(new) && old.at(&health) == new.at(&health) {
+        new.remove(&health);
+    }
     let was_balancer = old.str_at(&["spec", "type"]) == "LoadBalancer";
     let is_balancer = new.str_at(&["spec", "type"]) == "LoadBalancer";
     if was_balancer && !is_balancer {
-        for name in [
-            "allocateLoadBalancerNodePorts",
-            "loadBalancerClass",
-            "healthCheckNodePort",
-        ] {
+        for name in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
             if unchanged(new, name) {
                 new.remove(&["spec", name]);
             }
@@ -270,22 +258,38 @@ fn drop_of_other_types(new: &mut Value, old: &Value) {
     }
 }
 
+/// Whether its ports can have numbers on the nodes.
+fn has_node_ports(service: &Value) -> bool {
+    matches!(
+        service.str_at(&["spec", "type"]),
+        "NodePort" | "LoadBalancer"
+    )
+}
+
+fn superset_of_node_ports(old: &Value, new: &Value) -> bool {
+    let ports = |service: &Value| -> Vec<i64> {
+        let ports = service.list_at(&["spec", "ports"]).iter();
+        ports
+            .filter_map(|port| port.i64_at(&["nodePort"]))
+            .filter(|number| *number != 0)
+            .collect()
+    };
+    let old = ports(old);
+    ports(new).iter().all(|number| old.contains(number))
+}
+
 fn external_addresses(object: &Value) -> String {
-    let mut addresses: Vec<&str> = Vec::new();
     let kind = object.str_at(&["spec", "type"]);
     if kind == "ExternalName" {
         return object.str_at(&["spec", "externalName"]).to_string();
     }
+    let mut addresses = Vec::new();
     if kind == "LoadBalancer" {
-        for ingress in object.list_at(&["status", "loadBalancer", "ingress"]) {
-            addresses.push(match ingress.str_at(&["ip"]) {
-                "" => ingress.str_at(&["hostname"]),
-                address => address,
-            });
-        }
+        let balancer = balancer_cell(object);
+        addresses.extend((!balancer.is_empty()).then_some(balancer));
     }
-    let own = object.list_at(&["spec", "externalIPs"]);
-    addresses.extend(own.iter().filter_map(Value::as_str));
+    let own = object.list_at(&["spec", "externalIPs"]).iter();
+    addresses.extend(own.filter_map(|one| one.as_str().map(str::to_string)));
     match (addresses.is_empty(), kind) {
         (false, _) => addresses.join(","),
         (true, "LoadBalancer") => "<pending>".to_string(),
@@ -339,6 +343,7 @@ mod tests {
     fn made(mut object: Value) -> Value {
         Service.default(&mut object);
         Service.prepare_create(&mut object);
+        let _ = families::settle(&mut object, None);
         object
     }
 
@@ -380,7 +385,7 @@ mod tests {
             document!({"ports": [{"port": 80}, {"port": 80, "name": "a"}]}),
             &[
                 "spec.ports[0].name: Required value",
-                r#"spec.ports[1]: Duplicate value: {"port":80,"protocol":"TCP"}"#,
+                r#"spec.ports[1]: Duplicate value: {"Name":"","Protocol":"TCP","AppProtocol":null,"Port":80,"TargetPort":0,"NodePort":0}"#,
             ],
         );
         check(
@@ -414,6 +419,7 @@ mod tests {
         let mut new = document!({"spec": {"ports": [{"port": 81}]}});
         Service.default(&mut new);
         Service.prepare_update(&mut new, &old, "");
+        assert_eq!(families::settle(&mut new, Some(&old)), []);
         assert_eq!(new.str_at(&["spec", "clusterIP"]), "10.0.0.1");
         assert_eq!(new.list_at(&["spec", "clusterIPs"]).len(), 1);
         assert_eq!(Service.validate_update_content(&new, &old, ""), []);

@@ -1,7 +1,7 @@
 //! ServiceAccounts.
 
 use crate::document::Value;
-use crate::strategy::Strategy;
+use crate::strategy::{MetadataChecks, Strategy};
 use crate::table::duration::object_age;
 
 pub struct ServiceAccount;
@@ -9,6 +9,10 @@ pub struct ServiceAccount;
 impl Strategy for ServiceAccount {
     fn namespaced(&self) -> bool {
         true
+    }
+
+    fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
+        MetadataChecks::BOTH
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

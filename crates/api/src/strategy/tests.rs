@@ -5,6 +5,10 @@ use crate::catalogue;
 use crate::document;
 use crate::table::{self, IncludeObject};
 
+mod devices;
+mod networking;
+mod storage;
+
 fn strategy(group: &str, kind: &str) -> &'static dyn Strategy {
     of(catalogue::find_kind(group, "v1", kind).unwrap_or_else(|| panic!("{kind} is served")))
 }
@@ -25,19 +29,21 @@ fn made(group: &str, kind: &str, mut object: Value) -> (Value, Vec<String>) {
 #[test]
 fn every_row_has_a_cell_for_every_column() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
-    for resource in catalogue::resources() {
+    let mut wrong = Vec::new();
+    let shown = |resource: &&Resource| resource.has_verb("get");
+    for resource in catalogue::resources().iter().filter(shown) {
         let strategy = of(resource);
-        assert_eq!(
-            strategy.namespaced(),
-            resource.namespaced,
-            "{}",
-            resource.kind
-        );
         let mut object = document!({"metadata": {"name": "x"}});
         strategy.default(&mut object);
-        let cells = strategy.cells(&object, now);
-        assert_eq!(cells.len(), resource.columns.len(), "{}", resource.kind);
+        let cells = strategy.cells(&object, now).len();
+        // Upstream fills a cell with the age here, but defines no column for it.
+        let extra = usize::from(resource.kind == "IPAddress");
+        let same_scope = strategy.namespaced() == resource.namespaced;
+        if cells != resource.columns.len() + extra || !same_scope {
+            wrong.push(resource.kind);
+        }
     }
+    assert!(wrong.is_empty(), "{wrong:?}");
 }
 
 fn deployment() -> Value {

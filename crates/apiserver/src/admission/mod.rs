@@ -1,14 +1,32 @@
-//! The admission chain, in upstream's order. A plugin may change the object or refuse the request;
-//! what makes an object valid in itself is `api`'s.
+//! The admission chain, in upstream's order: first every plugin that may change the object, then,
+//! when the object has proven valid, every plugin that may only refuse. One file per plugin; what
+//! makes an object valid in itself is `api`'s.
 
+mod certificates;
+mod claim_resize;
+mod default_class;
+mod limit_ranger;
 mod namespace_lifecycle;
+mod node_restriction;
+mod node_taint;
+mod pod_security;
 mod priority;
+mod resource_quota;
+mod runtime_class;
 mod service_account;
+mod storage_protection;
 mod toleration_seconds;
+mod topology_labels;
+
+use std::fmt;
+use std::sync::Arc;
 
 use api::{Resource, Status, Value};
 
+use crate::cache::Entry;
 use crate::server::Context;
+
+pub(crate) use resource_quota::Charge;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
@@ -17,12 +35,23 @@ pub(crate) enum Operation {
     Delete,
 }
 
+impl fmt::Display for Operation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+        })
+    }
+}
+
 /// What is up for admission.
 pub(crate) struct Admitted<'a> {
     pub context: &'a Context,
     pub resource: &'static Resource,
     pub subresource: &'a str,
     pub operation: Operation,
+    /// What is to be; for a deletion, what is to go.
     pub object: &'a mut Value,
     /// What an update would replace.
     pub old: Option<&'a Value>,
@@ -30,39 +59,121 @@ pub(crate) struct Admitted<'a> {
 
 impl Admitted<'_> {
     fn namespace(&self) -> String {
-        match self.resource.namespaced {
-            true => self.object.str_at(&["metadata", "namespace"]).to_string(),
-            false => String::new(),
+        if !self.resource.namespaced {
+            return String::new();
+        }
+        match self.object.str_at(&["metadata", "namespace"]) {
+            "" => self.context.info.namespace.clone(),
+            namespace => namespace.to_string(),
         }
     }
 
+    /// The object's name; below an object, that object's.
     fn name(&self) -> &str {
-        self.object.str_at(&["metadata", "name"])
+        match self.object.str_at(&["metadata", "name"]) {
+            "" => &self.context.info.name,
+            name => name,
+        }
     }
 
     fn is(&self, group: &str, kind: &str) -> bool {
         self.resource.group == group && self.resource.kind == kind
     }
 
+    /// An object of this kind itself, not one of its subresources.
+    fn is_whole(&self, group: &str, kind: &str) -> bool {
+        self.is(group, kind) && self.subresource.is_empty()
+    }
+
     /// A Pod proper, not one of its subresources.
     fn is_pod(&self) -> bool {
-        self.is("", "Pod") && self.subresource.is_empty()
+        self.is_whole("", "Pod")
+    }
+
+    fn is_new(&self, group: &str, kind: &str) -> bool {
+        self.is_whole(group, kind) && self.operation == Operation::Create
     }
 
     fn is_new_pod(&self) -> bool {
-        self.is_pod() && self.operation == Operation::Create
+        self.is_new("", "Pod")
     }
 
-    fn forbidden(&self, why: impl std::fmt::Display) -> Status {
-        Status::forbidden(self.resource.group, self.resource.plural, self.name(), why)
+    fn forbidden(&self, why: impl fmt::Display) -> Status {
+        let name = match (
+            self.name(),
+            self.object.str_at(&["metadata", "generateName"]),
+        ) {
+            ("", "") => "Unknown",
+            ("", prefix) => prefix,
+            (name, _) => name,
+        };
+        Status::forbidden(self.resource.group, self.resource.plural, name, why)
+    }
+
+    /// All objects of a kind, or of it in one namespace; none where the kind is not served.
+    fn all(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Entry>> {
+        let cache = &self.context.server.cache;
+        let Some(kind) = cache.find(group, plural) else {
+            return Vec::new();
+        };
+        let prefix = match namespace {
+            "" => String::new(),
+            namespace => format!("{namespace}/"),
+        };
+        let snapshot = cache.snapshot(kind);
+        snapshot.range(&prefix, "").cloned().collect()
+    }
+
+    /// One object; `None` where it or its kind is missing.
+    async fn one(
+        &self,
+        group: &str,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, Status> {
+        let server = &self.context.server;
+        let Some(kind) = server.cache.find(group, plural) else {
+            return Ok(None);
+        };
+        match server.find(kind.resource, namespace, name).await {
+            Ok(entry) => Ok(Some(entry.object()?)),
+            Err(status) if status.reason == api::Reason::NotFound => Ok(None),
+            Err(status) => Err(status),
+        }
     }
 }
 
-/// Runs the chain.
-pub(crate) async fn admit(admitted: &mut Admitted<'_>) -> Result<(), Status> {
+/// Lets the plugins change what was sent.
+pub(crate) async fn mutate(admitted: &mut Admitted<'_>) -> Result<(), Status> {
     namespace_lifecycle::admit(admitted).await?;
+    if admitted.operation == Operation::Delete {
+        return node_restriction::admit(admitted).await;
+    }
+    limit_ranger::mutate(admitted)?;
     service_account::admit(admitted).await?;
+    node_restriction::admit(admitted).await?;
+    node_taint::admit(admitted);
     priority::admit(admitted)?;
     toleration_seconds::admit(admitted);
-    priority::validate(admitted)
+    default_class::storage(admitted)?;
+    storage_protection::admit(admitted);
+    runtime_class::mutate(admitted).await?;
+    default_class::ingress(admitted)?;
+    topology_labels::admit(admitted).await
+}
+
+/// Lets the plugins refuse what would be written, and charges quotas for it. The charge is to be
+/// given back if the write does not happen.
+pub(crate) async fn validate(admitted: &Admitted<'_>) -> Result<Charge, Status> {
+    if admitted.operation == Operation::Delete {
+        return Ok(Charge::default());
+    }
+    limit_ranger::validate(admitted)?;
+    pod_security::validate(admitted).await?;
+    priority::validate(admitted)?;
+    claim_resize::validate(admitted).await?;
+    runtime_class::validate(admitted).await?;
+    certificates::validate(admitted)?;
+    resource_quota::charge(admitted).await
 }

@@ -1,16 +1,18 @@
 //! Client certificates: the common name is the user, the organisations are the groups.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use sha2::Digest;
 use x509_parser::prelude::FromDer;
 
 use super::Peer;
 use crate::Environment;
 use crate::Error;
-use crate::identity::{AUTHENTICATED, Identity};
+use crate::identity::{AUTHENTICATED, CREDENTIAL_ID, Identity};
 
 pub(crate) struct CertificateVerifier {
     verifier: Arc<dyn ClientCertVerifier>,
@@ -57,8 +59,8 @@ impl CertificateVerifier {
     }
 }
 
-fn subject(certificate: &CertificateDer<'_>) -> Option<Identity> {
-    let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(certificate).ok()?;
+fn subject(der: &CertificateDer<'_>) -> Option<Identity> {
+    let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();
     let user = subject
         .iter_common_name()
@@ -71,9 +73,15 @@ fn subject(certificate: &CertificateDer<'_>) -> Option<Identity> {
         .filter_map(|name| name.as_str().ok().map(str::to_string))
         .collect();
     groups.push(AUTHENTICATED.to_string());
+    let digest: String = sha2::Sha256::digest(der)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let credential = vec![format!("X509SHA256={digest}")];
     Some(Identity {
         user,
         groups,
+        extra: BTreeMap::from([(CREDENTIAL_ID.to_string(), credential)]),
         ..Identity::default()
     })
 }

@@ -53,12 +53,7 @@ impl Authenticator {
         if let Peer::Known(identity) = peer {
             return Ok(identity.clone());
         }
-        if let Some(header) = headers.get(http::header::AUTHORIZATION) {
-            let text = header.to_str().unwrap_or_default().trim();
-            let token = match text.split_once(' ') {
-                Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
-                _ => return Err(Status::unauthorized()),
-            };
+        if let Some(token) = bearer_token(headers) {
             return match self.tokens.verify(token, &[]).await {
                 Ok(verified) => Ok(verified.identity),
                 Err(problem) => {
@@ -72,4 +67,12 @@ impl Authenticator {
             _ => Ok(Identity::anonymous()),
         }
     }
+}
+
+/// Other schemes are none of our business, so they are as good as no credentials.
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let header = headers.get(http::header::AUTHORIZATION)?;
+    let (scheme, token) = header.to_str().ok()?.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }

@@ -11,7 +11,7 @@ use super::claims::SigningKey;
 use crate::Environment;
 use crate::Error;
 use crate::cache::{Cache, Entry, key_of};
-use crate::identity::{AUTHENTICATED, Identity};
+use crate::identity::{AUTHENTICATED, CREDENTIAL_ID, Identity};
 
 /// Signatures remembered as good, so that a client's every request does not verify one anew.
 const REMEMBERED: usize = 1024;
@@ -33,18 +33,40 @@ pub(crate) struct Verified {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    #[error("not signed by this cluster")]
-    Signature,
-    #[error("of another issuer")]
-    Issuer,
-    #[error("for another audience")]
-    Audience,
-    #[error("expired or not yet valid")]
-    Time,
-    #[error("{0} is gone")]
-    Gone(&'static str),
-    #[error("claims are missing")]
+    #[error("invalid bearer token")]
+    Foreign,
+    #[error("token audiences {given:?} is invalid for the target audiences {wanted:?}")]
+    Audience {
+        given: Vec<String>,
+        wanted: Vec<String>,
+    },
+    #[error("service account token has expired")]
+    Expired,
+    #[error("service account token is not valid yet")]
+    Early,
+    #[error("service account token has been invalidated")]
+    Gone,
+    #[error("{what} UID ({uid}) does not match {claimed} ({claim})")]
+    Replaced {
+        what: &'static str,
+        claimed: &'static str,
+        uid: String,
+        claim: String,
+    },
+    #[error("serviceaccounts {0:?} not found")]
+    NoAccount(String),
+    #[error("service account token claims could not be validated")]
     Claims,
+}
+
+impl Refusal {
+    /// As a TokenReview tells it.
+    pub fn told(&self) -> String {
+        match self {
+            Refusal::Foreign => self.to_string(),
+            other => format!("[invalid bearer token, {other}]"),
+        }
+    }
 }
 
 /// What a new token is bound to, besides its ServiceAccount.
@@ -72,15 +94,16 @@ impl Tokens {
         })
     }
 
-    /// A signed token and the second it expires at.
+    /// A signed token that expires after `seconds`.
     pub fn issue(
         &self,
         account: &Entry,
         account_uid: &str,
         audiences: &[String],
         seconds: i64,
+        warn_after: Option<i64>,
         binding: &Binding,
-    ) -> Option<(String, i64)> {
+    ) -> Option<String> {
         let now = self.environment.now_micros() / 1_000_000;
         let mut scope = api::document!({
             "namespace": account.namespace(),
@@ -92,27 +115,31 @@ impl Tokens {
         if let Some((name, uid)) = &binding.node {
             scope.set(&["node"], api::document!({"name": name, "uid": uid}));
         }
+        if let Some(seconds) = warn_after {
+            scope.set(&["warnafter"], now + seconds);
+        }
         let claims = api::document!({
             "aud": audiences, "exp": now + seconds, "iat": now, "nbf": now, "iss": self.issuer,
             "jti": self.environment.uuid(),
             "sub": format!("system:serviceaccount:{}:{}", account.namespace(), account.name()),
             "kubernetes.io": scope,
         });
-        Some((self.key.sign(&claims)?, now + seconds))
+        self.key.sign(&claims)
     }
 
     /// Believes a token, or says why not. Without `audiences`, the API server's own is demanded.
     pub async fn verify(&self, token: &str, audiences: &[String]) -> Result<Verified, Refusal> {
-        let claims = self.open(token).ok_or(Refusal::Signature)?;
+        let claims = self.open(token).ok_or(Refusal::Foreign)?;
         if claims.str_at(&["iss"]) != self.issuer {
-            return Err(Refusal::Issuer);
+            return Err(Refusal::Foreign);
         }
         let now = self.environment.now_micros() / 1_000_000;
         let second = |name: &str| claims.get(name).and_then(Value::as_i64);
-        if second("exp").is_none_or(|end| now >= end)
-            || second("nbf").is_some_and(|begin| now < begin)
-        {
-            return Err(Refusal::Time);
+        if second("exp").is_none_or(|end| now >= end) {
+            return Err(Refusal::Expired);
+        }
+        if second("nbf").is_some_and(|begin| now < begin) {
+            return Err(Refusal::Early);
         }
         let own = [self.issuer.clone()];
         let wanted = if audiences.is_empty() {
@@ -127,7 +154,15 @@ impl Tokens {
         };
         let matching: Vec<String> = wanted.iter().filter(|name| has(name)).cloned().collect();
         if matching.is_empty() {
-            return Err(Refusal::Audience);
+            let given = match claims.get("aud") {
+                Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
+                Some(Value::String(only)) => vec![only.as_str()],
+                _ => Vec::new(),
+            };
+            return Err(Refusal::Audience {
+                given: given.into_iter().map(str::to_string).collect(),
+                wanted: wanted.to_vec(),
+            });
         }
         let identity = self.bound_identity(&claims)?;
         Ok(Verified {
@@ -146,20 +181,27 @@ impl Tokens {
         if namespace.is_empty() || name.is_empty() || uid.is_empty() {
             return Err(Refusal::Claims);
         }
-        self.must_live("", "serviceaccounts", namespace, name, uid)
-            .ok_or(Refusal::Gone("the service account"))?;
+        match self.uid_of("serviceaccounts", namespace, name) {
+            None => return Err(Refusal::NoAccount(name.to_string())),
+            Some(found) if found != uid => {
+                return Err(Refusal::Replaced {
+                    what: "service account",
+                    claimed: "claim",
+                    uid: found,
+                    claim: uid.to_string(),
+                });
+            }
+            Some(_) => {}
+        }
         let mut extra = BTreeMap::new();
         let id = claims.str_at(&["jti"]);
         if !id.is_empty() {
-            extra.insert(
-                "authentication.kubernetes.io/credential-id".to_string(),
-                vec![format!("JTI={id}")],
-            );
+            extra.insert(CREDENTIAL_ID.to_string(), vec![format!("JTI={id}")]);
         }
-        for (claim, plural, what) in [
-            ("pod", "pods", "the pod"),
-            ("secret", "secrets", "the secret"),
-            ("node", "nodes", "the node"),
+        for (claim, plural, claimed) in [
+            ("pod", "pods", "service account pod ref claim"),
+            ("secret", "secrets", "service account secret ref claim"),
+            ("node", "nodes", "service account node ref claim"),
         ] {
             let Some(bound) = scope.get(claim) else {
                 continue;
@@ -169,8 +211,15 @@ impl Tokens {
             // A pod's token only mentions its node; a node's own token is bound to it.
             let mentioned = claim == "node" && scope.get("pod").is_some();
             if !mentioned {
-                self.must_live("", plural, place, name, uid)
-                    .ok_or(Refusal::Gone(what))?;
+                let found = self.uid_of(plural, place, name).ok_or(Refusal::Gone)?;
+                if found != uid {
+                    return Err(Refusal::Replaced {
+                        what: claim,
+                        claimed,
+                        uid: found,
+                        claim: uid.to_string(),
+                    });
+                }
             }
             if claim != "secret" {
                 for (suffix, value) in [("name", name), ("uid", uid)] {
@@ -193,20 +242,12 @@ impl Tokens {
         })
     }
 
-    fn must_live(
-        &self,
-        group: &'static str,
-        plural: &'static str,
-        namespace: &str,
-        name: &str,
-        uid: &str,
-    ) -> Option<()> {
-        let entry = self
-            .cache
-            .named(group, plural)
-            .get(&key_of(namespace, name))?;
+    /// The UID of a living object of the core group.
+    fn uid_of(&self, plural: &'static str, namespace: &str, name: &str) -> Option<String> {
+        let kind = self.cache.named("", plural);
+        let entry = kind.get(&key_of(namespace, name))?;
         let object = entry.object().ok()?;
-        (object.str_at(&["metadata", "uid"]) == uid).then_some(())
+        Some(object.str_at(&["metadata", "uid"]).to_string())
     }
 
     fn open(&self, token: &str) -> Option<Arc<Value>> {

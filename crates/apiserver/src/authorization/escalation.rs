@@ -54,7 +54,7 @@ pub(super) fn check(
             ..Attributes::default()
         },
     );
-    if may_anyway.is_some() {
+    if may_anyway.is_allowed() {
         return Ok(());
     }
     let Some(granted) = granted else {

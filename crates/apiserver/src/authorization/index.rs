@@ -27,11 +27,12 @@ struct RoleKey {
     name: String,
 }
 
-/// A binding's name for messages, and the role it grants.
+/// The role a binding grants, and how messages tell of it.
 #[derive(Clone)]
 struct Grant {
-    binding: Arc<str>,
     role: RoleKey,
+    /// `ClusterRoleBinding "a" of ClusterRole "b" to Group "c"`.
+    source: Arc<str>,
 }
 
 #[derive(Default)]
@@ -57,12 +58,13 @@ impl Index {
     }
 
     /// Visits the rules that apply to `identity` until `visit` is satisfied; then names the source.
+    /// Otherwise tells of roles that are bound and do not exist.
     pub fn find(
         &self,
         identity: &Identity,
         namespace: &str,
         mut visit: impl FnMut(&Rule) -> bool,
-    ) -> Option<String> {
+    ) -> Result<String, Vec<String>> {
         let compiled = self.current();
         let subjects = std::iter::once(Subject::User(identity.user.clone()))
             .chain(identity.groups.iter().cloned().map(Subject::Group));
@@ -70,8 +72,7 @@ impl Index {
         let cluster_wide = subjects
             .iter()
             .filter_map(|subject| compiled.cluster_wide.get(subject))
-            .flatten()
-            .map(|grant| ("ClusterRoleBinding", grant));
+            .flatten();
         let local = subjects
             .iter()
             .filter(|_| !namespace.is_empty())
@@ -80,24 +81,25 @@ impl Index {
                     .namespaced
                     .get(&(namespace.to_string(), subject.clone()))
             })
-            .flatten()
-            .map(|grant| ("RoleBinding", grant));
-        for (kind, grant) in cluster_wide.chain(local) {
+            .flatten();
+        let mut problems = Vec::new();
+        for grant in cluster_wide.chain(local) {
             let Some((_, rules)) = compiled.roles.get(&grant.role) else {
+                let kind = match grant.role.namespace {
+                    None => "clusterrole",
+                    Some(_) => "role",
+                };
+                let problem = format!("{kind}.{GROUP} {:?} not found", grant.role.name);
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
                 continue;
             };
             if rules.iter().any(&mut visit) {
-                let role = match grant.role.namespace {
-                    None => "ClusterRole",
-                    Some(_) => "Role",
-                };
-                return Some(format!(
-                    "{kind} {:?} of {role} {:?} to {}",
-                    grant.binding, grant.role.name, identity.user
-                ));
+                return Ok(grant.source.to_string());
             }
         }
-        None
+        Err(problems)
     }
 
     pub fn role_rules(&self, kind: &str, namespace: &str, name: &str) -> Option<Vec<Rule>> {
@@ -163,14 +165,19 @@ fn compile(
             };
             let namespace = entry.namespace();
             let local_role = binding.str_at(&["roleRef", "kind"]) == "Role";
-            let grant = Grant {
-                binding: entry.key.clone(),
-                role: RoleKey {
-                    namespace: local_role.then(|| namespace.to_string()),
-                    name: binding.str_at(&["roleRef", "name"]).to_string(),
-                },
+            let role = RoleKey {
+                namespace: local_role.then(|| namespace.to_string()),
+                name: binding.str_at(&["roleRef", "name"]).to_string(),
             };
-            for subject in subjects(&binding, namespace) {
+            let named = match kind.resource.namespaced {
+                true => format!("RoleBinding {:?}", format!("{}/{namespace}", entry.name())),
+                false => format!("ClusterRoleBinding {:?}", entry.name()),
+            };
+            let granted = match local_role {
+                true => "Role",
+                false => "ClusterRole",
+            };
+            for (subject, called) in subjects(&binding, namespace) {
                 let grants = match kind.resource.namespaced {
                     true => compiled
                         .namespaced
@@ -178,14 +185,19 @@ fn compile(
                         .or_default(),
                     false => compiled.cluster_wide.entry(subject).or_default(),
                 };
-                grants.push(grant.clone());
+                let source = format!("{named} of {granted} {:?} to {called}", role.name);
+                grants.push(Grant {
+                    role: role.clone(),
+                    source: source.into(),
+                });
             }
         }
     }
     compiled
 }
 
-fn subjects(binding: &Value, namespace: &str) -> Vec<Subject> {
+/// Each subject, and what messages call it.
+fn subjects(binding: &Value, namespace: &str) -> Vec<(Subject, String)> {
     let subjects = binding.get("subjects").and_then(Value::as_array);
     subjects
         .into_iter()
@@ -193,14 +205,16 @@ fn subjects(binding: &Value, namespace: &str) -> Vec<Subject> {
         .filter_map(|subject| {
             let name = subject.str_at(&["name"]);
             match subject.str_at(&["kind"]) {
-                "User" => Some(Subject::User(name.to_string())),
-                "Group" => Some(Subject::Group(name.to_string())),
+                "User" => Some((Subject::User(name.to_string()), format!("User {name:?}"))),
+                "Group" => Some((Subject::Group(name.to_string()), format!("Group {name:?}"))),
                 "ServiceAccount" => {
                     let of = match subject.str_at(&["namespace"]) {
                         "" => namespace,
                         given => given,
                     };
-                    Some(Subject::User(format!("system:serviceaccount:{of}:{name}")))
+                    let user = format!("system:serviceaccount:{of}:{name}");
+                    let called = format!("ServiceAccount {:?}", format!("{name}/{of}"));
+                    Some((Subject::User(user), called))
                 }
                 _ => None,
             }

@@ -1,7 +1,9 @@
-//! What a caller may do: RBAC, evaluated from the watch cache.
+//! What a caller may do: the Node authorizer for nodes, then RBAC, both evaluated from the watch
+//! cache.
 
 mod escalation;
 mod index;
+mod node;
 mod rules;
 
 use std::sync::Arc;
@@ -12,7 +14,29 @@ use crate::cache::Cache;
 use crate::identity::{Identity, MASTERS};
 use crate::request::RequestInfo;
 
+pub(crate) use node::node_name;
 pub(crate) use rules::Rule;
+
+/// An authorizer's answer, with its reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    Allowed(String),
+    NoOpinion(String),
+}
+
+impl Decision {
+    fn allowed(reason: impl Into<String>) -> Decision {
+        Decision::Allowed(reason.into())
+    }
+
+    fn no_opinion(reason: impl Into<String>) -> Decision {
+        Decision::NoOpinion(reason.into())
+    }
+
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Decision::Allowed(_))
+    }
+}
 
 /// A question to the authorizer.
 #[derive(Clone, Debug, Default)]
@@ -25,9 +49,17 @@ pub(crate) struct Attributes {
     pub namespace: String,
     pub name: String,
     pub path: String,
+    /// The fields a list is restricted to by equality, with their values.
+    pub fields: Vec<(String, String)>,
 }
 
 impl Attributes {
+    /// Whether only objects whose `field` is `value` are asked for.
+    fn demands(&self, field: &str, value: &str) -> bool {
+        let mut fields = self.fields.iter();
+        fields.any(|(name, wanted)| name == field && wanted == value)
+    }
+
     pub fn of(info: &RequestInfo) -> Attributes {
         Attributes {
             verb: info.verb.to_string(),
@@ -38,6 +70,7 @@ impl Attributes {
             namespace: info.namespace.clone(),
             name: info.name.clone(),
             path: info.path.clone(),
+            fields: Vec::new(),
         }
     }
 
@@ -76,43 +109,58 @@ impl Attributes {
 }
 
 pub(crate) struct Authorizer {
+    nodes: node::NodeAuthorizer,
     index: index::Index,
 }
 
 impl Authorizer {
-    pub fn new(cache: Arc<Cache>) -> Authorizer {
+    /// `node_rules`: what every node may do, whatever runs on it.
+    pub fn new(cache: Arc<Cache>, node_rules: Vec<Rule>) -> Authorizer {
         Authorizer {
+            nodes: node::NodeAuthorizer::new(cache.clone(), node_rules),
             index: index::Index::new(cache),
         }
     }
 
-    /// The reason for allowing, or `None`.
-    pub fn allows(&self, identity: &Identity, attributes: &Attributes) -> Option<String> {
+    /// The first authorizer that allows decides; otherwise the reasons of all are told.
+    pub fn allows(&self, identity: &Identity, attributes: &Attributes) -> Decision {
         if identity.groups.iter().any(|group| group == MASTERS) {
-            return Some(String::new());
+            return Decision::allowed("");
         }
-        self.index
-            .find(identity, &attributes.namespace, |rule| {
-                rule.allows(attributes)
-            })
-            .map(|source| format!("RBAC: allowed by {source}"))
+        let refusal = match self.nodes.decide(identity, attributes) {
+            Decision::NoOpinion(reason) => reason,
+            allowed => return allowed,
+        };
+        let found = self.index.find(identity, &attributes.namespace, |rule| {
+            rule.allows(attributes)
+        });
+        match found {
+            Ok(source) => Decision::allowed(format!("RBAC: allowed by {source}")),
+            Err(problems) => {
+                let mut reasons = vec![refusal];
+                match problems.as_slice() {
+                    [] => {}
+                    [only] => reasons.push(format!("RBAC: {only}")),
+                    several => reasons.push(format!("RBAC: [{}]", several.join(", "))),
+                }
+                reasons.retain(|reason| !reason.is_empty());
+                Decision::no_opinion(reasons.join("\n"))
+            }
+        }
     }
 
     pub fn check(&self, identity: &Identity, attributes: &Attributes) -> Result<(), Status> {
         match self.allows(identity, attributes) {
-            Some(_) => Ok(()),
-            None => Err(attributes.forbidden(identity, "")),
+            Decision::Allowed(_) => Ok(()),
+            Decision::NoOpinion(reason) => Err(attributes.forbidden(identity, &reason)),
         }
     }
 
     /// Every rule that applies to the caller in `namespace`.
     pub fn rules(&self, identity: &Identity, namespace: &str) -> Vec<Rule> {
         let mut rules = Vec::new();
-        if identity.groups.iter().any(|group| group == MASTERS) {
-            rules.push(Rule::everything());
-            rules.push(Rule::every_path());
-        }
-        self.index.find(identity, namespace, |rule| {
+        // Nothing satisfies this visitor, so it sees every rule.
+        let _ = self.index.find(identity, namespace, |rule| {
             rules.push(rule.clone());
             false
         });

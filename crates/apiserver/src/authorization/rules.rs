@@ -14,24 +14,6 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    pub fn everything() -> Rule {
-        let all = || vec!["*".to_string()];
-        Rule {
-            verbs: all(),
-            groups: all(),
-            resources: all(),
-            ..Rule::default()
-        }
-    }
-
-    pub fn every_path() -> Rule {
-        Rule {
-            verbs: vec!["*".to_string()],
-            paths: vec!["*".to_string()],
-            ..Rule::default()
-        }
-    }
-
     pub fn parse(rule: &Value) -> Rule {
         let list = |name: &str| {
             rule.get(name)
@@ -60,19 +42,26 @@ impl Rule {
             .unwrap_or_default()
     }
 
-    pub fn to_document(&self) -> Value {
-        let mut document = api::document!({"verbs": self.verbs});
-        for (name, list) in [
-            ("apiGroups", &self.groups),
-            ("resources", &self.resources),
-            ("resourceNames", &self.names),
-            ("nonResourceURLs", &self.paths),
-        ] {
-            if !list.is_empty() {
-                document.set(&[name], api::document!(list));
-            }
+    /// What it says about resources, if anything, as a rules review tells it.
+    pub fn on_resources(&self) -> Option<Value> {
+        if self.resources.is_empty() {
+            return None;
         }
-        document
+        let mut document = api::document!({
+            "verbs": self.verbs, "apiGroups": self.groups, "resources": self.resources,
+        });
+        if !self.names.is_empty() {
+            document.set(&["resourceNames"], api::document!(self.names));
+        }
+        Some(document)
+    }
+
+    /// What it says about paths, if anything, as a rules review tells it.
+    pub fn on_paths(&self) -> Option<Value> {
+        match self.paths.is_empty() {
+            true => None,
+            false => Some(api::document!({"verbs": self.verbs, "nonResourceURLs": self.paths})),
+        }
     }
 
     pub fn allows(&self, attributes: &Attributes) -> bool {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use api::{Reason, Status, Value, catalogue};
 use futures::future::try_join_all;
 
+use crate::authorization::Rule;
 use crate::hops::Hops;
 use crate::server::{Context, Server};
 use crate::verbs::create::create_object;
@@ -38,6 +39,10 @@ pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<(), Statu
         let class = api::document!({"metadata": {"name": name}, "value": value});
         rest.push(("scheduling.k8s.io", "priorityclasses", class));
     }
+    let range = api::document!({
+        "metadata": {"name": "kubernetes"}, "spec": {"cidrs": [server.services.range()]},
+    });
+    rest.push(("networking.k8s.io", "servicecidrs", range));
     rest.push(("", "services", kubernetes_service(server)));
     rest.push(("", "services", dns_service(&facts.dns_service_ip)));
     try_join_all(
@@ -45,7 +50,19 @@ pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<(), Statu
             .map(|(group, plural, object)| ensure(server, group, plural, object)),
     )
     .await?;
+    crate::allocation::repair(server).await?;
     publish_endpoints(server, facts.advertise).await
+}
+
+/// What every node may do, whatever runs on it: the rules of the role `system:node`, which nobody
+/// is bound to.
+pub(crate) fn node_rules() -> Vec<Rule> {
+    let policy = policy::objects();
+    let role = policy.iter().find(|(plural, object)| {
+        *plural == "clusterroles" && object.str_at(&["metadata", "name"]) == "system:node"
+    });
+    role.map(|(_, role)| Rule::parse_all(role))
+        .unwrap_or_default()
 }
 
 /// Creates the object unless one of that name is there.
@@ -67,7 +84,7 @@ async fn ensure(
     let mut object = object;
     object.set(&["apiVersion"], resource.api_version());
     object.set(&["kind"], resource.kind);
-    match create_object(&context, resource, object, &mut Hops::none()).await {
+    match create_object(&context, resource, object.into(), &mut Hops::none()).await {
         Err(status) if status.reason == Reason::AlreadyExists => Ok(()),
         result => result.map(drop),
     }
@@ -151,6 +168,7 @@ async fn publish_endpoints(server: &Arc<Server>, advertise: SocketAddr) -> Resul
             name: "kubernetes",
             subresource: "",
             raw: false,
+            is_owned: false,
         };
         change(&Context::internal(server), &target, false, |old| {
             let mut new = old.clone();

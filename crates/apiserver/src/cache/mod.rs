@@ -65,6 +65,12 @@ impl Cache {
         self.kinds.get(&(resource.group, resource.plural))
     }
 
+    /// As [`Cache::of`], by name.
+    pub fn find(&self, group: &str, plural: &str) -> Option<&ResourceCache> {
+        let id = self.kinds.keys().find(|id| **id == (group, plural))?;
+        self.kinds.get(id)
+    }
+
     /// As [`Cache::of`], for kinds the server itself relies on.
     pub fn named(&self, group: &'static str, plural: &'static str) -> &ResourceCache {
         self.kinds

@@ -4,11 +4,12 @@ use api::Status;
 use api::discovery;
 use http::Response;
 
-use super::not_found;
+use super::{is_group, not_found};
 use crate::body::Body;
 use crate::negotiate::Encoding;
 use crate::response;
 use crate::server::Context;
+use crate::subresources::not_served;
 
 pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Body>, Status> {
     let document = match segments {
@@ -34,7 +35,11 @@ pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Bo
             let encoding = Encoding::of_plain_object(&context.headers);
             response::encoded_for(&context.headers, 200, &document, encoding)
         }
-        None => Ok(not_found()),
+        None => match segments {
+            ["api", ..] => Err(not_served()),
+            ["apis", group, ..] if is_group(group) => Err(not_served()),
+            _ => Ok(not_found()),
+        },
     }
 }
 

@@ -1,4 +1,4 @@
-//! `/metrics`: a few numbers under upstream's names.
+//! `/metrics` in Prometheus' text form, under upstream's names.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -6,55 +6,104 @@ use std::sync::atomic::Ordering;
 use http::Response;
 
 use crate::body::Body;
+use crate::metrics::{BUCKETS, Served};
 use crate::response;
 use crate::server::Context;
 
 pub(super) fn render(context: &Context) -> Response<Body> {
-    let server = &context.server;
     let mut text = String::new();
-    let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "# TYPE apiserver_request_total counter");
-    let _ = writeln!(
-        text,
-        "apiserver_request_total {}",
-        read(&server.metrics.requests)
-    );
-    let _ = writeln!(text, "# TYPE apiserver_request_terminations_total counter");
-    let _ = writeln!(
-        text,
-        "apiserver_request_terminations_total {}",
-        read(&server.metrics.failures)
-    );
-    let _ = writeln!(text, "# TYPE apiserver_current_inflight_requests gauge");
-    let _ = writeln!(
-        text,
-        "apiserver_current_inflight_requests {}",
-        read(&server.metrics.in_flight)
-    );
-    let _ = writeln!(text, "# TYPE apiserver_resource_objects gauge");
-    for kind in server.cache.kinds() {
-        let _ = writeln!(
-            text,
-            "apiserver_resource_objects{{group=\"{}\",resource=\"{}\"}} {}",
-            kind.resource.group,
-            kind.resource.plural,
-            kind.len()
-        );
-    }
-    let _ = writeln!(text, "# TYPE apiserver_longrunning_requests gauge");
-    for kind in server.cache.kinds() {
-        let _ = writeln!(
-            text,
-            "apiserver_longrunning_requests{{group=\"{}\",resource=\"{}\",verb=\"WATCH\"}} {}",
-            kind.resource.group,
-            kind.resource.plural,
-            kind.watchers()
-        );
-    }
+    let _ = requests(context, &mut text);
+    let _ = objects(context, &mut text);
     response::bytes(
         200,
         "text/plain; version=0.0.4; charset=utf-8",
         text.into_bytes(),
     )
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) -> std::fmt::Result {
+    writeln!(text, "# HELP {name} [STABLE] {help}")?;
+    writeln!(text, "# TYPE {name} {kind}")
+}
+
+fn requests(context: &Context, text: &mut String) -> std::fmt::Result {
+    let metrics = &context.server.metrics;
+    let requests = metrics.requests.lock().clone();
+    let name = "apiserver_request_total";
+    let help = "Counter of apiserver requests broken out for each verb, group, version, resource, scope, component, and HTTP response code.";
+    head(text, name, "counter", help)?;
+    for (served, counted) in &requests {
+        for (code, number) in &counted.by_code {
+            let labels = labels(served);
+            writeln!(text, "{name}{{code=\"{code}\",{labels}}} {number}")?;
+        }
+    }
+    let name = "apiserver_request_duration_seconds";
+    let help = "Response latency distribution in seconds for each verb, group, version, resource, subresource, scope and component.";
+    head(text, name, "histogram", help)?;
+    for (served, counted) in requests
+        .iter()
+        .filter(|(served, _)| !served.is_long_running())
+    {
+        let labels = labels(served);
+        let mut sum = 0;
+        for (index, number) in counted.durations.iter().enumerate() {
+            sum += number;
+            let bound = BUCKETS
+                .get(index)
+                .map_or("+Inf".to_string(), f64::to_string);
+            writeln!(text, "{name}_bucket{{{labels},le=\"{bound}\"}} {sum}")?;
+        }
+        writeln!(text, "{name}_sum{{{labels}}} {}", counted.seconds)?;
+        writeln!(text, "{name}_count{{{labels}}} {sum}")?;
+    }
+    let name = "apiserver_current_inflight_requests";
+    let help = "Maximal number of currently used inflight request limit of this apiserver per request kind in last second.";
+    head(text, name, "gauge", help)?;
+    let in_flight = metrics.in_flight.load(Ordering::Relaxed);
+    writeln!(text, "{name}{{request_kind=\"readOnly\"}} {in_flight}")?;
+    let name = "apiserver_request_terminations_total";
+    let help = "Number of requests which apiserver terminated in self-defense.";
+    head(text, name, "counter", help)?;
+    writeln!(text, "{name} {}", metrics.failures.load(Ordering::Relaxed))
+}
+
+fn labels(served: &Served) -> String {
+    format!(
+        "component=\"apiserver\",dry_run=\"\",group=\"{}\",resource=\"{}\",scope=\"{}\",subresource=\"{}\",verb=\"{}\",version=\"{}\"",
+        served.group,
+        served.resource,
+        served.scope,
+        served.subresource,
+        served.verb,
+        served.version
+    )
+}
+
+fn objects(context: &Context, text: &mut String) -> std::fmt::Result {
+    let cache = &context.server.cache;
+    let name = "apiserver_resource_objects";
+    let help = "Number of stored objects at the time of last check split by kind.";
+    head(text, name, "gauge", help)?;
+    for kind in cache.kinds() {
+        let (group, plural) = (kind.resource.group, kind.resource.plural);
+        let number = kind.len();
+        writeln!(
+            text,
+            "{name}{{group=\"{group}\",resource=\"{plural}\"}} {number}"
+        )?;
+    }
+    let name = "apiserver_longrunning_requests";
+    let help = "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.";
+    head(text, name, "gauge", help)?;
+    for kind in cache.kinds() {
+        let (group, plural) = (kind.resource.group, kind.resource.plural);
+        let (version, number) = (kind.resource.version, kind.watchers());
+        writeln!(
+            text,
+            "{name}{{component=\"apiserver\",group=\"{group}\",resource=\"{plural}\",scope=\"\",subresource=\"\",verb=\"WATCH\",version=\"{version}\"}} {number}"
+        )?;
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Paths that are not resources: health, version, discovery, OpenAPI, keys, metrics, traces.
 
 mod discovery;
+mod health;
 mod metrics;
 mod openapi;
 mod trace;
@@ -28,9 +29,11 @@ pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Bo
     }
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     match segments.as_slice() {
-        ["livez" | "healthz", ..] => Ok(health(context, true)),
-        ["readyz", ..] => Ok(health(context, context.server.is_ready())),
+        [endpoint @ ("livez" | "healthz" | "readyz"), rest @ ..] => {
+            Ok(health::answer(context, endpoint, rest).await)
+        }
         ["version"] => Ok(response::json(200, &version())),
+        ["version", ..] => Err(crate::subresources::not_served()),
         ["metrics"] => Ok(metrics::render(context)),
         [".well-known", "openid-configuration"] => Ok(openid_configuration(context)),
         ["openid", "v1", "jwks"] => Ok(keys(context)),
@@ -41,34 +44,16 @@ pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Bo
     }
 }
 
-fn not_found() -> Response<Body> {
+pub(crate) fn not_found() -> Response<Body> {
     response::text(404, "404 page not found\n")
 }
 
-fn health(context: &Context, well: bool) -> Response<Body> {
-    let verbose = context.query.flag("verbose");
-    let name = context
-        .info
-        .path
-        .trim_matches('/')
-        .split('/')
-        .next()
-        .unwrap_or_default();
-    match (well, verbose) {
-        (true, false) => response::text(200, "ok"),
-        (true, true) => response::text(
-            200,
-            format!(
-                "[+]ping ok\n[+]store ok\n[+]watch-cache ok\n[+]bootstrap ok\n{name} check passed\n"
-            ),
-        ),
-        (false, _) => response::text(
-            500,
-            format!(
-                "[+]ping ok\n[+]store ok\n[-]bootstrap failed: reason withheld\n{name} check failed\n"
-            ),
-        ),
-    }
+/// Whether anything is served in the group.
+pub(crate) fn is_group(group: &str) -> bool {
+    group.is_empty()
+        || api::discovery::groups()
+            .into_iter()
+            .any(|known| known == group)
 }
 
 fn version() -> api::Value {
@@ -117,10 +102,8 @@ fn paths() -> api::Value {
 
 fn openid_configuration(context: &Context) -> Response<Body> {
     let issuer = &context.server.authenticator.tokens.issuer;
-    let base = match issuer.starts_with("https://") {
-        true => issuer.trim_end_matches('/').to_string(),
-        false => format!("https://{}", context.server.advertise),
-    };
+    // The issuer's name need not resolve; our own address does.
+    let base = format!("https://{}", context.server.advertise);
     response::json(
         200,
         &api::document!({

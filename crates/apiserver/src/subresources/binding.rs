@@ -5,6 +5,7 @@ use api::{Reason, Resource, Status};
 use http::Response;
 use trace::{Hop, Sink, Span};
 
+use crate::admission::{self, Admitted, Operation};
 use crate::body::Body;
 use crate::decode;
 use crate::response;
@@ -16,7 +17,7 @@ pub(super) async fn create(
     resource: &'static Resource,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
-    let binding = decode::of_kind(context, "", "v1", "Binding", body)?;
+    let mut binding = decode::of_kind(context, "", "v1", "Binding", body)?;
     let name = &context.info.name;
     if binding.str_at(&["metadata", "name"]) != name {
         return Err(Status::bad_request(
@@ -33,9 +34,20 @@ pub(super) async fn create(
         };
         return Err(Status::new(Reason::InternalError, message));
     }
+    let mut admitted = Admitted {
+        context,
+        resource,
+        subresource: "binding",
+        operation: Operation::Create,
+        object: &mut binding,
+        old: None,
+    };
+    admission::mutate(&mut admitted).await?;
     let version = binding.str_at(&["metadata", "resourceVersion"]);
     let target = Target {
         raw: true,
+        // The scheduler does not own the pod's node.
+        is_owned: true,
         ..Target::of(context, resource)
     };
     let now = context.server.environment.now();

@@ -38,9 +38,9 @@ pub(crate) async fn handle(
         });
     }
     match (info.subresource.as_str(), info.verb) {
-        ("status", "get") => get::get(context, resource).await,
-        ("status", "update") => update::update(context, resource, body).await,
-        ("status", "patch") => patch::patch(context, resource, body).await,
+        ("status" | "approval", "get") => get::get(context, resource).await,
+        ("status" | "approval", "update") => update::update(context, resource, body).await,
+        ("status" | "approval", "patch") => patch::patch(context, resource, body).await,
         ("finalize", "update") => finalize(context, resource, body).await,
         ("binding", "create") => binding::create(context, resource, body).await,
         ("eviction", "create") => eviction::create(context, resource, body).await,

@@ -1,15 +1,21 @@
 //! The scale subresource: replicas of a workload as an autoscaling/v1 Scale.
 
+use std::sync::Arc;
+
+use api::apply::Scaled;
 use api::selector::LabelSelector;
 use api::{Resource, Status, Value};
 use http::Response;
 
 use crate::body::Body;
+use crate::cache::Entry;
 use crate::decode;
+use crate::options;
 use crate::response;
 use crate::server::Context;
-use crate::verbs::patch;
-use crate::verbs::update::{Target, change};
+use crate::verbs::apply::Configuration;
+use crate::verbs::patch::{self, PatchType};
+use crate::verbs::update::{Target, change, set_owners};
 
 const DEFINITION: &str = "io.k8s.api.autoscaling.v1.Scale";
 
@@ -20,6 +26,7 @@ pub(super) async fn handle(
 ) -> Result<Response<Body>, Status> {
     let target = Target {
         subresource: "",
+        is_owned: true,
         ..Target::of(context, resource)
     };
     let entry = match context.info.verb {
@@ -33,25 +40,58 @@ pub(super) async fn handle(
             let scale = decode::of_kind(context, "autoscaling", "v1", "Scale", body)?;
             let version = scale.str_at(&["metadata", "resourceVersion"]);
             change(context, &target, !version.is_empty(), |old| {
-                with_scale(old, &scale)
+                with_scale(context, resource, old, scale.clone())
             })
             .await?
         }
-        _ => {
-            let (patch_type, patch) = patch::parse(context, body)?;
-            let conditional = patch::names_version(patch_type, &patch);
-            change(context, &target, conditional, |old| {
-                let scale = patch::apply(patch_type, &scale_of(old), &patch, DEFINITION)?;
-                with_scale(old, &scale)
-            })
-            .await?
-        }
+        _ => match PatchType::of_request(context)? {
+            PatchType::Apply => apply(context, &target, body).await?,
+            patch_type => {
+                let patch = patch::parse(patch_type, body)?;
+                let conditional = patch::names_version(patch_type, &patch);
+                change(context, &target, conditional, |old| {
+                    let scale = patch::apply(patch_type, &scale_of(old), &patch, DEFINITION)?;
+                    with_scale(context, resource, old, scale)
+                })
+                .await?
+            }
+        },
     };
     let scale = scale_of(&entry.object_with_version()?);
     response::encoded(200, &scale, context.output.encoding)
 }
 
-fn with_scale(old: &Value, scale: &Value) -> Result<Value, Status> {
+async fn apply(context: &Context, target: &Target<'_>, body: &[u8]) -> Result<Arc<Entry>, Status> {
+    let configuration = Configuration::read(body)?;
+    let manager = options::manager(context);
+    let force = context.query.flag("force");
+    change(context, target, configuration.names_version(), |old| {
+        let time = context.server.timestamp();
+        let scaled = Scaled::new(target.resource, old, &manager, time);
+        let (scale, owners) = scaled.apply(&scale_of(old), &configuration.applied, force)?;
+        configuration.complain(context)?;
+        let mut new = replaced(old, &scale)?;
+        set_owners(&mut new, owners);
+        Ok(new)
+    })
+    .await
+}
+
+/// The object with the replicas of a Scale that was written or patched.
+fn with_scale(
+    context: &Context,
+    resource: &Resource,
+    old: &Value,
+    mut scale: Value,
+) -> Result<Value, Status> {
+    let manager = options::manager(context);
+    let scaled = Scaled::new(resource, old, &manager, context.server.timestamp());
+    let mut new = replaced(old, &scale)?;
+    set_owners(&mut new, scaled.update(&scale_of(old), &mut scale));
+    Ok(new)
+}
+
+fn replaced(old: &Value, scale: &Value) -> Result<Value, Status> {
     let replicas = match scale.at(&["spec", "replicas"]) {
         None | Some(Value::Null) => 0,
         Some(Value::Integer(number)) => *number,

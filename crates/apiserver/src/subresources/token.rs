@@ -4,12 +4,14 @@ use api::field::{FieldError, Path};
 use api::{Cause, Resource, Status, Value, catalogue};
 use http::Response;
 
+use crate::admission::{self, Admitted, Operation};
 use crate::authentication::Binding;
 use crate::body::Body;
 use crate::decode;
 use crate::response;
 use crate::server::{Context, seconds_text};
 
+const GROUP: &str = "authentication.k8s.io";
 const LEAST_SECONDS: i64 = 600;
 const DEFAULT_SECONDS: i64 = 3600;
 const MOST_SECONDS: i64 = 1 << 32;
@@ -24,15 +26,42 @@ pub(super) async fn create(
 ) -> Result<Response<Body>, Status> {
     let server = &context.server;
     let info = &context.info;
-    let mut request =
-        decode::of_kind(context, "authentication.k8s.io", "v1", "TokenRequest", body)?;
+    let mut request = decode::of_kind(context, GROUP, "v1", "TokenRequest", body)?;
+    for (field, expected, told) in [
+        (
+            "name",
+            &info.name,
+            "must match the service account name if specified",
+        ),
+        (
+            "namespace",
+            &info.namespace,
+            "must match the service account namespace if specified",
+        ),
+    ] {
+        let given = request.str_at(&["metadata", field]);
+        if !given.is_empty() && given != expected {
+            let path = Path::new("metadata").child(field);
+            let error = FieldError::invalid(&path, given, told);
+            return Err(invalid(&info.name, vec![error]));
+        }
+    }
+    let mut admitted = Admitted {
+        context,
+        resource,
+        subresource: "token",
+        operation: Operation::Create,
+        object: &mut request,
+        old: None,
+    };
+    admission::mutate(&mut admitted).await?;
     let entry = server.get(resource, &info.namespace, &info.name).await?;
     let account = entry.object()?;
     let uid = account.str_at(&["metadata", "uid"]);
     let asked_uid = request.str_at(&["metadata", "uid"]);
     if !asked_uid.is_empty() && asked_uid != uid {
         return Err(Status::conflict(
-            "authentication.k8s.io",
+            GROUP,
             "TokenRequest",
             &info.name,
             format_args!(
@@ -60,10 +89,11 @@ pub(super) async fn create(
     let on_pod = matches!(&binding.object, Some(("pod", ..)));
     let extends = on_pod && seconds == EXTENDED_FOR && audiences.iter().all(|name| name == own);
     let lifetime = if extends { YEAR } else { seconds };
-    let (token, _) = server
+    let warn_after = extends.then_some(seconds);
+    let token = server
         .authenticator
         .tokens
-        .issue(&entry, uid, &audiences, lifetime, &binding)
+        .issue(&entry, uid, &audiences, lifetime, warn_after, &binding)
         .ok_or_else(|| Status::internal("failed to generate token"))?;
     let now = server.environment.now();
     let expires = now
@@ -79,6 +109,9 @@ pub(super) async fn create(
     request.set(&["metadata", "creationTimestamp"], seconds_text(now));
     request.set(&["spec", "audiences"], api::document!(audiences));
     request.set(&["spec", "expirationSeconds"], seconds);
+    if request.at(&["spec", "boundObjectRef"]).is_none() {
+        request.set(&["spec", "boundObjectRef"], Value::Null);
+    }
     request.set(
         &["status"],
         api::document!({"token": token, "expirationTimestamp": seconds_text(expires)}),
@@ -94,12 +127,12 @@ fn check_seconds(seconds: i64) -> Result<(), Status> {
         _ => return Ok(()),
     };
     let error = FieldError::invalid(&path, seconds, detail);
-    Err(Status::invalid(
-        "authentication.k8s.io",
-        "TokenRequest",
-        "",
-        vec![Cause::from(error)],
-    ))
+    Err(invalid("", vec![error]))
+}
+
+fn invalid(name: &str, errors: Vec<FieldError>) -> Status {
+    let causes = errors.into_iter().map(Cause::from).collect();
+    Status::invalid(GROUP, "TokenRequest", name, causes)
 }
 
 async fn bound_to(context: &Context, request: &Value) -> Result<Binding, Status> {
@@ -114,8 +147,10 @@ async fn bound_to(context: &Context, request: &Value) -> Result<Binding, Status>
         ("v1" | "", "Secret") => ("secret", "secrets"),
         ("v1" | "", "Node") => ("node", "nodes"),
         (version, kind) => {
+            // Upstream names the group, also where it is empty.
+            let (group, version) = catalogue::split_api_version(version);
             return Err(Status::bad_request(format!(
-                "cannot bind token to object of type {version}, Kind={kind}"
+                "cannot bind token to object of type {group}/{version}, Kind={kind}"
             )));
         }
     };

@@ -3,18 +3,20 @@
 
 use std::sync::Arc;
 
+use api::apply::Write;
 use api::{Reason, Resource, Status, Value};
 use bytes::Bytes;
 use http::Response;
 use store::{Compare, Operation, Transaction, TransactionResult};
 
-use super::respond;
+use super::{requester, respond};
 use crate::admission::{self, Admitted};
 use crate::allocation;
 use crate::body::Body;
 use crate::cache::Entry;
 use crate::decode;
 use crate::hops::Hops;
+use crate::options;
 use crate::server::{Context, Server, store_failure};
 
 /// Fresh names tried for `generateName` before giving up.
@@ -23,6 +25,8 @@ const NAME_ATTEMPTS: usize = 8;
 const SUFFIX: usize = 5;
 const LONGEST_PREFIX: usize = 63 - SUFFIX;
 
+pub(crate) const MANAGED_FIELDS: [&str; 2] = ["metadata", "managedFields"];
+
 pub(crate) async fn create(
     context: &Context,
     resource: &'static Resource,
@@ -30,27 +34,77 @@ pub(crate) async fn create(
 ) -> Result<Response<Body>, Status> {
     let object = decode::object(context, resource, body)?;
     let mut hops = Hops::begin(context, resource, body.len());
-    let entry = create_object(context, resource, object, &mut hops).await?;
+    let entry = create_object(context, resource, object.into(), &mut hops).await?;
     let response = respond(context, 201, resource, &entry)?;
     hops.created(&entry, context);
     Ok(response)
 }
 
-/// Creates `object` (already checked against the schema) in the namespace of the request.
+/// An object to be created, already checked against the schema.
+pub(crate) struct New {
+    pub object: Value,
+    /// Whether its `managedFields` are settled, by apply.
+    pub is_owned: bool,
+}
+
+impl From<Value> for New {
+    fn from(object: Value) -> New {
+        New {
+            object,
+            is_owned: false,
+        }
+    }
+}
+
+/// Creates an object in the namespace of the request.
 pub(crate) async fn create_object(
     context: &Context,
     resource: &'static Resource,
-    mut object: Value,
+    new: New,
     hops: &mut Hops,
 ) -> Result<Arc<Entry>, Status> {
     let server = &context.server;
+    let New {
+        mut object,
+        is_owned,
+    } = new;
     settle_namespace(resource, &context.info.namespace, &mut object)?;
-    if !object.str_at(&["metadata", "resourceVersion"]).is_empty() {
-        return Err(Status::bad_request(
+    // Found out late by upstream's storage, which has no reason to give.
+    if !matches!(object.str_at(&["metadata", "resourceVersion"]), "" | "0") {
+        return Err(Status::new(
+            Reason::Unknown,
             "resourceVersion should not be set on objects to be created",
         ));
     }
     let strategy = api::strategy::of(resource);
+    let repeated = api::warnings::without_repeated_owners(&mut object, false);
+    repeated.into_iter().for_each(|word| context.warn(word));
+    api::schema::defaults(resource, &mut object);
+    strategy.default(&mut object);
+    // Settled before admission and the strategy: what they set has no owner.
+    let owners = match is_owned {
+        true => object.remove(&MANAGED_FIELDS),
+        false => {
+            let manager = options::manager(context);
+            let write = Write::new(resource, "", &manager, server.timestamp());
+            api::apply::update(&write, None, &mut object)
+        }
+    };
+    let mut admitted = Admitted {
+        context,
+        resource,
+        subresource: "",
+        operation: admission::Operation::Create,
+        object: &mut object,
+        old: None,
+    };
+    admission::mutate(&mut admitted).await?;
+    // Admission may have added what has defaults of its own.
+    api::schema::defaults(resource, &mut object);
+    strategy.default(&mut object);
+    if let Some(owners) = owners {
+        object.set(&MANAGED_FIELDS, owners);
+    }
     let generate = object.str_at(&["metadata", "name"]).is_empty();
     let prefix = object.str_at(&["metadata", "generateName"]).to_string();
     let mut attempts = if generate && !prefix.is_empty() {
@@ -70,26 +124,17 @@ pub(crate) async fn create_object(
             object.set(&["metadata", "name"], format!("{kept}{suffix}"));
         }
         fill_system_fields(server, &mut object);
-        api::schema::defaults(resource, &mut object);
-        strategy.default(&mut object);
         strategy.prepare_create(&mut object);
-        let mut admitted = Admitted {
-            context,
-            resource,
-            subresource: "",
-            operation: admission::Operation::Create,
-            object: &mut object,
-            old: None,
-        };
-        admission::admit(&mut admitted).await?;
-        // Admission may have added what has defaults of its own.
-        api::schema::defaults(resource, &mut object);
-        strategy.default(&mut object);
+        requester::record(context, resource, &mut object);
+        strategy.stamp(&mut object, None, "", &server.timestamp());
         let reservation = allocation::reserve(server, resource, &mut object, None)?;
         let errors = strategy.validate_create(&object);
         if !errors.is_empty() {
             let name = object.str_at(&["metadata", "name"]);
             return Err(api::field::invalid(resource, name, errors));
+        }
+        for word in api::warnings::of(resource, &object, None, "") {
+            context.warn(word);
         }
         context.server.authorizer.check_escalation(
             &context.identity,
@@ -97,7 +142,19 @@ pub(crate) async fn create_object(
             &object,
             object.str_at(&["metadata", "namespace"]),
         )?;
+        let admitted = Admitted {
+            context,
+            resource,
+            subresource: "",
+            operation: admission::Operation::Create,
+            object: &mut object,
+            old: None,
+        };
+        let charge = admission::validate(&admitted).await?;
         let result = insert(context, resource, &object, hops).await;
+        if result.is_err() {
+            charge.give_back(context).await;
+        }
         if let (Ok(entry), true) = (&result, reservation.holds()) {
             // The reservation may go once the cache shows the service itself.
             server.cache.reach(entry.revision).await;
@@ -148,25 +205,32 @@ async fn insert(
     let lease = server.lease_of(resource).await?;
     hops.put(context, object, bytes.len());
     let draft = server.draft(resource, namespace, name, bytes.clone(), object)?;
+    let companions = allocation::companions(server, resource, None, Some(object));
+    let mut compare = vec![Compare::ModRevision {
+        key: key.clone(),
+        revision: 0,
+    }];
+    compare.extend(companions.compare);
+    let mut then = vec![Operation::Put {
+        key,
+        value: bytes,
+        lease,
+    }];
+    then.extend(companions.then);
     let result = server
         .store
-        .transact(Transaction {
-            compare: vec![Compare::ModRevision {
-                key: key.clone(),
-                revision: 0,
-            }],
-            then: vec![Operation::Put {
-                key,
-                value: bytes,
-                lease,
-            }],
-        })
+        .transact(Transaction { compare, then })
         .await
         .map_err(store_failure)?;
     match result {
         TransactionResult::Committed { revision, .. } => {
             hops.revision(context);
             Ok(draft.committed(revision))
+        }
+        TransactionResult::Failed { current, .. }
+            if current.first().is_some_and(Option::is_none) =>
+        {
+            Err(allocation::taken_meanwhile(resource, name))
         }
         TransactionResult::Failed { .. } => Err(Status::already_exists(
             resource.group,
@@ -184,7 +248,6 @@ fn fill_system_fields(server: &Server, object: &mut Value) {
         "selfLink",
         "deletionTimestamp",
         "deletionGracePeriodSeconds",
-        "managedFields",
     ] {
         object.remove(&["metadata", field]);
     }
@@ -202,7 +265,10 @@ pub(crate) fn settle_namespace(
     let given = object.str_at(&["metadata", "namespace"]);
     match (resource.namespaced, given) {
         (false, "") => Ok(()),
-        (false, _) => Ok(()),
+        (false, _) => {
+            object.remove(&["metadata", "namespace"]);
+            Ok(())
+        }
         (true, "") => {
             object.set(&["metadata", "namespace"], namespace);
             Ok(())

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use api::field::{FieldError, Path};
 use api::{Resource, Status, Value};
 use bytes::Bytes;
 use http::Response;
@@ -35,79 +36,85 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// `document` is a `DeleteOptions` object; what it leaves out may be in the query.
+    /// `document` is a `DeleteOptions` object.
     pub fn parse(context: &Context, document: &Value) -> Result<DeleteOptions, Status> {
-        let query = &context.query;
-        let mut options = DeleteOptions {
-            dry_run: context.dry_run,
-            ..DeleteOptions::default()
-        };
-        let grace = document.get("gracePeriodSeconds").and_then(Value::as_i64);
-        options.grace_seconds = match (grace, query.get("gracePeriodSeconds")) {
-            (Some(seconds), _) => Some(seconds),
-            (None, "") => None,
-            (None, text) => Some(text.parse().map_err(|_| {
-                Status::bad_request(format!(
-                    "strconv.ParseInt: parsing {text:?}: invalid syntax"
-                ))
-            })?),
-        };
         let text = |path: &[&str]| match document.str_at(path) {
             "" => None,
             text => Some(text.to_string()),
         };
-        options.uid = text(&["preconditions", "uid"]);
-        options.resource_version = text(&["preconditions", "resourceVersion"]);
-        options.propagation =
-            text(&["propagationPolicy"]).or_else(|| match query.get("propagationPolicy") {
-                "" => None,
-                text => Some(text.to_string()),
-            });
-        let orphan = document
-            .get("orphanDependents")
-            .and_then(Value::as_bool)
-            .or(match query.get("orphanDependents") {
-                "" => None,
-                _ => Some(query.flag("orphanDependents")),
-            });
-        if let Some(orphan) = orphan {
-            if options.propagation.is_some() {
-                return Err(options_error(
-                    "propagationPolicy",
-                    "Invalid value: \"\": orphanDependents and deletionPropagation cannot be both set",
-                ));
-            }
-            options.propagation = Some(if orphan { "Orphan" } else { "Background" }.to_string());
+        let mut options = DeleteOptions {
+            grace_seconds: document.get("gracePeriodSeconds").and_then(Value::as_i64),
+            uid: text(&["preconditions", "uid"]),
+            resource_version: text(&["preconditions", "resourceVersion"]),
+            propagation: text(&["propagationPolicy"]),
+            dry_run: context.dry_run,
+        };
+        let mut errors = Vec::new();
+        let path = Path::new("propagationPolicy");
+        let orphan = document.get("orphanDependents").and_then(Value::as_bool);
+        let policy = options.propagation.clone().unwrap_or_default();
+        if orphan.is_some() && !policy.is_empty() {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid(&path, policy.as_str(), detail));
         }
-        if let Some(policy) = &options.propagation
-            && !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan")
-        {
-            return Err(options_error(
-                "propagationPolicy",
-                &format!(
-                    "Unsupported value: {policy:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
-                ),
+        if !matches!(policy.as_str(), "" | "Foreground" | "Background" | "Orphan") {
+            let supported = ["Foreground", "Background", "Orphan", "nil"];
+            errors.push(FieldError::not_supported(
+                &path,
+                policy.as_str(),
+                &supported,
             ));
         }
-        let dry_run = document.get("dryRun").and_then(Value::as_array);
-        if dry_run.is_some_and(|list| list.iter().any(|item| item.as_str() == Some("All"))) {
-            options.dry_run = true;
+        let dry_run = document.list_at(&["dryRun"]);
+        if dry_run.iter().any(|item| item.as_str() != Some("All")) {
+            let given = Value::Array(dry_run.to_vec());
+            errors.push(FieldError::not_supported(
+                &Path::new("dryRun"),
+                given,
+                &["All"],
+            ));
+        }
+        if !errors.is_empty() {
+            let causes = errors.into_iter().map(api::Cause::from).collect();
+            return Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", causes));
+        }
+        options.dry_run |= !dry_run.is_empty();
+        if let Some(orphan) = orphan {
+            options.propagation = Some(if orphan { "Orphan" } else { "Background" }.to_string());
         }
         Ok(options)
     }
-}
 
-fn options_error(field: &str, message: &str) -> Status {
-    Status::invalid(
-        "meta.k8s.io",
-        "DeleteOptions",
-        "",
-        vec![api::Cause {
-            reason: "FieldValueInvalid",
-            message: message.to_string(),
-            field: field.to_string(),
-        }],
-    )
+    /// From a request's body, or from its query when it has none.
+    pub fn of_request(context: &Context, body: &[u8]) -> Result<DeleteOptions, Status> {
+        if !body.is_empty() {
+            return DeleteOptions::parse(context, &decode::delete_options(context, body)?);
+        }
+        let query = &context.query;
+        let mut document = Value::object();
+        match query.get("gracePeriodSeconds") {
+            "" => {}
+            text => {
+                let seconds: i64 = text.parse().map_err(|_| {
+                    Status::bad_request(format!(
+                        "strconv.ParseInt: parsing {text:?}: invalid syntax"
+                    ))
+                })?;
+                document.set(&["gracePeriodSeconds"], seconds);
+            }
+        }
+        if !query.get("propagationPolicy").is_empty() {
+            document.set(&["propagationPolicy"], query.get("propagationPolicy"));
+        }
+        if query.all("orphanDependents").next().is_some() {
+            document.set(&["orphanDependents"], query.flag("orphanDependents"));
+        }
+        let dry_run: Vec<Value> = query.all("dryRun").map(Value::from).collect();
+        if !dry_run.is_empty() {
+            document.set(&["dryRun"], dry_run);
+        }
+        DeleteOptions::parse(context, &document)
+    }
 }
 
 /// What became of the object.
@@ -123,7 +130,7 @@ pub(crate) async fn delete(
     resource: &'static Resource,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
-    let options = DeleteOptions::parse(context, &decode::delete_options(context, body)?)?;
+    let options = DeleteOptions::of_request(context, body)?;
     let info = &context.info;
     let namespace = if resource.namespaced {
         &info.namespace
@@ -149,7 +156,7 @@ pub(crate) async fn delete_collection(
     resource: &'static Resource,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
-    let options = DeleteOptions::parse(context, &decode::delete_options(context, body)?)?;
+    let options = DeleteOptions::of_request(context, body)?;
     let kind = context.server.kind(resource)?;
     let selection = Selection::of(context, resource)?;
     context.server.catch_up().await?;
@@ -163,7 +170,11 @@ pub(crate) async fn delete_collection(
     for entry in entries {
         match delete_object(context, resource, entry.namespace(), entry.name(), &options).await {
             Ok(Deleted::Pending(entry) | Deleted::Removed(entry)) => {
-                items.push(entry.object_with_version()?);
+                let mut item = entry.object_with_version()?;
+                for field in ["apiVersion", "kind"] {
+                    item.remove(&[field]);
+                }
+                items.push(item);
             }
             Err(status) if status.reason == api::Reason::NotFound => {}
             Err(status) => return Err(status),
@@ -198,7 +209,7 @@ pub(crate) async fn delete_object(
             object: &mut object,
             old: None,
         };
-        admission::admit(&mut admitted).await?;
+        admission::mutate(&mut admitted).await?;
         let plan = plan(server, resource, &mut object, options)?;
         object.remove(&["metadata", "resourceVersion"]);
         let bytes = Bytes::from(object.to_json());
@@ -224,6 +235,10 @@ pub(crate) async fn delete_object(
                 lease: None,
             },
         };
+        let left = (!remove).then_some(&object);
+        let companions = crate::allocation::companions(server, resource, Some(&object), left);
+        let mut then = vec![operation];
+        then.extend(companions.then);
         let result = server
             .store
             .transact(Transaction {
@@ -231,7 +246,7 @@ pub(crate) async fn delete_object(
                     key,
                     revision: current.revision,
                 }],
-                then: vec![operation],
+                then,
             })
             .await
             .map_err(store_failure)?;
@@ -284,14 +299,13 @@ fn plan(
 ) -> Result<Plan, Status> {
     let is_namespace = resource.group.is_empty() && resource.kind == "Namespace";
     if is_namespace && is_deleting(object) && has_spec_finalizers(object) {
-        return Err(Status::conflict(
-            "",
-            "namespaces",
-            object.str_at(&["metadata", "name"]),
-            "The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will automatically be purged by the system.",
-        ));
+        // Its content is on its way out already.
+        return Ok(Plan::Keep);
     }
-    settle_finalizers(object, options.propagation.as_deref());
+    // Events own nothing: how to treat what they own is no question.
+    if resource.kind != "Event" {
+        settle_finalizers(object, options.propagation.as_deref());
+    }
     let now = server.environment.now();
     let asked = options.grace_seconds.map(at_least_a_second);
     let grace = api::strategy::of(resource).graceful_delete(object, asked);
@@ -323,6 +337,7 @@ fn plan(
     }
     if is_namespace && is_deleting(object) {
         object.set(&["status", "phase"], "Terminating");
+        object.remove(&["metadata", "deletionGracePeriodSeconds"]);
     }
     match remaining > 0 || has_finalizers(object) {
         true => Ok(Plan::Keep),

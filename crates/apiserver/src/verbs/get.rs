@@ -1,6 +1,6 @@
 //! GET of one object.
 
-use api::{Resource, Status};
+use api::{Reason, Resource, Status};
 use http::Response;
 
 use super::list::{parse_revision, reach};
@@ -18,7 +18,10 @@ pub(crate) async fn get(
     } else {
         ""
     };
-    let entry = match parse_revision(context.query.get("resourceVersion"))? {
+    let version = context.query.get("resourceVersion");
+    // Upstream hands this error on as it is.
+    let asked = parse_revision(version).map_err(|problem| Status::new(Reason::Unknown, problem))?;
+    let entry = match asked {
         // Any cached state will do.
         Some(0) => context.server.find(resource, namespace, &info.name).await?,
         at_least => {

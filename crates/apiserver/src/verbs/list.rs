@@ -15,6 +15,7 @@ use super::{go_type, partial, protobuf_kind, table};
 use crate::body::Body;
 use crate::cache::{Entry, ResourceCache, storage_prefix};
 use crate::negotiate::{Encoding, Form, JSON, PROTOBUF};
+use crate::query::Query;
 use crate::response;
 use crate::server::{Context, store_failure};
 
@@ -74,6 +75,7 @@ impl ListRequest {
     fn parse(context: &Context) -> Result<ListRequest, Status> {
         let query = &context.query;
         check_list(query)?;
+        parse_timeout(query)?;
         let limit = match query.get("limit") {
             "" => 0,
             text => text
@@ -106,7 +108,9 @@ impl ListRequest {
                 },
             }
         } else {
-            let revision = parse_revision(version)?;
+            let revision = parse_revision(version).map_err(|problem| {
+                Status::bad_request(format!("invalid resource version: {problem}"))
+            })?;
             match (revision, exact) {
                 (Some(revision), Some(true)) => Position::At {
                     revision,
@@ -127,23 +131,27 @@ impl ListRequest {
     }
 }
 
-/// A resourceVersion parameter: `None` when absent.
-pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, Status> {
+/// A resourceVersion parameter: `None` when absent. The error is only text: gets, lists and watches
+/// answer it each in their own way.
+pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, String> {
     match text {
         "" => Ok(None),
         _ => text.parse().map(Some).map_err(|_| {
-            Status::invalid(
-                "meta.k8s.io",
-                "ListOptions",
-                "",
-                vec![api::Cause {
-                    reason: "FieldValueInvalid",
-                    message: format!(
-                        "Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-                    ),
-                    field: "resourceVersion".to_string(),
-                }],
+            format!(
+                "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
             )
+        }),
+    }
+}
+
+/// How long a list or watch may take, as its client asks.
+pub(crate) fn parse_timeout(query: &Query) -> Result<Option<i64>, Status> {
+    match query.get("timeoutSeconds") {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| {
+            Status::bad_request(format!(
+                "strconv.ParseInt: parsing {text:?}: invalid syntax"
+            ))
         }),
     }
 }
@@ -204,14 +212,14 @@ fn from_cache(
     let mut rest = snapshot.range(&selection.prefix, start);
     let mut more = false;
     for entry in rest.by_ref() {
-        if !selection.matches(entry) {
-            continue;
-        }
+        // Whether what follows is wanted is for the next page to find out.
         if limit > 0 && entries.len() == limit {
             more = true;
             break;
         }
-        entries.push(entry.clone());
+        if selection.matches(entry) {
+            entries.push(entry.clone());
+        }
     }
     let revision = snapshot.revision;
     let next = match (more, entries.last()) {
@@ -266,11 +274,6 @@ async fn from_history(
         let (read, count) = (result.items.len(), result.count);
         for (index, item) in result.items.into_iter().enumerate() {
             let key = String::from_utf8_lossy(&item.key[prefix.len()..]).into_owned();
-            let entry = Entry::decode(resource, &key, item.value, item.mod_revision)?;
-            if !selection.matches(&entry) {
-                range.start = [&item.key[..], &[0]].concat().into();
-                continue;
-            }
             if limit > 0 && page.entries.len() == limit {
                 if let Some(last) = page.entries.last() {
                     page.next = Some(Token::after(revision, &last.key).text());
@@ -281,7 +284,10 @@ async fn from_history(
                 return Ok(page);
             }
             range.start = [&item.key[..], &[0]].concat().into();
-            page.entries.push(Arc::new(entry));
+            let entry = Entry::decode(resource, &key, item.value, item.mod_revision)?;
+            if selection.matches(&entry) {
+                page.entries.push(Arc::new(entry));
+            }
         }
         if read == count || read == 0 {
             return Ok(page);
@@ -441,11 +447,16 @@ impl Token {
     }
 
     fn parse(text: &str) -> Result<Token, Status> {
-        let invalid = || Status::bad_request("continue key is not valid");
+        let wrong = |problem: &str| {
+            Status::bad_request(format!(
+                "invalid continue token: continue key is not valid: {problem}"
+            ))
+        };
+        let invalid = || wrong("encoded start key empty (version meta.k8s.io/v1)");
         let bytes = URL_SAFE_NO_PAD
             .decode(text.trim_end_matches('='))
-            .map_err(|_| invalid())?;
-        let token = Value::from_json(&bytes).map_err(|_| invalid())?;
+            .map_err(|_| wrong("illegal base64 data at input byte 0"))?;
+        let token = api::schema::parse_json(&bytes).map_err(|problem| wrong(&problem))?;
         let revision = match token.get("rv").and_then(Value::as_i64) {
             Some(NEWEST) => None,
             Some(revision) if revision > 0 => Some(revision as u64),
@@ -456,5 +467,40 @@ impl Token {
             return Err(invalid());
         }
         Ok(Token { revision, start })
+    }
+}
+
+#[cfg(test)]
+mod fuzz {
+    use super::*;
+
+    #[test]
+    fn tokens_go_round_and_damaged_ones_are_refused() {
+        let mut state = 2_026_u64;
+        let mut random = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) as usize
+        };
+        for round in 1..2_000 {
+            let token = Token::after(round, &format!("ns/name-{}", random()));
+            let text = token.text();
+            let read = Token::parse(&text).expect("our own token");
+            assert_eq!((read.revision, read.start), (Some(round), token.start));
+            let mut damaged = text.into_bytes();
+            let at = random() % damaged.len();
+            match random() % 3 {
+                0 => damaged.truncate(at),
+                1 => damaged[at] = random() as u8,
+                _ => damaged.insert(at, b'A'),
+            }
+            if let Ok(read) = Token::parse(&String::from_utf8_lossy(&damaged)) {
+                assert!(!read.start.is_empty());
+            }
+            let junk: Vec<u8> = (0..random() % 60).map(|_| random() as u8).collect();
+            let _ = Token::parse(&URL_SAFE_NO_PAD.encode(&junk));
+            let _ = Token::parse(&String::from_utf8_lossy(&junk));
+        }
     }
 }

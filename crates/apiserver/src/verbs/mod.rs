@@ -1,11 +1,13 @@
 //! The generic verbs: one handler each, for all kinds.
 
+pub(crate) mod apply;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;
 pub(crate) mod list;
 mod list_options;
 pub(crate) mod patch;
+mod requester;
 pub(crate) mod selection;
 pub(crate) mod update;
 pub(crate) mod watch;
@@ -46,13 +48,7 @@ pub(crate) fn respond(
             message.write_enveloped(&mut body, &api_version, kind, &version);
         }
         (Form::PartialObjectMetadataList, _) => {
-            return Err(Status::new(
-                Reason::NotAcceptable,
-                format!(
-                    "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
-                    go_type(resource, "")
-                ),
-            ));
+            return Err(respond_not_listed(&go_type(resource, "")));
         }
         (form, encoding) => {
             let object = entry.object_with_version()?;
@@ -65,6 +61,16 @@ pub(crate) fn respond(
         }
     }
     Ok(response::bytes(code, media_type, body))
+}
+
+/// The answer to one who asks for a list where there is one object.
+pub(crate) fn respond_not_listed(go_type: &str) -> Status {
+    Status::new(
+        Reason::NotAcceptable,
+        format!(
+            "you requested PartialObjectMetadataList, but the requested object is not a list ({go_type})"
+        ),
+    )
 }
 
 /// Which message an object goes out as, and what the envelope calls it.
@@ -108,7 +114,7 @@ pub(crate) fn table(
     let include =
         api::table::IncludeObject::parse(context.query.get("includeObject")).ok_or_else(|| {
             Status::bad_request(format!(
-                "unrecognized includeObject value: {:?}",
+                "Unable to convert to Table as requested: includeObject: Invalid value: {:?}: must be 'Metadata', 'Object', 'None', or empty",
                 context.query.get("includeObject")
             ))
         })?;

@@ -1,13 +1,15 @@
 //! PATCH: JSON, merge and strategic merge patches, retried when others write in between.
 
-use api::{Resource, Status, Value, schema};
+use api::field::{FieldError, Path};
+use api::{Details, Reason, Resource, Status, Value, schema};
 use http::Response;
 
+use super::create::settle_namespace;
 use super::respond;
 use super::update::{Target, change};
 use crate::body::Body;
-use crate::decode;
-use crate::negotiate::{content_type, unsupported_media_type};
+use crate::decode::{self, FieldValidation};
+use crate::negotiate::content_type;
 use crate::server::Context;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,45 +17,79 @@ pub(crate) enum PatchType {
     Json,
     Merge,
     Strategic,
+    /// Not a patch but a configuration: `apply` has it.
+    Apply,
 }
 
-const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
+impl PatchType {
+    pub fn of(media_type: &str) -> Option<PatchType> {
+        match media_type {
+            "application/json-patch+json" => Some(PatchType::Json),
+            "application/merge-patch+json" => Some(PatchType::Merge),
+            "application/strategic-merge-patch+json" => Some(PatchType::Strategic),
+            "application/apply-patch+yaml" => Some(PatchType::Apply),
+            _ => None,
+        }
+    }
+
+    pub fn of_request(context: &Context) -> Result<PatchType, Status> {
+        PatchType::of(content_type(&context.headers)).ok_or_else(not_a_patch)
+    }
+}
 
 pub(crate) async fn patch(
     context: &Context,
     resource: &'static Resource,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
-    let (patch_type, patch) = parse(context, body)?;
+    let patch_type = PatchType::of_request(context)?;
+    if patch_type == PatchType::Apply {
+        return super::apply::apply(context, resource, body).await;
+    }
     let target = Target::of(context, resource);
+    let patch = match parse(patch_type, body) {
+        Ok(patch) => patch,
+        // Whether there is anything to patch comes first.
+        Err(status) => {
+            let (namespace, name) = (target.namespace, target.name);
+            context.server.get(resource, namespace, name).await?;
+            return Err(status);
+        }
+    };
     let conditional = names_version(patch_type, &patch);
     let entry = change(context, &target, conditional, |old| {
         let mut new = apply(patch_type, old, &patch, resource.definition)?;
-        check_patched(context, resource, &mut new, old)?;
+        check_patched(context, resource, (patch_type, &patch), &mut new, old)?;
         Ok(new)
     })
     .await?;
     respond(context, 200, resource, &entry)
 }
 
-pub(crate) fn parse(context: &Context, body: &[u8]) -> Result<(PatchType, Value), Status> {
-    let patch_type = match content_type(&context.headers) {
-        "application/json-patch+json" => PatchType::Json,
-        "application/merge-patch+json" => PatchType::Merge,
-        "application/strategic-merge-patch+json" => PatchType::Strategic,
-        _ => return Err(unsupported_media_type(ACCEPTED)),
+pub(crate) fn parse(patch_type: PatchType, body: &[u8]) -> Result<Value, Status> {
+    // Upstream leaves its words out for this one.
+    let words = match patch_type {
+        PatchType::Strategic => "",
+        _ => "error decoding patch: ",
     };
-    let patch = Value::from_json(body)
-        .map_err(|problem| Status::bad_request(format!("error decoding patch: {problem}")))?;
+    let wrong = |problem: &str| Status::bad_request(format!("{words}{problem}"));
+    let patch = schema::parse_json(body).map_err(|problem| wrong(&problem))?;
+    let found = match &patch {
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        _ => "number",
+    };
     match (&patch, patch_type) {
-        (Value::Array(_), PatchType::Json) => Ok((patch_type, patch)),
-        (Value::Object(_), PatchType::Merge | PatchType::Strategic) => Ok((patch_type, patch)),
-        (_, PatchType::Json) => Err(Status::bad_request(
-            "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch",
-        )),
-        _ => Err(Status::bad_request(
-            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}",
-        )),
+        (Value::Array(_), PatchType::Json) => Ok(patch),
+        (Value::Object(_), PatchType::Merge | PatchType::Strategic) => Ok(patch),
+        (_, PatchType::Json) => Err(wrong(&format!(
+            "json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
+        ))),
+        _ => Err(wrong(&format!(
+            "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+        ))),
     }
 }
 
@@ -67,7 +103,14 @@ pub(crate) fn apply(
         PatchType::Json => api::patch::json_patch(old, patch),
         PatchType::Merge => Ok(api::patch::merge_patch(old, patch)),
         PatchType::Strategic => api::patch::strategic_merge(old, patch, definition),
+        PatchType::Apply => Err(Status::internal("a configuration is no patch")),
     }
+}
+
+/// Upstream's router answers this before anything that could list the types.
+fn not_a_patch() -> Status {
+    const MESSAGE: &str = "415: Unsupported Media Type";
+    Status::new(Reason::UnsupportedMediaType, MESSAGE).with_details(Details::default())
 }
 
 /// Whether the patch itself demands a resourceVersion: then a conflict is the client's to solve.
@@ -85,41 +128,59 @@ pub(crate) fn names_version(patch_type: PatchType, patch: &Value) -> bool {
 fn check_patched(
     context: &Context,
     resource: &Resource,
+    (patch_type, patch): (PatchType, &Value),
     new: &mut Value,
     old: &Value,
 ) -> Result<(), Status> {
-    for field in ["apiVersion", "kind"] {
-        let (given, expected) = (new.str_at(&[field]), old.str_at(&[field]));
-        if given != expected {
-            return Err(Status::bad_request(format!(
-                "the {field} in the data ({given}) does not match the expected {field} ({expected})"
-            )));
-        }
-    }
     let target = schema::Target::of(resource);
-    let (checked, problems) =
-        schema::conform(target.definition, std::mem::take(new)).map_err(|problem| {
-            Status::invalid(
-                "",
-                "",
-                "",
-                vec![api::Cause {
-                    reason: "FieldValueInvalid",
-                    message: format!("Invalid value: {problem}"),
-                    field: "patch".to_string(),
-                }],
-            )
-        })?;
-    *new = checked;
-    decode::complain(context, &target, &problems)?;
-    for field in ["name", "namespace"] {
-        let path = ["metadata", field];
-        let (given, expected) = (new.str_at(&path), old.str_at(&path));
-        if given != expected {
-            return Err(Status::bad_request(format!(
-                "the {field} of the object ({given}) does not match the {field} on the URL ({expected})"
-            )));
+    // What upstream shows of the attempt.
+    let shown = match patch_type {
+        PatchType::Strategic => api::patch::in_go(patch),
+        _ => String::from_utf8_lossy(&new.to_json()).into_owned(),
+    };
+    let wrong = |problem: String| {
+        let error = FieldError::invalid(&Path::new("patch"), shown.as_str(), problem);
+        Status::invalid("", "", "", vec![error.into()])
+    };
+    if patch_type == PatchType::Strategic {
+        for field in ["apiVersion", "kind"] {
+            new.set(&[field], old.str_at(&[field]));
         }
     }
-    Ok(())
+    let (version, kind) = (new.str_at(&["apiVersion"]), new.str_at(&["kind"]));
+    if kind != target.kind || version != old.str_at(&["apiVersion"]) {
+        return Err(wrong(format!(
+            "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+        )));
+    }
+    let conform = match patch_type {
+        PatchType::Strategic => schema::restore,
+        _ => schema::conform,
+    };
+    let (checked, problems) = conform(target.definition, std::mem::take(new))
+        .map_err(|problem| wrong(problem.to_string()))?;
+    *new = checked;
+    if !problems.is_empty() && FieldValidation::of(context) == FieldValidation::Strict {
+        let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        return Err(wrong(format!(
+            "strict decoding error: {}",
+            texts.join(", ")
+        )));
+    }
+    decode::complain(context, &target, &problems)?;
+    let (given, expected) = (
+        new.str_at(&["metadata", "name"]),
+        old.str_at(&["metadata", "name"]),
+    );
+    if given.is_empty() {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({expected} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if given != expected {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({expected})"
+        )));
+    }
+    settle_namespace(resource, &context.info.namespace, new)
 }

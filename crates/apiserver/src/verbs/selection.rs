@@ -36,9 +36,15 @@ impl Selection {
         if let Some(field) = fields.unsupported(&supported)
             && !matches!(field, "metadata.name" | "metadata.namespace")
         {
-            return Err(Status::bad_request(format!(
-                "field label not supported: {field}"
-            )));
+            let only_metadata = supported
+                .iter()
+                .all(|(name, _)| matches!(*name, "metadata.name" | "metadata.namespace"));
+            return Err(Status::bad_request(match only_metadata {
+                true => format!(
+                    "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                ),
+                false => format!("field label not supported: {field}"),
+            }));
         }
         let prefix = match (resource.namespaced, context.info.namespace.as_str()) {
             (true, namespace) if !namespace.is_empty() => format!("{namespace}/"),

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use api::apply::{Write, same_but_times};
 use api::{Resource, Status, Value};
 use bytes::Bytes;
 use http::Response;
 use store::{Compare, Operation, Transaction, TransactionResult};
 
-use super::create::{create_object, settle_namespace};
+use super::create::{MANAGED_FIELDS, create_object, settle_namespace};
 use super::respond;
 use crate::admission::{self, Admitted};
 use crate::allocation;
@@ -15,6 +16,7 @@ use crate::body::Body;
 use crate::cache::Entry;
 use crate::decode;
 use crate::hops::Hops;
+use crate::options;
 use crate::server::{Context, Server, store_failure};
 
 const MODIFIED: &str =
@@ -42,9 +44,7 @@ pub(crate) async fn update(
         && info.subresource.is_empty()
         && strategy.allow_create_on_update()
     {
-        if !sent.str_at(&["metadata", "resourceVersion"]).is_empty() {
-            return Err(status);
-        }
+        sent.remove(&["metadata", "resourceVersion"]);
         let attributes = crate::authorization::Attributes {
             verb: "create".to_string(),
             ..crate::authorization::Attributes::of(info)
@@ -53,7 +53,7 @@ pub(crate) async fn update(
             .server
             .authorizer
             .check(&context.identity, &attributes)?;
-        let entry = create_object(context, resource, sent, &mut Hops::none()).await?;
+        let entry = create_object(context, resource, sent.into(), &mut Hops::none()).await?;
         return respond(context, 201, resource, &entry);
     }
     let conditional = !sent.str_at(&["metadata", "resourceVersion"]).is_empty();
@@ -71,6 +71,9 @@ pub(crate) struct Target<'a> {
     /// Written as it is, past the kind's rules: for subresources that are rules of their own, such
     /// as `binding`.
     pub raw: bool,
+    /// Whether the new state comes with its final `managedFields`; otherwise this write owns what
+    /// it changes.
+    pub is_owned: bool,
 }
 
 impl<'a> Target<'a> {
@@ -86,6 +89,7 @@ impl<'a> Target<'a> {
             name: &info.name,
             subresource: &info.subresource,
             raw: false,
+            is_owned: false,
         }
     }
 }
@@ -111,8 +115,11 @@ pub(crate) async fn change(
     loop {
         let old = current.object_with_version()?;
         let mut new = make(&old)?;
-        check_preconditions(resource, &mut new, &old, name)?;
+        let patched = context.info.verb == "patch";
+        check_preconditions(resource, &mut new, &old, name, patched)?;
         if target.raw {
+            let owners = owners(context, target, &old, &mut new);
+            set_owners(&mut new, owners);
             match write(context, target, &current, &old, new).await? {
                 Written::Done(entry) => return Ok(entry),
                 Written::Lost(found) => {
@@ -124,7 +131,8 @@ pub(crate) async fn change(
         let strategy = api::strategy::of(resource);
         api::schema::defaults(resource, &mut new);
         strategy.default(&mut new);
-        strategy.prepare_update(&mut new, &old, subresource);
+        // Settled before admission and the strategy: what they change has no owner.
+        let owners = owners(context, target, &old, &mut new);
         let mut admitted = Admitted {
             context,
             resource,
@@ -133,7 +141,13 @@ pub(crate) async fn change(
             object: &mut new,
             old: Some(&old),
         };
-        admission::admit(&mut admitted).await?;
+        admission::mutate(&mut admitted).await?;
+        // A patch is looked at only here, by when admission might have done it.
+        let repeated = api::warnings::without_repeated_owners(&mut new, patched);
+        repeated.into_iter().for_each(|word| context.warn(word));
+        strategy.prepare_update(&mut new, &old, subresource);
+        strategy.stamp(&mut new, Some(&old), subresource, &server.timestamp());
+        set_owners(&mut new, owners);
         let reservation = match subresource {
             "" => allocation::reserve(server, resource, &mut new, Some(&old))?,
             _ => allocation::Reservation::none(),
@@ -142,13 +156,29 @@ pub(crate) async fn change(
         if !errors.is_empty() {
             return Err(api::field::invalid(resource, name, errors));
         }
+        for word in api::warnings::of(resource, &new, Some(&old), subresource) {
+            context.warn(word);
+        }
         let grants = ["rules", "roleRef", "subjects"];
         if subresource.is_empty() && grants.iter().any(|field| new.get(field) != old.get(field)) {
             server
                 .authorizer
                 .check_escalation(&context.identity, resource, &new, namespace)?;
         }
-        match write(context, target, &current, &old, new).await? {
+        let admitted = Admitted {
+            context,
+            resource,
+            subresource,
+            operation: admission::Operation::Update,
+            object: &mut new,
+            old: Some(&old),
+        };
+        let charge = admission::validate(&admitted).await?;
+        let written = write(context, target, &current, &old, new).await;
+        if !matches!(written, Ok(Written::Done(_))) {
+            charge.give_back(context).await;
+        }
+        match written? {
             Written::Done(entry) => {
                 if reservation.holds() {
                     server.cache.reach(entry.revision).await;
@@ -159,6 +189,47 @@ pub(crate) async fn change(
                 current = again(resource, name, found, conditional, &mut attempts)?
             }
         }
+    }
+}
+
+/// The `managedFields` of the new state, taken out of it until it is settled.
+fn owners(context: &Context, target: &Target<'_>, old: &Value, new: &mut Value) -> Option<Value> {
+    if target.is_owned {
+        return new.remove(&MANAGED_FIELDS);
+    }
+    let manager = options::manager(context);
+    let time = context.server.timestamp();
+    let write = Write::new(target.resource, target.subresource, &manager, time);
+    api::apply::update(&write, Some(old), new)
+}
+
+pub(crate) fn set_owners(new: &mut Value, owners: Option<Value>) {
+    match owners {
+        Some(owners) => new.set(&MANAGED_FIELDS, owners),
+        None => drop(new.remove(&MANAGED_FIELDS)),
+    }
+}
+
+/// A write that changes nothing but the times of its owners changes nothing at all.
+fn keep_times(new: &mut Value, old: &Value) {
+    let (before, after) = (old.at(&MANAGED_FIELDS), new.at(&MANAGED_FIELDS));
+    if before == after || !same_but_times(before, after) {
+        return;
+    }
+    let fresh = new.remove(&MANAGED_FIELDS);
+    let version = new.remove(&["metadata", "resourceVersion"]);
+    let same_metadata = old
+        .fields_at(&["metadata"])
+        .filter(|(name, _)| !matches!(*name, "managedFields" | "resourceVersion"));
+    let is_same = same_metadata.eq(new.fields_at(&["metadata"]))
+        && old
+            .fields_at(&[])
+            .filter(|(name, _)| *name != "metadata")
+            .eq(new.fields_at(&[]).filter(|(name, _)| *name != "metadata"));
+    let owners = if is_same { before.cloned() } else { fresh };
+    set_owners(new, owners);
+    if let Some(version) = version {
+        new.set(&["metadata", "resourceVersion"], version);
     }
 }
 
@@ -184,7 +255,8 @@ async fn write(
         name,
         ..
     } = *target;
-    for field in ["resourceVersion", "selfLink", "managedFields"] {
+    keep_times(&mut new, old);
+    for field in ["resourceVersion", "selfLink"] {
         new.remove(&["metadata", field]);
     }
     let bytes = Bytes::from(new.to_json());
@@ -208,15 +280,18 @@ async fn write(
         };
         (put, Some(draft))
     };
+    let left = draft.is_some().then_some(&new);
+    let companions = allocation::companions(server, resource, Some(old), left);
+    let mut compare = vec![Compare::ModRevision {
+        key,
+        revision: current.revision,
+    }];
+    compare.extend(companions.compare);
+    let mut then = vec![operation];
+    then.extend(companions.then);
     let result = server
         .store
-        .transact(Transaction {
-            compare: vec![Compare::ModRevision {
-                key,
-                revision: current.revision,
-            }],
-            then: vec![operation],
-        })
+        .transact(Transaction { compare, then })
         .await
         .map_err(store_failure)?;
     match result {
@@ -230,6 +305,12 @@ async fn write(
         TransactionResult::Failed { current: found, .. } => {
             let key = crate::cache::key_of(namespace, name);
             let found = found.into_iter().next().flatten();
+            if found
+                .as_ref()
+                .is_some_and(|item| item.mod_revision == current.revision)
+            {
+                return Err(allocation::taken_meanwhile(resource, name));
+            }
             let found = found
                 .map(|item| Entry::decode(resource, &key, item.value, item.mod_revision))
                 .transpose()?;
@@ -259,12 +340,14 @@ fn again(
     }
 }
 
-/// Compares the resourceVersion and UID the client named with what is there.
+/// Compares the resourceVersion and UID the client named with what is there. A UID in a patch is no
+/// condition but a change, which validation refuses.
 fn check_preconditions(
     resource: &Resource,
     new: &mut Value,
     old: &Value,
     name: &str,
+    patched: bool,
 ) -> Result<(), Status> {
     let version = old.str_at(&["metadata", "resourceVersion"]);
     match new.str_at(&["metadata", "resourceVersion"]) {
@@ -284,18 +367,11 @@ fn check_preconditions(
             new.set(&["metadata", "resourceVersion"], version);
         }
         given if given == version => {}
+        // Upstream hands the parser's error on as it is.
         given if given.parse::<u64>().is_err() => {
-            return Err(Status::invalid(
-                resource.group,
-                resource.kind,
-                name,
-                vec![api::Cause {
-                    reason: "FieldValueInvalid",
-                    message: format!(
-                        "Invalid value: {given:?}: strconv.ParseUint: parsing {given:?}: invalid syntax"
-                    ),
-                    field: "metadata.resourceVersion".to_string(),
-                }],
+            return Err(Status::new(
+                api::Reason::Unknown,
+                format!("strconv.ParseUint: parsing {given:?}: invalid syntax"),
             ));
         }
         _ => {
@@ -311,7 +387,7 @@ fn check_preconditions(
         new.str_at(&["metadata", "uid"]),
         old.str_at(&["metadata", "uid"]),
     );
-    if !given.is_empty() && given != uid {
+    if !patched && !given.is_empty() && given != uid {
         return Err(Status::conflict(
             resource.group,
             resource.plural,

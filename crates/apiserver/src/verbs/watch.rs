@@ -10,7 +10,7 @@ use futures::Stream;
 use http::Response;
 use tokio::time::{Instant, Sleep};
 
-use super::list::parse_revision;
+use super::list::{parse_revision, parse_timeout};
 use super::list_options::check_watch;
 use super::selection::Selection;
 use super::{go_type, partial, protobuf_kind, table};
@@ -44,7 +44,8 @@ pub(crate) async fn watch(
     }
     let encoding = context.output.encoding;
     let query = &context.query;
-    let revision = parse_revision(query.get("resourceVersion"))?;
+    let revision = parse_revision(query.get("resourceVersion"))
+        .map_err(|problem| Status::new(Reason::Unknown, problem))?;
     let bookmarks = query.flag("allowWatchBookmarks");
     let initial = query.flag("sendInitialEvents");
     check_watch(query)?;
@@ -53,6 +54,7 @@ pub(crate) async fn watch(
     if revision.is_none() || initial && revision != Some(0) {
         server.catch_up().await?;
     }
+    let timeout = parse_timeout(query)?;
     let from = match revision {
         None | Some(0) if only_news => From::After(server.cache.applied()),
         None | Some(0) => From::State,
@@ -70,8 +72,8 @@ pub(crate) async fn watch(
             ),
         )),
     };
-    let seconds = match query.get("timeoutSeconds").parse::<u64>() {
-        Ok(seconds) if seconds > 0 => seconds,
+    let seconds = match timeout {
+        Some(seconds) if seconds > 0 => seconds.unsigned_abs(),
         _ => LEAST_TIMEOUT + server.environment.random_u64() % LEAST_TIMEOUT,
     };
     let stream = match content {

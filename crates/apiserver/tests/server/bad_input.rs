@@ -125,11 +125,15 @@ async fn media_types_that_are_not_spoken() {
     assert!(message.starts_with("the body of the request was in an unknown format - accepted media types include: application/json"));
     let csv = admin.clone().with_header("accept", "text/csv");
     csv.get(MAPS).await.failure(406, "NotAcceptable");
+    let path = format!("{MAPS}/x");
+    let patch = admin.send("PATCH", &path, "application/json", b"{}").await;
+    let message = patch.failure(415, "UnsupportedMediaType");
+    assert_eq!(message, "415: Unsupported Media Type");
     let apply = admin
         .send(
             "PATCH",
             &format!("{MAPS}/x"),
-            "application/apply-patch+yaml",
+            "application/apply-patch+cbor",
             b"{}",
         )
         .await;

@@ -2,12 +2,17 @@
 
 mod access;
 mod admission;
+mod apply;
 mod bad_input;
+mod fine_print;
 mod harness;
 mod lifecycle;
 mod lists;
+mod nodes;
 mod patches;
+mod pod_security;
 mod protobuf;
+mod resource_limits;
 mod subresources;
 mod tls;
 mod watches;

@@ -1,37 +1,46 @@
 //! Deployment: rolls pods from one template to the next through ReplicaSets.
 
+mod annotations;
 mod plan;
 mod rolling;
+mod scaling;
 mod status;
 mod template;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use client::controller::Outcome;
 use client::{Informer, ObjectKey, WorkQueue, events, retry};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use tokio_util::sync::CancellationToken;
 
+use crate::owned_pods::claim;
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::{Config, Error, meta};
+use annotations::REVISION;
 use plan::{Action, Observed};
 
-pub const REVISION: &str = "deployment.kubernetes.io/revision";
-const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-const MAXIMUM: &str = "deployment.kubernetes.io/max-replicas";
 pub const HASH_LABEL: &str = "pod-template-hash";
+
+const CONTROLLER: &str = "deployment-controller";
+/// The longest name an object can have.
+const LONGEST_NAME: usize = 253;
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
     let deployments = config.informers.of::<Deployment>();
     let sets = config.informers.of::<ReplicaSet>();
     let pods = config.informers.of::<Pod>();
     let queue = WorkQueue::new();
-    let feeds = futures::future::join3(
+    let orphans = enqueue(&sets, &queue, {
+        let deployments = deployments.clone();
+        move |set: &ReplicaSet| watching::possible_owners(&deployments, set, selector)
+    });
+    let feeds = futures::future::join4(
+        orphans,
         enqueue(&deployments, &queue, own_key),
         enqueue(&sets, &queue, owner_key("Deployment")),
         enqueue(&pods, &queue, {
@@ -43,7 +52,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         events: events::Recorder::new(
             config.client.clone(),
             config.environment.clone(),
-            "deployment-controller",
+            CONTROLLER,
             None,
         ),
         config,
@@ -77,13 +86,15 @@ impl Controller {
         let Some(deployment) = self.deployments.get(&key.namespace, &key.name) else {
             return Ok(Outcome::Done);
         };
-        let uid = deployment.metadata.uid.clone().unwrap_or_default();
-        let mut sets = Vec::new();
-        for set in self.sets.list_in(&key.namespace) {
-            if meta::is_controlled_by(&set.metadata, &uid) || self.adopt(&deployment, &set).await? {
-                sets.push(set);
-            }
-        }
+        let sets = self.sets.list_in(&key.namespace);
+        let sets = claim::claim(
+            &self.config.client,
+            &*deployment,
+            &selector(&deployment),
+            sets,
+            |_| true,
+        )
+        .await?;
         let old_pods_exist = self.pods_exist_outside_new_set(&deployment, &sets, &key.namespace);
         let observed = Observed {
             deployment: &deployment,
@@ -92,7 +103,7 @@ impl Controller {
         };
         if deployment.metadata.deletion_timestamp.is_none() {
             for action in plan::plan(&observed) {
-                self.carry_out(&deployment, action).await?;
+                self.carry_out(&deployment, &sets, action).await?;
             }
         }
         let now = self.config.environment.now();
@@ -110,7 +121,12 @@ impl Controller {
         })
     }
 
-    async fn carry_out(&self, deployment: &Deployment, action: Action) -> Result<(), Error> {
+    async fn carry_out(
+        &self,
+        deployment: &Deployment,
+        observed: &[Arc<ReplicaSet>],
+        action: Action,
+    ) -> Result<(), Error> {
         let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
         let sets = self.api::<ReplicaSet>(namespace);
         match action {
@@ -118,12 +134,23 @@ impl Controller {
                 self.create_set(deployment, replicas, revision).await
             }
             Action::Scale { set, from, to } => {
+                // A size that was planned on an older copy must not take effect.
+                let planned_on = observed
+                    .iter()
+                    .find(|one| one.metadata.name.as_ref() == Some(&set))
+                    .and_then(|one| one.metadata.resource_version.clone());
                 let patch = serde_json::json!({
-                    "metadata": {"annotations": size_annotations(deployment)},
+                    "metadata": {
+                        "annotations": annotations::sizes(deployment),
+                        "resourceVersion": planned_on,
+                    },
                     "spec": {"replicas": to},
                 });
                 sets.patch(&set, &PatchParams::default(), &Patch::Merge(patch))
                     .await?;
+                if to == from {
+                    return Ok(());
+                }
                 let direction = if to > from { "up" } else { "down" };
                 self.events.normal(
                     deployment,
@@ -132,21 +159,26 @@ impl Controller {
                 );
                 Ok(())
             }
-            Action::SetRevision { set, revision } => {
-                let patch = serde_json::json!({"metadata": {"annotations": {
-                    REVISION: revision.to_string(),
-                }}});
+            Action::Refresh {
+                set,
+                annotations,
+                min_ready_seconds,
+            } => {
+                let patch = serde_json::json!({
+                    "metadata": {"annotations": annotations},
+                    "spec": {"minReadySeconds": min_ready_seconds},
+                });
                 sets.patch(&set, &PatchParams::default(), &Patch::Merge(patch))
                     .await?;
                 Ok(())
             }
             Action::RecordRevision { revision } => {
-                let patch = serde_json::json!({"metadata": {"annotations": {
-                    REVISION: revision.to_string(),
-                }}});
+                let mut updated = deployment.clone();
+                let annotations = updated.metadata.annotations.get_or_insert_default();
+                annotations.insert(REVISION.to_string(), revision.to_string());
                 let name = deployment.metadata.name.as_deref().unwrap_or_default();
                 self.api::<Deployment>(namespace)
-                    .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+                    .replace(name, &PostParams::default(), &updated)
                     .await?;
                 Ok(())
             }
@@ -183,7 +215,13 @@ impl Controller {
             Err(error) if retry::is_already_exists(&error) => {
                 self.note_collision(deployment, &name).await
             }
-            Err(error) => Err(error.into()),
+            Err(error) => {
+                let cause = meta::message(&error);
+                let message = format!("Failed to create new replica set {name:?}: {cause}");
+                self.events
+                    .warning(deployment, "ReplicaSetCreateError", message);
+                Err(error.into())
+            }
         }
     }
 
@@ -207,36 +245,6 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes over a matching set that nobody controls.
-    async fn adopt(&self, deployment: &Deployment, set: &ReplicaSet) -> Result<bool, Error> {
-        let matching = deployment.spec.as_ref().is_some_and(|spec| {
-            let labels = set.metadata.labels.clone().unwrap_or_default();
-            meta::selects(&spec.selector, &labels)
-        });
-        if !matching
-            || meta::controller_of(&set.metadata).is_some()
-            || set.metadata.deletion_timestamp.is_some()
-            || deployment.metadata.deletion_timestamp.is_some()
-        {
-            return Ok(false);
-        }
-        let patch = serde_json::json!({"metadata": {
-            "uid": set.metadata.uid,
-            "ownerReferences": [meta::owner_reference(deployment)],
-        }});
-        let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
-        let name = set.metadata.name.as_deref().unwrap_or_default();
-        match self
-            .api::<ReplicaSet>(namespace)
-            .patch(name, &PatchParams::default(), &Patch::Strategic(patch))
-            .await
-        {
-            Ok(_) => Ok(true),
-            Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     /// For the Recreate strategy: pods of former templates that have not ended yet.
     fn pods_exist_outside_new_set(
         &self,
@@ -250,7 +258,7 @@ impl Controller {
             .filter_map(|set| set.metadata.uid.as_deref())
             .collect();
         self.pods.list_in(namespace).iter().any(|pod| {
-            !matches!(meta::phase(pod), "Succeeded" | "Failed")
+            !meta::is_terminal(pod)
                 && meta::controller_of(&pod.metadata)
                     .is_some_and(|owner| old.contains(&owner.uid.as_str()))
         })
@@ -277,28 +285,14 @@ fn new_set(deployment: &Deployment, replicas: i32, revision: i64) -> ReplicaSet 
         .match_labels
         .get_or_insert_default()
         .insert(HASH_LABEL.to_string(), hash.clone());
-    let mut annotations: BTreeMap<String, String> = deployment
-        .metadata
-        .annotations
-        .clone()
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|(name, _)| {
-            name != "kubectl.kubernetes.io/last-applied-configuration"
-                && !name.starts_with("deployment.kubernetes.io/")
-        })
-        .collect();
-    annotations.extend(size_annotations(deployment));
-    annotations.insert(REVISION.to_string(), revision.to_string());
+    let mut name = deployment.metadata.name.clone().unwrap_or_default();
+    name.truncate(LONGEST_NAME - 1 - hash.len());
     ReplicaSet {
         metadata: ObjectMeta {
-            name: Some(format!(
-                "{}-{hash}",
-                deployment.metadata.name.as_deref().unwrap_or_default()
-            )),
+            name: Some(format!("{name}-{hash}")),
             namespace: deployment.metadata.namespace.clone(),
             labels: Some(labels),
-            annotations: Some(annotations),
+            annotations: Some(annotations::of_new_set(deployment, revision)),
             owner_references: Some(vec![meta::owner_reference(deployment)]),
             ..ObjectMeta::default()
         },
@@ -312,19 +306,14 @@ fn new_set(deployment: &Deployment, replicas: i32, revision: i64) -> ReplicaSet 
     }
 }
 
-fn size_annotations(deployment: &Deployment) -> BTreeMap<String, String> {
-    let limits = rolling::Limits::of(deployment);
-    [
-        (DESIRED.to_string(), limits.wanted.to_string()),
-        (MAXIMUM.to_string(), limits.maximum().to_string()),
-    ]
-    .into()
+fn selector(deployment: &Deployment) -> LabelSelector {
+    let spec = deployment.spec.as_ref();
+    spec.map(|spec| spec.selector.clone()).unwrap_or_default()
 }
 
 /// The Recreate strategy waits for old pods to end, so their end must wake their Deployment.
 fn deployment_of_ended_pod(sets: &Informer<ReplicaSet>, pod: &Pod) -> Vec<ObjectKey> {
-    let ending = pod.metadata.deletion_timestamp.is_some()
-        || matches!(meta::phase(pod), "Succeeded" | "Failed");
+    let ending = pod.metadata.deletion_timestamp.is_some() || meta::is_terminal(pod);
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     meta::controller_of(&pod.metadata)
         .filter(|owner| ending && owner.kind == "ReplicaSet")

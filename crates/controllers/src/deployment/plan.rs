@@ -1,11 +1,14 @@
 //! What to do next with a Deployment's ReplicaSets. Pure.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 
+use super::annotations::{self, REVISION, revision};
 use super::rolling::Limits;
-use super::{REVISION, template};
+use super::{scaling, template};
+use crate::meta;
 
 /// What the controller sees.
 pub struct Observed<'a> {
@@ -23,15 +26,17 @@ pub enum Action {
         replicas: i32,
         revision: i64,
     },
+    /// Also writes the sizes the scaling was made for; `from` and `to` may then be equal.
     Scale {
         set: String,
         from: i32,
         to: i32,
     },
-    /// A former template is the current one again: it gets the newest revision.
-    SetRevision {
+    /// The set of the current template lacks something the Deployment says about it.
+    Refresh {
         set: String,
-        revision: i64,
+        annotations: BTreeMap<String, String>,
+        min_ready_seconds: i32,
     },
     RecordRevision {
         revision: i64,
@@ -66,69 +71,87 @@ impl<'a> Observed<'a> {
 
 pub fn plan(observed: &Observed<'_>) -> Vec<Action> {
     let deployment = observed.deployment;
-    let spec = deployment.spec.clone().unwrap_or_default();
     let limits = Limits::of(deployment);
     let old = observed.old_sets();
     let newest_revision = old.iter().map(|set| revision(set)).max().unwrap_or(0) + 1;
-    let recreate = spec
-        .strategy
+    let paused = deployment
+        .spec
         .as_ref()
-        .is_some_and(|strategy| strategy.type_.as_deref() == Some("Recreate"));
-
-    if spec.paused == Some(true) {
-        return scale_without_rollout(observed, &limits);
-    }
-    let Some(new) = observed.new_set() else {
-        if recreate && (observed.old_pods_exist || sum(&old) > 0) {
-            return scale_all_to_zero(&old);
+        .is_some_and(|spec| spec.paused == Some(true));
+    let mut actions = observed
+        .new_set()
+        .map(|set| keep_current(deployment, set, newest_revision))
+        .unwrap_or_default();
+    if paused || scaling::is_due(observed) {
+        actions.extend(scaling::plan(observed));
+        if paused {
+            actions.extend(forget_surplus(deployment, &old));
         }
-        let replicas = if recreate {
-            limits.wanted
-        } else {
-            room_for_new(&limits, sum(&old), 0)
-        };
-        return vec![Action::Create {
-            replicas,
-            revision: newest_revision,
-        }];
+        return actions;
+    }
+    let rollout = match observed.new_set() {
+        Some(new) if limits.recreate => recreate(observed, &limits, new, &old),
+        Some(new) => roll(&limits, new, &old),
+        None if limits.recreate && (observed.old_pods_exist || sum(&old) > 0) => {
+            scale_all_to_zero(&old)
+        }
+        None => {
+            let replicas = if limits.recreate {
+                limits.wanted
+            } else {
+                room_for_new(&limits, sum(&old), 0)
+            };
+            vec![Action::Create {
+                replicas,
+                revision: newest_revision,
+            }]
+        }
     };
+    let settled = rollout.is_empty() && sum(&old) == 0;
+    actions.extend(rollout);
+    if settled {
+        actions.extend(forget_surplus(deployment, &old));
+    }
+    actions
+}
 
+/// Annotations, revision and readiness rule of the current set, and the revision on the Deployment.
+fn keep_current(deployment: &Deployment, new: &ReplicaSet, newest_revision: i64) -> Vec<Action> {
     let mut actions = Vec::new();
-    let current = revision(new).max(newest_revision);
-    if revision(new) < newest_revision {
-        actions.push(Action::SetRevision {
+    let missing = annotations::missing_on(deployment, new, newest_revision);
+    let wanted = deployment.spec.as_ref();
+    let wanted = wanted.and_then(|spec| spec.min_ready_seconds).unwrap_or(0);
+    let present = new.spec.as_ref();
+    let present = present.and_then(|spec| spec.min_ready_seconds).unwrap_or(0);
+    if !missing.is_empty() || wanted != present {
+        actions.push(Action::Refresh {
             set: name(new),
-            revision: newest_revision,
+            annotations: missing,
+            min_ready_seconds: wanted,
         });
     }
-    let recorded = deployment
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get(REVISION));
+    let current = revision(new).max(newest_revision);
+    let recorded = meta::annotation(&deployment.metadata, REVISION);
     if recorded != Some(&current.to_string()) {
         actions.push(Action::RecordRevision { revision: current });
     }
-    let scaling = if recreate {
-        if sum(&old) > 0 {
-            scale_all_to_zero(&old)
-        } else if observed.old_pods_exist {
-            Vec::new()
-        } else {
-            scale(new, limits.wanted)
-        }
-    } else {
-        roll(&limits, new, &old)
-    };
-    let settled = scaling.is_empty() && sum(&old) == 0;
-    actions.extend(scaling);
-    if settled {
-        actions.extend(forget_surplus(
-            &old,
-            spec.revision_history_limit.unwrap_or(10),
-        ));
-    }
     actions
+}
+
+/// Old sets go to nothing, their pods end, then the new set grows.
+fn recreate(
+    observed: &Observed<'_>,
+    limits: &Limits,
+    new: &ReplicaSet,
+    old: &[&Arc<ReplicaSet>],
+) -> Vec<Action> {
+    if sum(old) > 0 {
+        scale_all_to_zero(old)
+    } else if observed.old_pods_exist {
+        Vec::new()
+    } else {
+        scale(new, limits.wanted)
+    }
 }
 
 /// One step of a rolling update: first the new set grows into the room there is, then the old ones
@@ -178,29 +201,11 @@ fn room_for_new(limits: &Limits, old_total: i32, size: i32) -> i32 {
     room.clamp(0, (limits.wanted - size).max(0))
 }
 
-/// Paused: the newest set that has pods (or the new one) follows the wanted number.
-fn scale_without_rollout(observed: &Observed<'_>, limits: &Limits) -> Vec<Action> {
-    let active: Vec<&Arc<ReplicaSet>> = observed
-        .sets
-        .iter()
-        .filter(|set| replicas(set) > 0)
-        .collect();
-    let target = match active.as_slice() {
-        [] => observed.new_set(),
-        [only] => Some(*only),
-        // In the middle of a rollout the proportions stay as they are.
-        _ => None,
-    };
-    target
-        .map(|set| scale(set, limits.wanted))
-        .unwrap_or_default()
-}
-
 fn scale_all_to_zero(sets: &[&Arc<ReplicaSet>]) -> Vec<Action> {
     sets.iter().flat_map(|set| scale(set, 0)).collect()
 }
 
-fn scale(set: &ReplicaSet, to: i32) -> Vec<Action> {
+pub fn scale(set: &ReplicaSet, to: i32) -> Vec<Action> {
     let from = replicas(set);
     if from == to {
         return Vec::new();
@@ -212,24 +217,27 @@ fn scale(set: &ReplicaSet, to: i32) -> Vec<Action> {
     }]
 }
 
-/// The oldest sets without pods beyond `limit`.
-fn forget_surplus(old: &[&Arc<ReplicaSet>], limit: i32) -> Vec<Action> {
-    let mut empty: Vec<&&Arc<ReplicaSet>> = old
+/// Sets beyond the history limit, the oldest first; one that still has pods stays.
+fn forget_surplus(deployment: &Deployment, old: &[&Arc<ReplicaSet>]) -> Vec<Action> {
+    let limit = deployment.spec.as_ref();
+    let limit = limit
+        .and_then(|spec| spec.revision_history_limit)
+        .unwrap_or(10);
+    let mut alive: Vec<&&Arc<ReplicaSet>> = old
         .iter()
-        .filter(|set| {
-            replicas(set) == 0
-                && set
-                    .status
-                    .as_ref()
-                    .is_none_or(|status| status.replicas == 0)
-                && set.metadata.deletion_timestamp.is_none()
-        })
+        .filter(|set| set.metadata.deletion_timestamp.is_none())
         .collect();
-    empty.sort_by_key(|set| revision(set));
-    let surplus = empty.len().saturating_sub(limit.max(0) as usize);
-    empty
+    alive.sort_by_key(|set| revision(set));
+    let surplus = alive.len().saturating_sub(limit.max(0) as usize);
+    alive
         .into_iter()
         .take(surplus)
+        .filter(|set| {
+            let status = set.status.clone().unwrap_or_default();
+            replicas(set) == 0
+                && status.replicas == 0
+                && status.observed_generation >= set.metadata.generation
+        })
         .map(|set| Action::Forget { set: name(set) })
         .collect()
 }
@@ -252,22 +260,12 @@ fn sum(sets: &[&Arc<ReplicaSet>]) -> i32 {
     sets.iter().map(|set| replicas(set)).sum()
 }
 
-fn name(set: &ReplicaSet) -> String {
+pub fn name(set: &ReplicaSet) -> String {
     set.metadata.name.clone().unwrap_or_default()
 }
 
-fn revision(set: &ReplicaSet) -> i64 {
-    set.metadata
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get(REVISION))
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(0)
-}
-
 fn age_key(set: &ReplicaSet) -> (i64, String) {
-    let created = set.metadata.creation_timestamp.as_ref();
-    (created.map_or(0, |time| time.0.as_second()), name(set))
+    (meta::created(&set.metadata), name(set))
 }
 
 #[cfg(test)]
@@ -408,12 +406,17 @@ mod tests {
             old_pods_exist: true,
         };
         let actions = plan(&observed);
+        let Action::Refresh {
+            set, annotations, ..
+        } = &actions[0]
+        else {
+            panic!("{actions:?}");
+        };
+        assert_eq!(set, "first");
+        assert_eq!(annotations[REVISION], "3");
         assert_eq!(
-            actions[0],
-            Action::SetRevision {
-                set: "first".into(),
-                revision: 3
-            }
+            annotations["deployment.kubernetes.io/revision-history"],
+            "1"
         );
         assert_eq!(actions[1], Action::RecordRevision { revision: 3 });
         assert_eq!(actions[2], scaled("first", 0, 1));

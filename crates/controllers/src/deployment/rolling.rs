@@ -3,12 +3,16 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use crate::int_or_percent::{Rounding, resolve};
+
 /// The wanted replicas and the room around them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub wanted: i32,
     pub surge: i32,
     pub unavailable: i32,
+    /// All old pods end before the first new one begins.
+    pub recreate: bool,
 }
 
 impl Limits {
@@ -21,15 +25,20 @@ impl Limits {
                 wanted,
                 surge: 0,
                 unavailable: 0,
+                recreate: true,
             };
         }
         let rolling = strategy.rolling_update.unwrap_or_default();
         let quarter = IntOrString::String("25%".to_string());
-        let surge = resolve(rolling.max_surge.as_ref().unwrap_or(&quarter), wanted, true);
+        let surge = resolve(
+            rolling.max_surge.as_ref().unwrap_or(&quarter),
+            wanted,
+            Rounding::Up,
+        );
         let mut unavailable = resolve(
             rolling.max_unavailable.as_ref().unwrap_or(&quarter),
             wanted,
-            false,
+            Rounding::Down,
         );
         // Both may round to nothing; then one pod at a time may be missing, or nothing would move.
         if surge == 0 && unavailable == 0 {
@@ -39,6 +48,7 @@ impl Limits {
             wanted,
             surge,
             unavailable: unavailable.min(wanted),
+            recreate: false,
         }
     }
 
@@ -50,22 +60,5 @@ impl Limits {
     /// The fewest pods that must be available.
     pub fn minimum_available(&self) -> i32 {
         self.wanted - self.unavailable
-    }
-}
-
-/// A number, or a percentage of `total`; surge rounds up, unavailability down.
-fn resolve(value: &IntOrString, total: i32, round_up: bool) -> i32 {
-    match value {
-        IntOrString::Int(number) => (*number).max(0),
-        IntOrString::String(text) => {
-            let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0);
-            let product = percent * i64::from(total);
-            let rounded = if round_up {
-                (product + 99) / 100
-            } else {
-                product / 100
-            };
-            rounded.max(0) as i32
-        }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{DeploymentCondition, DeploymentStatus};
+use k8s_openapi::api::apps::v1::{DeploymentCondition, DeploymentStatus, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::plan::{Observed, available, replicas};
@@ -13,10 +13,8 @@ pub fn status(observed: &Observed<'_>, now: Timestamp) -> DeploymentStatus {
     let deployment = observed.deployment;
     let limits = Limits::of(deployment);
     let old = deployment.status.clone().unwrap_or_default();
-    let actual = |set: &k8s_openapi::api::apps::v1::ReplicaSet| {
-        set.status.as_ref().map_or(0, |status| status.replicas)
-    };
-    let ready = |set: &k8s_openapi::api::apps::v1::ReplicaSet| {
+    let actual = |set: &ReplicaSet| set.status.as_ref().map_or(0, |status| status.replicas);
+    let ready = |set: &ReplicaSet| {
         set.status
             .as_ref()
             .and_then(|status| status.ready_replicas)
@@ -38,8 +36,8 @@ pub fn status(observed: &Observed<'_>, now: Timestamp) -> DeploymentStatus {
         updated_replicas: positive(updated),
         ready_replicas: positive(observed.sets.iter().map(|set| ready(set)).sum()),
         available_replicas: positive(available_total),
-        unavailable_replicas: positive((specified.max(total) - available_total).max(0)),
-        terminating_replicas: positive(terminating),
+        unavailable_replicas: positive(specified - available_total),
+        terminating_replicas: Some(terminating),
         collision_count: old.collision_count,
         conditions: old.conditions.clone(),
     };
@@ -58,6 +56,7 @@ pub fn status(observed: &Observed<'_>, now: Timestamp) -> DeploymentStatus {
     };
     set_condition(&mut status, "Available", state, reason, message, false, now);
     set_progressing(&mut status, observed, &limits, &old, now);
+    set_replica_failure(&mut status, observed, now);
     status
 }
 
@@ -70,7 +69,7 @@ pub fn next_look(
     let progressing = condition(status, "Progressing")?;
     let waiting = matches!(
         progressing.reason.as_deref(),
-        Some("NewReplicaSetCreated" | "ReplicaSetUpdated" | "FoundNewReplicaSet")
+        Some("NewReplicaSetCreated" | "ReplicaSetUpdated" | "DeploymentResumed")
     );
     let deadline = deadline_seconds(observed);
     let since = progressing.last_update_time.as_ref()?.0;
@@ -88,97 +87,131 @@ fn set_progressing(
     now: Timestamp,
 ) {
     let deployment = observed.deployment;
+    if deadline_seconds(observed) == i64::from(i32::MAX) {
+        remove_condition(status, "Progressing");
+        return;
+    }
     let paused = deployment
         .spec
         .as_ref()
         .is_some_and(|spec| spec.paused == Some(true));
     let before = condition(old, "Progressing").cloned();
-    let before_reason = before
+    let reason = before
         .as_ref()
-        .and_then(|condition| condition.reason.clone());
+        .and_then(|condition| condition.reason.clone())
+        .unwrap_or_default();
+    let current = counts(status);
+    let mut set = |state: &str, reason: &str, message: &str| {
+        set_condition(status, "Progressing", state, reason, message, true, now);
+    };
     if paused {
-        if before_reason.as_deref() != Some("DeploymentPaused") {
-            let message = "Deployment is paused";
-            set_condition(
-                status,
-                "Progressing",
-                "Unknown",
-                "DeploymentPaused",
-                message,
-                true,
-                now,
-            );
+        if reason != "DeploymentPaused" && reason != "ProgressDeadlineExceeded" {
+            set("Unknown", "DeploymentPaused", "Deployment is paused");
         }
         return;
     }
-    let Some(set) = observed.new_set() else {
-        return;
-    };
-    let set_name = set.metadata.name.as_deref().unwrap_or_default();
-    let complete = status.updated_replicas.unwrap_or(0) == limits.wanted
-        && status.replicas.unwrap_or(0) == limits.wanted
-        && status.available_replicas.unwrap_or(0) == limits.wanted
-        && status.observed_generation >= deployment.metadata.generation;
-    if complete {
-        let message = format!("ReplicaSet \"{set_name}\" has successfully progressed.");
-        let is_new = before_reason.as_deref() != Some("NewReplicaSetAvailable");
-        set_condition(
-            status,
-            "Progressing",
-            "True",
-            "NewReplicaSetAvailable",
-            &message,
-            is_new,
-            now,
-        );
+    if reason == "DeploymentPaused" {
+        set("Unknown", "DeploymentResumed", "Deployment is resumed");
         return;
     }
-    let progressed = status.updated_replicas > old.updated_replicas
-        || status.ready_replicas > old.ready_replicas
-        || status.available_replicas > old.available_replicas
-        || old_count(status) < old_count(old);
-    if before.is_none() {
-        let message = format!("Created new replica set \"{set_name}\"");
-        set_condition(
-            status,
-            "Progressing",
-            "True",
-            "NewReplicaSetCreated",
-            &message,
-            true,
-            now,
-        );
-    } else if progressed || before_reason.as_deref() == Some("NewReplicaSetAvailable") {
-        // A rollout that had finished starts its clock again.
-        let message = format!("ReplicaSet \"{set_name}\" is progressing.");
-        set_condition(
-            status,
-            "Progressing",
-            "True",
-            "ReplicaSetUpdated",
-            &message,
-            true,
-            now,
-        );
-    } else if let Some(since) = before.and_then(|condition| condition.last_update_time)
+    let Some(new) = observed.new_set() else {
+        return;
+    };
+    let name = new.metadata.name.as_deref().unwrap_or_default();
+    let Some(before) = before else {
+        let message = format!("Created new replica set \"{name}\"");
+        set("True", "NewReplicaSetCreated", &message);
+        return;
+    };
+    let about_this_set = before
+        .message
+        .as_ref()
+        .is_some_and(|message| message.contains(&format!("\"{name}\"")));
+    let had_finished = reason == "NewReplicaSetAvailable";
+    if had_finished && about_this_set && current.all_updated() {
+        return;
+    }
+    if current.complete(limits.wanted) {
+        let message = format!("ReplicaSet \"{name}\" has successfully progressed.");
+        set("True", "NewReplicaSetAvailable", &message);
+    } else if current.progressed(&counts(old)) || had_finished && !about_this_set {
+        // A rollout that had finished starts its clock again with the next one.
+        let message = format!("ReplicaSet \"{name}\" is progressing.");
+        set("True", "ReplicaSetUpdated", &message);
+    } else if let Some(since) = &before.last_update_time
         && since.0.as_second() + deadline_seconds(observed) < now.as_second()
-        && before_reason.as_deref() != Some("ProgressDeadlineExceeded")
+        && !had_finished
+        && reason != "ProgressDeadlineExceeded"
     {
-        let message = format!("ReplicaSet \"{set_name}\" has timed out progressing.");
-        set_condition(
-            status,
-            "Progressing",
-            "False",
-            "ProgressDeadlineExceeded",
-            &message,
-            true,
-            now,
-        );
+        let message = format!("ReplicaSet \"{name}\" has timed out progressing.");
+        set("False", "ProgressDeadlineExceeded", &message);
     }
 }
 
-fn old_count(status: &DeploymentStatus) -> i32 {
-    status.replicas.unwrap_or(0) - status.updated_replicas.unwrap_or(0)
+/// The failure of the newest set that reports one, e.g. a quota that its pods do not fit into.
+fn set_replica_failure(status: &mut DeploymentStatus, observed: &Observed<'_>, now: Timestamp) {
+    let failure = observed
+        .new_set()
+        .into_iter()
+        .chain(observed.old_sets())
+        .filter_map(|set| set.status.as_ref()?.conditions.as_ref())
+        .flatten()
+        .find(|condition| condition.type_ == "ReplicaFailure");
+    match failure {
+        Some(failure) => {
+            let reason = failure.reason.as_deref().unwrap_or_default();
+            let message = failure.message.as_deref().unwrap_or_default();
+            set_condition(
+                status,
+                "ReplicaFailure",
+                &failure.status,
+                reason,
+                message,
+                false,
+                now,
+            );
+        }
+        None => remove_condition(status, "ReplicaFailure"),
+    }
+}
+
+struct Counts {
+    total: i32,
+    updated: i32,
+    ready: i32,
+    available: i32,
+}
+
+fn counts(status: &DeploymentStatus) -> Counts {
+    Counts {
+        total: status.replicas.unwrap_or(0),
+        updated: status.updated_replicas.unwrap_or(0),
+        ready: status.ready_replicas.unwrap_or(0),
+        available: status.available_replicas.unwrap_or(0),
+    }
+}
+
+impl Counts {
+    fn all_updated(&self) -> bool {
+        self.total == self.updated
+    }
+
+    fn complete(&self, wanted: i32) -> bool {
+        self.updated == wanted && self.total == wanted && self.available == wanted
+    }
+
+    fn progressed(&self, before: &Counts) -> bool {
+        self.updated > before.updated
+            || self.ready > before.ready
+            || self.available > before.available
+            || self.total - self.updated < before.total - before.updated
+    }
+}
+
+fn remove_condition(status: &mut DeploymentStatus, name: &str) {
+    if let Some(conditions) = &mut status.conditions {
+        conditions.retain(|condition| condition.type_ != name);
+    }
 }
 
 fn deadline_seconds(observed: &Observed<'_>) -> i64 {

@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use sha2::{Digest, Sha256};
 
 use super::HASH_LABEL;
+use crate::hash;
 
 /// Whether a set was made from the Deployment's current template.
 pub fn same(deployment: &Deployment, set: &ReplicaSet) -> bool {
@@ -20,7 +20,6 @@ pub fn same(deployment: &Deployment, set: &ReplicaSet) -> bool {
 /// Ten characters of the alphabet of generated names, depending on the template and on how many
 /// collisions there have been.
 pub fn hash(deployment: &Deployment) -> String {
-    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let template = deployment
         .spec
         .as_ref()
@@ -30,17 +29,11 @@ pub fn hash(deployment: &Deployment) -> String {
         .status
         .as_ref()
         .and_then(|status| status.collision_count);
-    let mut digest = Sha256::new();
-    digest.update(serde_json::to_vec(&template).unwrap_or_default());
-    if let Some(collisions) = collisions {
-        digest.update(collisions.to_le_bytes());
+    let template = serde_json::to_vec(&template).unwrap_or_default();
+    match collisions {
+        Some(collisions) => hash::short(&[&template, &collisions.to_le_bytes()]),
+        None => hash::short(&[&template]),
     }
-    digest
-        .finalize()
-        .iter()
-        .take(10)
-        .map(|byte| ALPHABET[usize::from(*byte) % ALPHABET.len()] as char)
-        .collect()
 }
 
 fn without_hash(template: &PodTemplateSpec) -> PodTemplateSpec {

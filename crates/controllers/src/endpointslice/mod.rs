@@ -1,21 +1,24 @@
 //! EndpointSlice: the addresses behind each Service, as pods become ready and go away. The legacy
-//! Endpoints object is not made here.
+//! Endpoints object is `endpoints`' to make.
 
+pub mod packing;
 mod plan;
 
 use std::sync::Arc;
 
 use client::controller::Outcome;
-use client::{Informer, ObjectKey, WorkQueue, retry};
-use k8s_openapi::api::core::v1::{Pod, Service};
+use client::{Change, Informer, ObjectKey, WorkQueue, retry};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use tokio_util::sync::CancellationToken;
 use trace::{Hop, Span};
 
+use crate::service_pods::{self, services_selecting};
 use crate::watching::{self, enqueue, own_key};
-use crate::{Config, Error, meta};
+use crate::written::{CATCH_UP, Written};
+use crate::{Config, Error};
 use plan::Action;
 
 pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
@@ -26,20 +29,24 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let services = config.informers.of::<Service>();
     let pods = config.informers.of::<Pod>();
     let slices = config.informers.of::<EndpointSlice>();
+    let nodes = config.informers.of::<Node>();
     let queue = WorkQueue::new();
-    let feeds = futures::future::join3(
+    let feeds = futures::future::join4(
         enqueue(&services, &queue, own_key),
         enqueue(&pods, &queue, {
             let services = services.clone();
             move |pod: &Pod| services_selecting(&services, pod)
         }),
         enqueue(&slices, &queue, service_of_slice),
+        follow_zones(nodes.clone(), services.clone(), queue.clone()),
     );
     let controller = Arc::new(Controller {
         config,
         services,
         pods,
         slices,
+        nodes,
+        written: Written::default(),
     });
     let reconcile = move |key: ObjectKey| {
         let controller = controller.clone();
@@ -53,6 +60,8 @@ struct Controller {
     services: Informer<Service>,
     pods: Informer<Pod>,
     slices: Informer<EndpointSlice>,
+    nodes: Informer<Node>,
+    written: Written,
 }
 
 impl Controller {
@@ -60,26 +69,26 @@ impl Controller {
         self.services.synced().await;
         self.pods.synced().await;
         self.slices.synced().await;
+        self.nodes.synced().await;
         // The slices of a deleted Service go with it, by their owner reference.
         let Some(service) = self.services.get(&key.namespace, &key.name) else {
+            self.written.forget(key);
             return Ok(Outcome::Done);
         };
-        let Some(selector) = service
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.selector.as_ref())
-            .filter(|selector| !selector.is_empty())
-        else {
+        let Some(selector) = service_pods::selector(&service) else {
             return Ok(Outcome::Done);
         };
         if service.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::Done);
         }
+        if !self.written.is_shown(key, &self.slices) {
+            return Ok(Outcome::After(CATCH_UP));
+        }
         let pods: Vec<Arc<Pod>> = self
             .pods
             .list_in(&key.namespace)
             .into_iter()
-            .filter(|pod| plan::labels_match(selector, pod))
+            .filter(|pod| service_pods::labels_match(selector, pod))
             .collect();
         let slices: Vec<Arc<EndpointSlice>> = self
             .slices
@@ -94,18 +103,26 @@ impl Controller {
             })
             .collect();
         let started = self.config.environment.now_micros();
-        let actions = plan::plan(&service, &pods, &slices);
+        let zone_of = |node: &str| {
+            let node = self.nodes.get("", node)?;
+            zone(&node).map(str::to_string)
+        };
+        let actions = plan::plan(&service, &pods, &slices, zone_of);
         let api: Api<EndpointSlice> = Api::namespaced(self.config.client.clone(), &key.namespace);
         for action in actions {
             match action {
                 Action::Create(slice) => match api.create(&PostParams::default(), &slice).await {
-                    Ok(_) => self.record_ready(&slice, &slices, started),
+                    Ok(created) => {
+                        self.written.note(key, &created);
+                        self.record_ready(&slice, &slices, started);
+                    }
                     Err(error) if retry::is_namespace_terminating(&error) => {}
                     Err(error) => return Err(error.into()),
                 },
                 Action::Replace(slice) => {
                     let name = slice.metadata.name.clone().unwrap_or_default();
-                    api.replace(&name, &PostParams::default(), &slice).await?;
+                    let replaced = api.replace(&name, &PostParams::default(), &slice).await?;
+                    self.written.note(key, &replaced);
                     self.record_ready(&slice, &slices, started);
                 }
                 Action::Delete { name } => {
@@ -139,19 +156,33 @@ impl Controller {
     }
 }
 
-fn services_selecting(services: &Informer<Service>, pod: &Pod) -> Vec<ObjectKey> {
-    services
-        .list_in(pod.metadata.namespace.as_deref().unwrap_or_default())
-        .into_iter()
-        .filter(|service| {
-            service
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.selector.as_ref())
-                .is_some_and(|selector| !selector.is_empty() && plan::labels_match(selector, pod))
-        })
-        .map(|service| ObjectKey::of(&*service))
-        .collect()
+/// A node that moved to another zone takes its endpoints along.
+async fn follow_zones(
+    nodes: Informer<Node>,
+    services: Informer<Service>,
+    queue: WorkQueue<ObjectKey>,
+) {
+    let mut changes = nodes.subscribe();
+    loop {
+        let moved = match changes.next().await {
+            Change::Added(node) | Change::Deleted(node) => zone(&node).is_some(),
+            Change::Modified { old, new } => zone(&old) != zone(&new),
+            Change::Resynced => false,
+        };
+        if moved {
+            for service in services.list() {
+                queue.add(ObjectKey::of(&*service));
+            }
+        }
+    }
+}
+
+fn zone(node: &Node) -> Option<&str> {
+    let labels = node.metadata.labels.as_ref()?;
+    labels
+        .get("topology.kubernetes.io/zone")
+        .map(String::as_str)
+        .filter(|zone| !zone.is_empty())
 }
 
 fn service_of_slice(slice: &EndpointSlice) -> Vec<ObjectKey> {
@@ -164,14 +195,4 @@ fn service_of_slice(slice: &EndpointSlice) -> Vec<ObjectKey> {
         .map(|service| ObjectKey::new(namespace, service.clone()))
         .into_iter()
         .collect()
-}
-
-/// A pod that can be an endpoint: it has an address and has not ended.
-fn is_endpoint(pod: &Pod) -> bool {
-    let has_address = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.pod_ip.as_deref())
-        .is_some_and(|address| !address.is_empty());
-    has_address && !matches!(meta::phase(pod), "Succeeded" | "Failed")
 }

@@ -3,100 +3,75 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service, ServicePort};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::discovery::v1::{
+    Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL, is_endpoint};
-use crate::meta;
+pub use super::packing::Action;
+use super::packing::{self, Group};
+use super::{MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL};
+use crate::{meta, service_pods};
 
-/// The most endpoints in one slice.
-const SLICE_SIZE: usize = 100;
-
-#[derive(Debug, PartialEq)]
-pub enum Action {
-    Create(Box<EndpointSlice>),
-    Replace(Box<EndpointSlice>),
-    Delete { name: String },
-}
-
-/// Slices are made per set of port numbers (pods may give a named port different numbers).
-/// Existing slices are kept and changed in place, so that watchers see the smallest difference.
-pub fn plan(service: &Service, pods: &[Arc<Pod>], existing: &[Arc<EndpointSlice>]) -> Vec<Action> {
-    let mut groups: BTreeMap<String, (Vec<EndpointPort>, Vec<Endpoint>)> = BTreeMap::new();
-    let publish_unready = service
-        .spec
-        .as_ref()
-        .is_some_and(|spec| spec.publish_not_ready_addresses == Some(true));
-    for pod in pods.iter().filter(|pod| is_endpoint(pod)) {
-        let ports = ports_for(service, pod);
-        let key = serde_json::to_string(&ports).unwrap_or_default();
-        groups
-            .entry(key)
-            .or_insert_with(|| (ports, Vec::new()))
-            .1
-            .push(endpoint(service, pod, publish_unready));
-    }
-    if groups.is_empty() {
-        // An empty slice tells consumers that the Service is known and has nobody.
-        groups.insert(String::new(), (ports_without_pods(service), Vec::new()));
-    }
-    let mut wanted: Vec<(Vec<EndpointPort>, Vec<Endpoint>)> = Vec::new();
-    for (ports, mut endpoints) in groups.into_values() {
-        endpoints.sort_by(|a, b| a.addresses.cmp(&b.addresses));
-        if endpoints.is_empty() {
-            wanted.push((ports, endpoints));
-            continue;
-        }
-        for chunk in endpoints.chunks(SLICE_SIZE) {
-            wanted.push((ports.clone(), chunk.to_vec()));
-        }
-    }
-
-    let mut free: Vec<&Arc<EndpointSlice>> = existing
-        .iter()
-        .filter(|slice| slice.metadata.deletion_timestamp.is_none())
-        .collect();
-    free.sort_by_key(|slice| slice.metadata.name.clone());
-    let mut actions = Vec::new();
-    for (ports, endpoints) in wanted {
-        let same_ports = free
+/// Slices are made per family and set of port numbers (pods may give a named port different
+/// numbers). `zone_of` knows the zone of a node.
+pub fn plan(
+    service: &Service,
+    pods: &[Arc<Pod>],
+    existing: &[Arc<EndpointSlice>],
+    zone_of: impl Fn(&str) -> Option<String>,
+) -> Vec<Action> {
+    let mut groups: BTreeMap<(String, String), Group> = BTreeMap::new();
+    for family in service_pods::families(service) {
+        let mut somebody = false;
+        for pod in pods
             .iter()
-            .position(|slice| slice.ports.as_deref().unwrap_or_default() == ports)
-            .or((!free.is_empty()).then_some(0));
-        match same_ports {
-            Some(index) => {
-                let current = free.remove(index);
-                let mut updated = (**current).clone();
-                updated.endpoints = Some(endpoints).filter(|endpoints| !endpoints.is_empty());
-                updated.ports = Some(ports).filter(|ports| !ports.is_empty());
-                updated.metadata.labels = Some(labels(service));
-                let mut compared = (**current).clone();
-                compared.endpoints = compared.endpoints.filter(|list| !list.is_empty());
-                compared.ports = compared.ports.filter(|list| !list.is_empty());
-                if updated != compared {
-                    actions.push(Action::Replace(Box::new(updated)));
-                }
-            }
-            None => actions.push(Action::Create(Box::new(new_slice(
-                service, ports, endpoints,
-            )))),
+            .filter(|pod| service_pods::is_endpoint(pod, true))
+        {
+            let Some(address) = service_pods::address_of_family(pod, &family) else {
+                continue;
+            };
+            somebody = true;
+            let ports = ports_for(service, pod);
+            let key = (
+                family.clone(),
+                serde_json::to_string(&ports).unwrap_or_default(),
+            );
+            let group = groups.entry(key).or_insert_with(|| Group {
+                address_type: family.clone(),
+                ports,
+                endpoints: Vec::new(),
+            });
+            group
+                .endpoints
+                .push(endpoint(service, pod, address, &zone_of));
+        }
+        let declared = service
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.ip_families.as_ref())
+            .is_none_or(|families| families.contains(&family));
+        if !somebody && declared {
+            // An empty slice tells consumers that the Service is known and has nobody.
+            let group = Group {
+                address_type: family.clone(),
+                ..Group::default()
+            };
+            groups.insert((family, String::new()), group);
         }
     }
-    for slice in free {
-        actions.push(Action::Delete {
-            name: slice.metadata.name.clone().unwrap_or_default(),
-        });
-    }
-    actions
-}
-
-pub fn labels_match(selector: &BTreeMap<String, String>, pod: &Pod) -> bool {
-    let labels = pod.metadata.labels.as_ref();
-    selector
-        .iter()
-        .all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+    let template = ObjectMeta {
+        generate_name: Some(format!(
+            "{}-",
+            service.metadata.name.as_deref().unwrap_or_default()
+        )),
+        namespace: service.metadata.namespace.clone(),
+        labels: Some(labels(service)),
+        owner_references: Some(vec![meta::owner_reference(service)]),
+        ..ObjectMeta::default()
+    };
+    packing::pack(&template, groups.into_values().collect(), existing)
 }
 
 /// UIDs of pods that are ready in `slice` and were not in any slice `before`.
@@ -117,35 +92,13 @@ fn ready_uids(slice: &EndpointSlice) -> impl Iterator<Item = &str> {
         .endpoints
         .iter()
         .flatten()
-        .filter(|endpoint| {
-            endpoint
-                .conditions
-                .as_ref()
-                .is_some_and(|conditions| conditions.ready == Some(true))
-        })
+        .filter(|endpoint| is_ready(endpoint))
         .filter_map(|endpoint| endpoint.target_ref.as_ref()?.uid.as_deref())
 }
 
-fn new_slice(
-    service: &Service,
-    ports: Vec<EndpointPort>,
-    endpoints: Vec<Endpoint>,
-) -> EndpointSlice {
-    EndpointSlice {
-        metadata: ObjectMeta {
-            generate_name: Some(format!(
-                "{}-",
-                service.metadata.name.as_deref().unwrap_or_default()
-            )),
-            namespace: service.metadata.namespace.clone(),
-            labels: Some(labels(service)),
-            owner_references: Some(vec![meta::owner_reference(service)]),
-            ..ObjectMeta::default()
-        },
-        address_type: "IPv4".to_string(),
-        endpoints: Some(endpoints).filter(|endpoints| !endpoints.is_empty()),
-        ports: Some(ports).filter(|ports| !ports.is_empty()),
-    }
+fn is_ready(endpoint: &Endpoint) -> bool {
+    let conditions = endpoint.conditions.as_ref();
+    conditions.is_some_and(|conditions| conditions.ready == Some(true))
 }
 
 fn labels(service: &Service) -> BTreeMap<String, String> {
@@ -155,99 +108,76 @@ fn labels(service: &Service) -> BTreeMap<String, String> {
         service.metadata.name.clone().unwrap_or_default(),
     );
     labels.insert(MANAGED_BY_LABEL.to_string(), MANAGED_BY.to_string());
-    let headless = service
-        .spec
-        .as_ref()
-        .is_some_and(|spec| spec.cluster_ip.as_deref() == Some("None"));
-    if headless {
-        labels.insert("service.kubernetes.io/headless".to_string(), String::new());
-    }
+    match service_pods::is_headless(service) {
+        true => labels.insert(service_pods::HEADLESS_LABEL.to_string(), String::new()),
+        false => labels.remove(service_pods::HEADLESS_LABEL),
+    };
     labels
 }
 
-fn endpoint(service: &Service, pod: &Pod, publish_unready: bool) -> Endpoint {
-    let status = pod.status.clone().unwrap_or_default();
-    let spec = pod.spec.clone().unwrap_or_default();
+fn endpoint(
+    service: &Service,
+    pod: &Pod,
+    address: String,
+    zone_of: impl Fn(&str) -> Option<String>,
+) -> Endpoint {
+    let node_name = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     let terminating = pod.metadata.deletion_timestamp.is_some();
     let serving = meta::is_ready(pod);
-    let same_subdomain = spec.hostname.is_some()
-        && spec.subdomain == service.metadata.name
-        && pod.metadata.namespace == service.metadata.namespace;
+    let ready = service_pods::publishes_unready(service) || serving && !terminating;
+    let zone = node_name.as_deref().and_then(zone_of);
     Endpoint {
-        addresses: vec![status.pod_ip.unwrap_or_default()],
+        addresses: vec![address],
         conditions: Some(EndpointConditions {
-            ready: Some(publish_unready || serving && !terminating),
+            ready: Some(ready),
             serving: Some(serving),
             terminating: Some(terminating),
         }),
-        hostname: spec.hostname.filter(|_| same_subdomain),
-        node_name: spec.node_name,
-        target_ref: Some(ObjectReference {
-            kind: Some("Pod".to_string()),
-            namespace: pod.metadata.namespace.clone(),
-            name: pod.metadata.name.clone(),
-            uid: pod.metadata.uid.clone(),
-            ..ObjectReference::default()
-        }),
+        hints: hints(service, zone.as_deref(), node_name.as_deref()).filter(|_| ready),
+        zone,
+        hostname: service_pods::hostname(service, pod),
+        node_name,
+        target_ref: Some(service_pods::target_reference(pod)),
         ..Endpoint::default()
     }
 }
 
+/// For whom an endpoint is near, if the Service asks for near ones.
+fn hints(service: &Service, zone: Option<&str>, node: Option<&str>) -> Option<EndpointHints> {
+    let spec = service.spec.as_ref()?;
+    let same_node = match spec.traffic_distribution.as_deref()? {
+        "PreferClose" | "PreferSameZone" => false,
+        "PreferSameNode" => true,
+        _ => return None,
+    };
+    let hints = EndpointHints {
+        for_zones: zone.map(|name| {
+            vec![ForZone {
+                name: name.to_string(),
+            }]
+        }),
+        for_nodes: node.filter(|_| same_node).map(|name| {
+            vec![ForNode {
+                name: name.to_string(),
+            }]
+        }),
+    };
+    (hints != EndpointHints::default()).then_some(hints)
+}
+
 /// The Service's ports with the numbers this pod gives them; ports it does not have are left out.
 fn ports_for(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
-    service_ports(service)
+    service_pods::ports(service)
         .iter()
         .filter_map(|port| {
-            let number = match port.target_port.as_ref() {
-                None => Some(port.port),
-                Some(IntOrString::Int(0)) => Some(port.port),
-                Some(IntOrString::Int(number)) => Some(*number),
-                Some(IntOrString::String(name)) => named_port(pod, name, port.protocol.as_deref()),
-            }?;
-            Some(endpoint_port(port, number))
+            Some(EndpointPort {
+                name: Some(port.name.clone().unwrap_or_default()),
+                port: Some(service_pods::port_number(pod, port)?),
+                protocol: Some(port.protocol.clone().unwrap_or_else(|| "TCP".to_string())),
+                app_protocol: port.app_protocol.clone(),
+            })
         })
         .collect()
-}
-
-fn ports_without_pods(service: &Service) -> Vec<EndpointPort> {
-    service_ports(service)
-        .iter()
-        .filter_map(|port| match port.target_port.as_ref() {
-            None | Some(IntOrString::Int(0)) => Some(endpoint_port(port, port.port)),
-            Some(IntOrString::Int(number)) => Some(endpoint_port(port, *number)),
-            Some(IntOrString::String(_)) => None,
-        })
-        .collect()
-}
-
-fn endpoint_port(port: &ServicePort, number: i32) -> EndpointPort {
-    EndpointPort {
-        name: Some(port.name.clone().unwrap_or_default()),
-        port: Some(number),
-        protocol: Some(port.protocol.clone().unwrap_or_else(|| "TCP".to_string())),
-        app_protocol: port.app_protocol.clone(),
-    }
-}
-
-fn named_port(pod: &Pod, name: &str, protocol: Option<&str>) -> Option<i32> {
-    pod.spec
-        .as_ref()?
-        .containers
-        .iter()
-        .flat_map(|container| container.ports.iter().flatten())
-        .find(|port| {
-            port.name.as_deref() == Some(name)
-                && port.protocol.as_deref().unwrap_or("TCP") == protocol.unwrap_or("TCP")
-        })
-        .map(|port| port.container_port)
-}
-
-fn service_ports(service: &Service) -> &[ServicePort] {
-    service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.ports.as_deref())
-        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -257,7 +187,7 @@ mod tests {
     fn service() -> Service {
         serde_json::from_value(serde_json::json!({
             "metadata": {"name": "web", "namespace": "default", "uid": "s"},
-            "spec": {"selector": {"app": "web"}, "clusterIP": "10.96.0.5",
+            "spec": {"selector": {"app": "web"}, "clusterIP": "10.96.0.5", "ipFamilies": ["IPv4"],
                 "ports": [{"port": 80, "targetPort": "http", "protocol": "TCP"}]},
         }))
         .unwrap()
@@ -276,10 +206,43 @@ mod tests {
         )
     }
 
+    fn no_zone(_: &str) -> Option<String> {
+        None
+    }
+
+    #[test]
+    fn hints_follow_the_traffic_distribution_of_ready_endpoints() {
+        let check = |distribution: &str, ready: bool, expected: serde_json::Value| {
+            let mut service = service();
+            service.spec.as_mut().unwrap().traffic_distribution = Some(distribution.into());
+            let pods = [pod("a", "10.244.0.3", ready)];
+            let actions = plan(&service, &pods, &[], |_| Some("z".into()));
+            let [Action::Create(slice)] = actions.as_slice() else {
+                panic!("{actions:?}");
+            };
+            let endpoint = &slice.endpoints.as_ref().unwrap()[0];
+            assert_eq!(endpoint.zone.as_deref(), Some("z"));
+            assert_eq!(
+                serde_json::to_value(&endpoint.hints).unwrap(),
+                expected,
+                "{distribution} {ready}"
+            );
+        };
+        let zone = serde_json::json!({"forZones": [{"name": "z"}]});
+        check("PreferClose", true, zone.clone());
+        check("PreferSameZone", true, zone);
+        check(
+            "PreferSameNode",
+            true,
+            serde_json::json!({"forZones": [{"name": "z"}], "forNodes": [{"name": "n"}]}),
+        );
+        check("PreferClose", false, serde_json::Value::Null);
+    }
+
     #[test]
     fn a_service_gets_a_slice_with_its_pods_and_their_port_numbers() {
         let pods = [pod("a", "10.244.0.3", true), pod("b", "10.244.0.2", false)];
-        let actions = plan(&service(), &pods, &[]);
+        let actions = plan(&service(), &pods, &[], no_zone);
         let [Action::Create(slice)] = actions.as_slice() else {
             panic!("{actions:?}");
         };
@@ -293,9 +256,12 @@ mod tests {
         let mut stored = (**slice).clone();
         stored.metadata.name = Some("web-x".into());
         let stored = Arc::new(stored);
-        assert_eq!(plan(&service(), &pods, std::slice::from_ref(&stored)), []);
+        assert_eq!(
+            plan(&service(), &pods, std::slice::from_ref(&stored), no_zone),
+            []
+        );
         let later = [pod("a", "10.244.0.3", true)];
-        let actions = plan(&service(), &later, &[stored]);
+        let actions = plan(&service(), &later, &[stored], no_zone);
         assert!(
             matches!(actions.as_slice(), [Action::Replace(_)]),
             "{actions:?}"
@@ -304,11 +270,11 @@ mod tests {
 
     #[test]
     fn nobody_there_is_an_empty_slice() {
-        let actions = plan(&service(), &[pod("a", "", true)], &[]);
+        let actions = plan(&service(), &[pod("a", "", true)], &[], no_zone);
         let [Action::Create(slice)] = actions.as_slice() else {
             panic!("{actions:?}");
         };
-        assert_eq!(slice.endpoints, None);
+        assert_eq!(slice.endpoints, Some(Vec::new()));
     }
 
     #[test]
@@ -316,6 +282,6 @@ mod tests {
         let pods: Vec<Arc<Pod>> = (0..150)
             .map(|n| pod(&format!("p{n}"), &format!("10.244.1.{n}"), true))
             .collect();
-        assert_eq!(plan(&service(), &pods, &[]).len(), 2);
+        assert_eq!(plan(&service(), &pods, &[], no_zone).len(), 2);
     }
 }

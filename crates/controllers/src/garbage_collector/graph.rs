@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-const FOREGROUND: &str = "foregroundDeletion";
-const ORPHAN: &str = "orphan";
+pub const FOREGROUND: &str = "foregroundDeletion";
+pub const ORPHAN: &str = "orphan";
 
 /// What the collector knows of one object.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     pub uid: String,
     pub api_version: String,
@@ -20,22 +20,111 @@ pub struct Node {
     pub deleting: bool,
 }
 
-/// What to do with an object.
+impl Node {
+    fn has(&self, finalizer: &str) -> bool {
+        self.finalizers.iter().any(|name| name == finalizer)
+    }
+
+    /// Its deletion waits for its dependents.
+    pub fn waits_for_dependents(&self) -> bool {
+        self.deleting && self.has(FOREGROUND)
+    }
+
+    /// Whether `reference`, found in an object of `namespace`, means this object: the UID alone is
+    /// not enough, an owner must be cluster-wide or in the same namespace.
+    fn is_meant_by(&self, reference: &OwnerReference, namespace: &str) -> bool {
+        self.uid == reference.uid
+            && self.name == reference.name
+            && self.kind == reference.kind
+            && group_of(&self.api_version) == group_of(&reference.api_version)
+            && (self.namespace.is_empty() || self.namespace == namespace)
+    }
+}
+
+fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+/// What to do with an object, as far as the graph can tell.
 #[derive(Debug, PartialEq)]
 pub enum Verdict {
     Keep,
-    /// No owner is known: make sure, then delete.
-    CheckOwners,
-    /// An owner is being deleted in the foreground and waits for this one.
-    DeleteWithOwner,
-    /// Nothing depends on it any more: its deletion may go on.
-    Release {
-        finalizer: &'static str,
-    },
+    /// Some owner is unknown or on its way out: look closer (see [`decide`]).
+    Examine,
+    /// Nothing blocks its deletion any more.
+    Release,
     /// Its dependents are to stay: cut them loose first.
     Orphan {
         dependents: Vec<Node>,
     },
+}
+
+/// What is known about an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It exists and stays.
+    Solid,
+    /// It is being deleted and waits for its dependents.
+    Waiting,
+    /// It does not exist.
+    Gone,
+}
+
+/// What to do with an object whose owners have been looked at.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    Keep,
+    /// Others still own it: only these references are stale.
+    DropReferences(Vec<String>),
+    Delete {
+        propagation: Propagation,
+        /// It is part of a circle: let its owners go on without waiting for it.
+        unblock_owners: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// The rule for an object with owners of these standings. `dependents` are its own.
+pub fn decide(finalizers: &[String], owners: &[(String, Standing)], dependents: &[Node]) -> Action {
+    let with = |standing| {
+        owners
+            .iter()
+            .filter(move |(_, found)| *found == standing)
+            .map(|(uid, _)| uid.clone())
+    };
+    if owners.is_empty() {
+        return Action::Keep;
+    }
+    if with(Standing::Solid).next().is_some() {
+        let stale: Vec<String> = with(Standing::Gone)
+            .chain(with(Standing::Waiting))
+            .collect();
+        return match stale.is_empty() {
+            true => Action::Keep,
+            false => Action::DropReferences(stale),
+        };
+    }
+    if with(Standing::Waiting).next().is_some() && !dependents.is_empty() {
+        return Action::Delete {
+            propagation: Propagation::Foreground,
+            unblock_owners: dependents.iter().any(Node::waits_for_dependents),
+        };
+    }
+    let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
+    Action::Delete {
+        propagation: match () {
+            () if has(ORPHAN) => Propagation::Orphan,
+            () if has(FOREGROUND) => Propagation::Foreground,
+            () => Propagation::Background,
+        },
+        unblock_owners: false,
+    }
 }
 
 #[derive(Default)]
@@ -113,49 +202,68 @@ impl Graph {
         let Some(node) = self.nodes.get(uid) else {
             return Verdict::Keep;
         };
-        let has = |name: &str| node.finalizers.iter().any(|finalizer| finalizer == name);
-        if node.deleting && has(ORPHAN) {
-            let dependents = self
-                .dependents_of(uid)
-                .filter_map(|uid| self.nodes.get(&uid).cloned())
-                .collect();
-            return Verdict::Orphan { dependents };
+        if node.deleting && node.has(ORPHAN) {
+            return Verdict::Orphan {
+                dependents: self.dependents(uid),
+            };
         }
-        if node.deleting && has(FOREGROUND) {
-            let blocked = self.dependents_of(uid).any(|dependent| {
-                self.nodes.get(&dependent).is_some_and(|dependent| {
-                    dependent
-                        .owners
-                        .iter()
-                        .any(|owner| owner.uid == uid && owner.block_owner_deletion == Some(true))
-                })
+        if node.waits_for_dependents() {
+            let blocked = self.dependents(uid).iter().any(|dependent| {
+                dependent
+                    .owners
+                    .iter()
+                    .any(|owner| owner.uid == uid && owner.block_owner_deletion == Some(true))
             });
             return match blocked {
                 true => Verdict::Keep,
-                false => Verdict::Release {
-                    finalizer: FOREGROUND,
-                },
+                false => Verdict::Release,
             };
         }
         if node.deleting || node.owners.is_empty() {
             return Verdict::Keep;
         }
-        let mut waited_for = false;
-        for owner in &node.owners {
-            match self.nodes.get(&owner.uid) {
-                None => {}
-                Some(known)
-                    if known.deleting && known.finalizers.iter().any(|name| name == FOREGROUND) =>
-                {
-                    waited_for = true;
-                }
-                Some(_) => return Verdict::Keep,
-            }
+        let settled = node
+            .owners
+            .iter()
+            .all(|owner| self.standing(owner, &node.namespace) == Some(Standing::Solid));
+        match settled {
+            true => Verdict::Keep,
+            false => Verdict::Examine,
         }
-        match waited_for {
-            true => Verdict::DeleteWithOwner,
-            false => Verdict::CheckOwners,
+    }
+
+    /// What the graph knows about an owner; none if only the API can tell.
+    pub fn standing(&self, owner: &OwnerReference, namespace: &str) -> Option<Standing> {
+        let known = self.nodes.get(&owner.uid)?;
+        if !known.is_meant_by(owner, namespace) {
+            return None;
         }
+        Some(match known.waits_for_dependents() {
+            true => Standing::Waiting,
+            false => Standing::Solid,
+        })
+    }
+
+    /// Owners that exist in another namespace, where they own nothing of this one.
+    pub fn misplaced_owners(&self, uid: &str) -> Vec<OwnerReference> {
+        let Some(node) = self.nodes.get(uid) else {
+            return Vec::new();
+        };
+        node.owners
+            .iter()
+            .filter(|owner| {
+                self.nodes.get(&owner.uid).is_some_and(|known| {
+                    !known.namespace.is_empty() && known.namespace != node.namespace
+                })
+            })
+            .cloned()
+            .collect()
+    }
+
+    pub fn dependents(&self, uid: &str) -> Vec<Node> {
+        self.dependents_of(uid)
+            .filter_map(|uid| self.nodes.get(&uid).cloned())
+            .collect()
     }
 
     fn dependents_of(&self, uid: &str) -> impl Iterator<Item = String> + use<> {
@@ -190,6 +298,8 @@ mod tests {
             owners: owners
                 .iter()
                 .map(|owner| OwnerReference {
+                    api_version: "v1".into(),
+                    kind: "Pod".into(),
                     uid: owner.to_string(),
                     name: owner.to_string(),
                     block_owner_deletion: Some(true),
@@ -201,17 +311,22 @@ mod tests {
         }
     }
 
+    fn owners(standings: &[Standing]) -> Vec<(String, Standing)> {
+        let numbered = standings.iter().enumerate();
+        numbered
+            .map(|(index, standing)| (index.to_string(), *standing))
+            .collect()
+    }
+
     #[test]
-    fn a_dependent_goes_when_its_last_owner_is_gone() {
+    fn a_dependent_is_examined_when_an_owner_is_gone() {
         let mut graph = Graph::default();
         graph.put(node("a", &[], &[], false));
         graph.put(node("b", &[], &[], false));
         assert_eq!(graph.put(node("pod", &["a", "b"], &[], false)), ["pod"]);
         assert_eq!(graph.judge("pod"), Verdict::Keep);
         assert_eq!(graph.remove("a"), ["pod"]);
-        assert_eq!(graph.judge("pod"), Verdict::Keep);
-        assert_eq!(graph.remove("b"), ["pod"]);
-        assert_eq!(graph.judge("pod"), Verdict::CheckOwners);
+        assert_eq!(graph.judge("pod"), Verdict::Examine);
     }
 
     #[test]
@@ -222,14 +337,9 @@ mod tests {
         let touched = graph.put(node("set", &[], &[FOREGROUND], true));
         assert_eq!(touched, ["set", "pod"]);
         assert_eq!(graph.judge("set"), Verdict::Keep);
-        assert_eq!(graph.judge("pod"), Verdict::DeleteWithOwner);
+        assert_eq!(graph.judge("pod"), Verdict::Examine);
         assert_eq!(graph.remove("pod"), ["set"]);
-        assert_eq!(
-            graph.judge("set"),
-            Verdict::Release {
-                finalizer: FOREGROUND
-            }
-        );
+        assert_eq!(graph.judge("set"), Verdict::Release);
     }
 
     #[test]
@@ -241,5 +351,74 @@ mod tests {
             panic!("not orphaned");
         };
         assert_eq!(dependents[0].uid, "pod");
+    }
+
+    #[test]
+    fn owners_decide() {
+        use Standing::{Gone, Solid, Waiting};
+        let delete = |propagation| Action::Delete {
+            propagation,
+            unblock_owners: false,
+        };
+        let leaf = |standings: &[Standing]| decide(&[], &owners(standings), &[]);
+        assert_eq!(leaf(&[]), Action::Keep);
+        assert_eq!(leaf(&[Solid]), Action::Keep);
+        assert_eq!(
+            leaf(&[Solid, Gone, Waiting]),
+            Action::DropReferences(vec!["1".into(), "2".into()])
+        );
+        assert_eq!(leaf(&[Gone]), delete(Propagation::Background));
+        assert_eq!(leaf(&[Waiting]), delete(Propagation::Background));
+        let finalizers = [ORPHAN.to_string()];
+        assert_eq!(
+            decide(&finalizers, &owners(&[Gone]), &[]),
+            delete(Propagation::Orphan)
+        );
+        let child = [node("child", &["x"], &[], false)];
+        assert_eq!(
+            decide(&[], &owners(&[Waiting]), &child),
+            delete(Propagation::Foreground)
+        );
+        assert_eq!(
+            decide(&[], &owners(&[Gone]), &child),
+            delete(Propagation::Background)
+        );
+    }
+
+    /// Each waits for the next, the last for the first: one must let go.
+    #[test]
+    fn a_circle_is_cut_where_the_waiting_meet() {
+        let mut graph = Graph::default();
+        graph.put(node("1", &["3"], &[FOREGROUND], true));
+        graph.put(node("2", &["1"], &[FOREGROUND], true));
+        graph.put(node("3", &["2"], &[], false));
+        assert_eq!(graph.judge("3"), Verdict::Examine);
+        let third = graph.get("3").unwrap().clone();
+        let standing = graph.standing(&third.owners[0], "default").unwrap();
+        let action = decide(
+            &third.finalizers,
+            &[("2".into(), standing)],
+            &graph.dependents("3"),
+        );
+        assert_eq!(
+            action,
+            Action::Delete {
+                propagation: Propagation::Foreground,
+                unblock_owners: true
+            }
+        );
+    }
+
+    #[test]
+    fn an_owner_of_another_namespace_owns_nothing_here() {
+        let mut graph = Graph::default();
+        let mut owner = node("owner", &[], &[], false);
+        owner.namespace = "elsewhere".into();
+        graph.put(owner);
+        let child = node("child", &["owner"], &[], false);
+        graph.put(child.clone());
+        assert_eq!(graph.standing(&child.owners[0], "default"), None);
+        assert_eq!(graph.judge("child"), Verdict::Examine);
+        assert_eq!(graph.misplaced_owners("child"), child.owners);
     }
 }

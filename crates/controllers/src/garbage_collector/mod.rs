@@ -1,274 +1,312 @@
 //! Garbage collection by owner: an object whose owners are all gone is deleted; a foreground
 //! deletion waits for its dependents; an orphaning one cuts their references first.
 //!
-//! It watches metadata of the kinds that own or are owned in the catalogue.
+//! The graph is filled from watches (`monitors`) and only points at what may need a look; before
+//! anything is deleted the API is asked.
 
 mod graph;
+mod monitors;
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
-use api::catalogue::{self, Resource};
 use client::controller::Outcome;
-use client::{Change, Informer, Object, ObjectKey, WorkQueue, retry};
-use graph::{Graph, Node, Verdict};
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{
-    ConfigMap, Endpoints, Namespace, Node as ClusterNode, Pod, Secret, Service, ServiceAccount,
-};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use client::events::{Recorder, Severity};
+use client::{ObjectKey, WorkQueue, retry};
+use graph::{Action, Graph, Node, Propagation, Standing, Verdict};
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::core::discovery::ApiResource;
-use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::core::DynamicObject;
+use monitors::Monitors;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Config, Error};
+use crate::discovery::{Metadata, Served};
+use crate::{Config, Error, watching};
 
-type Metadata = PartialObjectMeta<DynamicObject>;
-type Feed = Pin<Box<dyn Future<Output = ()> + Send>>;
+const WORKERS: usize = 8;
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
     let graph = Arc::new(Mutex::new(Graph::default()));
     let queue: WorkQueue<ObjectKey> = WorkQueue::new();
-    let mut feeds: Vec<Feed> = Vec::new();
-    let mut synced: Vec<Feed> = Vec::new();
-    macro_rules! watch {
-        ($($kind:ty),*) => {$(
-            let informer = config.informers.of::<$kind>();
-            synced.push(Box::pin({
-                let informer = informer.clone();
-                async move { informer.synced().await }
-            }));
-            feeds.push(Box::pin(feed(informer, graph.clone(), queue.clone())));
-        )*};
-    }
-    // Kinds that other controllers hold whole are shared with them; of the rest only the metadata
-    // is kept.
-    watch!(
-        Deployment,
-        ReplicaSet,
-        Pod,
-        Service,
-        EndpointSlice,
-        ServiceAccount,
-        ClusterNode,
-        Namespace,
-        PartialObjectMeta<Endpoints>,
-        PartialObjectMeta<ConfigMap>,
-        PartialObjectMeta<Secret>,
-        PartialObjectMeta<Lease>
-    );
-    let reconcile = {
-        let config = Arc::new(config);
-        move |key: ObjectKey| {
-            let (config, graph) = (config.clone(), graph.clone());
-            async move { reconcile(&config, &graph, &key.name).await }
+    let monitors = Arc::new(Monitors::new(graph.clone(), queue.clone()));
+    let collector = Arc::new(Collector {
+        events: config.events("garbage-collector-controller"),
+        client: config.client.clone(),
+        graph,
+        monitors: monitors.clone(),
+    });
+    let reconcile = move |key: ObjectKey| {
+        let collector = collector.clone();
+        async move {
+            // Before every kind has been listed much would be looked at that is in order.
+            collector.monitors.filled().await;
+            collector.reconcile(&key.name).await
         }
     };
-    let collect = async {
-        // Before every kind has been listed an owner could look gone that is only not yet known.
-        futures::future::join_all(synced).await;
-        client::controller::run("garbage-collector", queue, 4, reconcile, shutdown.clone()).await;
-    };
-    tokio::select! {
-        biased;
-        () = shutdown.cancelled() => {}
-        _ = futures::future::join_all(feeds) => {}
-        () = collect => {}
-    }
+    let feeds = monitors.run(&config);
+    watching::run(
+        "garbage-collector",
+        WORKERS,
+        queue,
+        feeds,
+        reconcile,
+        shutdown,
+    )
+    .await;
 }
 
-/// Keeps the graph in step with one kind and enqueues (by UID) what a change touches.
-async fn feed<K: Object>(
-    informer: Informer<K>,
+struct Collector {
+    client: kube::Client,
+    events: Recorder,
     graph: Arc<Mutex<Graph>>,
-    queue: WorkQueue<ObjectKey>,
-) {
-    let mut changes = informer.subscribe();
-    loop {
-        let touched = match changes.next().await {
-            Change::Added(object) | Change::Modified { new: object, .. } => {
-                graph.lock().put(node_of(&*object))
+    monitors: Arc<Monitors>,
+}
+
+impl Collector {
+    async fn reconcile(&self, uid: &str) -> Result<Outcome, Error> {
+        let (node, verdict) = {
+            let graph = self.graph.lock();
+            match graph.get(uid) {
+                Some(node) => (node.clone(), graph.judge(uid)),
+                None => return Ok(Outcome::Done),
             }
-            Change::Deleted(object) => graph
-                .lock()
-                .remove(object.meta().uid.as_deref().unwrap_or_default()),
-            Change::Resynced => continue,
         };
-        for uid in touched {
-            queue.add(ObjectKey::new("", uid));
+        if verdict == Verdict::Keep {
+            return Ok(Outcome::Done);
+        }
+        let Some(objects) = self.api_of(&node.api_version, &node.kind, &node.namespace) else {
+            return Ok(Outcome::Done);
+        };
+        match verdict {
+            Verdict::Keep => {}
+            Verdict::Examine => self.examine(&objects, &node).await?,
+            Verdict::Release => remove_finalizer(&objects, &node, graph::FOREGROUND).await?,
+            Verdict::Orphan { dependents } => {
+                for dependent in dependents {
+                    self.cut_references(&dependent, std::slice::from_ref(&node.uid))
+                        .await?;
+                }
+                remove_finalizer(&objects, &node, graph::ORPHAN).await?;
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Asks the API for what the graph cannot know, and acts on it.
+    async fn examine(&self, objects: &Api<DynamicObject>, node: &Node) -> Result<(), Error> {
+        let Some(latest) = current(objects, node).await? else {
+            return Ok(());
+        };
+        if latest.metadata.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        for owner in self.graph.lock().misplaced_owners(&node.uid) {
+            self.report_misplaced(node, &owner);
+        }
+        let references = latest.metadata.owner_references.clone().unwrap_or_default();
+        let mut owners = Vec::with_capacity(references.len());
+        for owner in &references {
+            let Some(standing) = self.standing(owner, node).await? else {
+                // A kind nobody serves, or one that cannot own this: it stays as it is.
+                return Ok(());
+            };
+            owners.push((owner.uid.clone(), standing));
+        }
+        let dependents = self.graph.lock().dependents(&node.uid);
+        let finalizers = latest.metadata.finalizers.clone().unwrap_or_default();
+        match graph::decide(&finalizers, &owners, &dependents) {
+            Action::Keep => Ok(()),
+            Action::DropReferences(stale) => self.cut_references(node, &stale).await,
+            Action::Delete {
+                propagation,
+                unblock_owners,
+            } => {
+                let mut version = latest.metadata.resource_version.clone();
+                if unblock_owners {
+                    version = unblock(objects, node, &latest).await?;
+                }
+                delete(objects, node, propagation, version).await
+            }
         }
     }
-}
 
-fn node_of<K: Object>(object: &K) -> Node {
-    let meta = object.meta();
-    Node {
-        uid: meta.uid.clone().unwrap_or_default(),
-        api_version: K::api_version(&()).into_owned(),
-        kind: K::kind(&()).into_owned(),
-        namespace: meta.namespace.clone().unwrap_or_default(),
-        name: meta.name.clone().unwrap_or_default(),
-        owners: meta.owner_references.clone().unwrap_or_default(),
-        finalizers: meta.finalizers.clone().unwrap_or_default(),
-        deleting: meta.deletion_timestamp.is_some(),
-    }
-}
-
-async fn reconcile(config: &Config, graph: &Mutex<Graph>, uid: &str) -> Result<Outcome, Error> {
-    let (node, verdict) = {
-        let graph = graph.lock();
-        match graph.get(uid) {
-            Some(node) => (node.clone(), graph.judge(uid)),
-            None => return Ok(Outcome::Done),
+    async fn standing(
+        &self,
+        owner: &OwnerReference,
+        node: &Node,
+    ) -> Result<Option<Standing>, Error> {
+        if let Some(standing) = self.graph.lock().standing(owner, &node.namespace) {
+            return Ok(Some(standing));
         }
-    };
-    let Some(objects) = api_of(config, &node) else {
-        return Ok(Outcome::Done);
-    };
-    match verdict {
-        Verdict::Keep => {}
-        Verdict::CheckOwners => {
-            // The cache says that every owner is gone; the API decides.
-            for owner in &node.owners {
-                if owner_exists(config, owner, &node.namespace).await? {
-                    return Ok(Outcome::Done);
+        let Some(served) = self.monitors.served(&owner.api_version, &owner.kind) else {
+            return Ok(None);
+        };
+        if served.namespaced && node.namespace.is_empty() {
+            return Ok(None);
+        }
+        let owners = served.metadata_api(&self.client, &node.namespace);
+        let found = owners.get_metadata_opt(&owner.name).await?;
+        Ok(Some(match found {
+            Some(found) if found.metadata.uid.as_deref() == Some(&owner.uid) => {
+                let waits = found.metadata.deletion_timestamp.is_some()
+                    && found
+                        .metadata
+                        .finalizers
+                        .iter()
+                        .flatten()
+                        .any(|finalizer| finalizer == graph::FOREGROUND);
+                match waits {
+                    true => Standing::Waiting,
+                    false => Standing::Solid,
                 }
             }
-            delete(&objects, &node, DeleteParams::background()).await?;
-        }
-        Verdict::DeleteWithOwner => {
-            delete(&objects, &node, DeleteParams::foreground()).await?;
-        }
-        Verdict::Release { finalizer } => {
-            remove_finalizer(&objects, &node, finalizer).await?;
-        }
-        Verdict::Orphan { dependents } => {
-            for dependent in dependents {
-                cut_reference(config, &dependent, &node.uid).await?;
-            }
-            remove_finalizer(&objects, &node, "orphan").await?;
-        }
+            _ => Standing::Gone,
+        }))
     }
-    Ok(Outcome::Done)
+
+    fn report_misplaced(&self, node: &Node, owner: &OwnerReference) {
+        let about = ObjectReference {
+            api_version: Some(node.api_version.clone()),
+            kind: Some(node.kind.clone()),
+            namespace: Some(node.namespace.clone()),
+            name: Some(node.name.clone()),
+            uid: Some(node.uid.clone()),
+            ..ObjectReference::default()
+        };
+        let message = format!(
+            "ownerRef [{}/{}, namespace: {}, name: {}, uid: {}] does not exist in namespace {:?}",
+            owner.api_version, owner.kind, node.namespace, owner.name, owner.uid, node.namespace
+        );
+        self.events.record(
+            about,
+            Severity::Warning,
+            "OwnerRefInvalidNamespace",
+            message,
+        );
+    }
+
+    async fn cut_references(&self, dependent: &Node, owners: &[String]) -> Result<(), Error> {
+        let Some(objects) = self.api_of(
+            &dependent.api_version,
+            &dependent.kind,
+            &dependent.namespace,
+        ) else {
+            return Ok(());
+        };
+        let Some(latest) = current(&objects, dependent).await? else {
+            return Ok(());
+        };
+        let before = latest.metadata.owner_references.unwrap_or_default();
+        let kept: Vec<&OwnerReference> = before
+            .iter()
+            .filter(|reference| !owners.contains(&reference.uid))
+            .collect();
+        if kept.len() == before.len() {
+            return Ok(());
+        }
+        let patch = serde_json::json!({"metadata": {
+            "uid": dependent.uid,
+            "resourceVersion": latest.metadata.resource_version,
+            "ownerReferences": kept,
+        }});
+        patch_metadata(&objects, &dependent.name, patch)
+            .await
+            .map(drop)
+    }
+
+    fn api_of(&self, api_version: &str, kind: &str, namespace: &str) -> Option<Api<DynamicObject>> {
+        let served: Served = self.monitors.served(api_version, kind)?;
+        Some(served.metadata_api(&self.client, namespace))
+    }
+}
+
+/// The object as the API has it, if it is still the one we mean.
+async fn current(objects: &Api<DynamicObject>, node: &Node) -> Result<Option<Metadata>, Error> {
+    let found = objects.get_metadata_opt(&node.name).await?;
+    Ok(found.filter(|found| found.metadata.uid.as_deref() == Some(&node.uid)))
 }
 
 async fn delete(
-    objects: &Api<Metadata>,
+    objects: &Api<DynamicObject>,
     node: &Node,
-    parameters: DeleteParams,
+    propagation: Propagation,
+    resource_version: Option<String>,
 ) -> Result<(), Error> {
+    let parameters = match propagation {
+        Propagation::Background => DeleteParams::background(),
+        Propagation::Foreground => DeleteParams::foreground(),
+        Propagation::Orphan => DeleteParams::orphan(),
+    };
+    // With the version too: somebody may adopt it while we look.
     let parameters = DeleteParams {
         preconditions: Some(Preconditions {
             uid: Some(node.uid.clone()),
-            resource_version: None,
+            resource_version,
         }),
         ..parameters
     };
     match objects.delete(&node.name, &parameters).await {
-        Err(error) if !retry::is_not_found(&error) && !retry::is_conflict(&error) => {
-            Err(error.into())
-        }
+        Err(error) if !retry::is_not_found(&error) => Err(error.into()),
         _ => Ok(()),
     }
+}
+
+/// Lets the owners of `node` go on without waiting for it; gives its new version.
+async fn unblock(
+    objects: &Api<DynamicObject>,
+    node: &Node,
+    latest: &Metadata,
+) -> Result<Option<String>, Error> {
+    let mut references = latest.metadata.owner_references.clone().unwrap_or_default();
+    for reference in &mut references {
+        if reference.block_owner_deletion == Some(true) {
+            reference.block_owner_deletion = Some(false);
+        }
+    }
+    let patch = serde_json::json!({"metadata": {
+        "uid": node.uid,
+        "resourceVersion": latest.metadata.resource_version,
+        "ownerReferences": references,
+    }});
+    let patched = patch_metadata(objects, &node.name, patch).await?;
+    Ok(patched.and_then(|patched| patched.metadata.resource_version))
 }
 
 async fn remove_finalizer(
-    objects: &Api<Metadata>,
+    objects: &Api<DynamicObject>,
     node: &Node,
     finalizer: &str,
 ) -> Result<(), Error> {
-    let kept: Vec<&String> = node
-        .finalizers
-        .iter()
-        .filter(|name| *name != finalizer)
-        .collect();
-    let patch = serde_json::json!({"metadata": {"uid": node.uid, "finalizers": kept}});
-    ignore_gone(
-        objects
-            .patch_metadata(&node.name, &PatchParams::default(), &Patch::Merge(patch))
-            .await,
-    )
-}
-
-async fn cut_reference(config: &Config, dependent: &Node, owner: &str) -> Result<(), Error> {
-    let Some(objects) = api_of(config, dependent) else {
+    let Some(latest) = current(objects, node).await? else {
         return Ok(());
     };
-    let kept: Vec<&OwnerReference> = dependent
-        .owners
-        .iter()
-        .filter(|reference| reference.uid != owner)
-        .collect();
+    let before = latest.metadata.finalizers.unwrap_or_default();
+    let kept: Vec<&String> = before.iter().filter(|name| *name != finalizer).collect();
+    if kept.len() == before.len() {
+        return Ok(());
+    }
     let patch = serde_json::json!({"metadata": {
-        "uid": dependent.uid, "ownerReferences": kept,
+        "uid": node.uid,
+        "resourceVersion": latest.metadata.resource_version,
+        "finalizers": kept,
     }});
-    ignore_gone(
-        objects
-            .patch_metadata(
-                &dependent.name,
-                &PatchParams::default(),
-                &Patch::Merge(patch),
-            )
-            .await,
-    )
+    patch_metadata(objects, &node.name, patch).await.map(drop)
 }
 
-fn ignore_gone<T>(result: Result<T, kube::Error>) -> Result<(), Error> {
-    match result {
-        Err(error) if !retry::is_not_found(&error) && !retry::is_conflict(&error) => {
-            Err(error.into())
-        }
-        _ => Ok(()),
-    }
-}
-
-async fn owner_exists(
-    config: &Config,
-    owner: &OwnerReference,
-    namespace: &str,
-) -> Result<bool, Error> {
-    let Some(resource) = resource_of(&owner.api_version, &owner.kind) else {
-        // A kind nobody serves: upstream keeps such dependents too.
-        return Ok(true);
-    };
-    let objects = metadata_api(config, resource, namespace);
-    match objects.get_metadata_opt(&owner.name).await? {
-        Some(found) => Ok(found.metadata.uid.as_deref() == Some(&owner.uid)),
-        None => Ok(false),
-    }
-}
-
-fn api_of(config: &Config, node: &Node) -> Option<Api<Metadata>> {
-    let resource = resource_of(&node.api_version, &node.kind)?;
-    Some(metadata_api(config, resource, &node.namespace))
-}
-
-fn resource_of(api_version: &str, kind: &str) -> Option<&'static Resource> {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    catalogue::find_kind(group, version, kind)
-}
-
-/// An API for the metadata of any kind in the catalogue.
-pub fn metadata_api(config: &Config, resource: &Resource, namespace: &str) -> Api<Metadata> {
-    let kind = ApiResource {
-        group: resource.group.to_string(),
-        version: resource.version.to_string(),
-        api_version: match resource.group {
-            "" => resource.version.to_string(),
-            group => format!("{group}/{}", resource.version),
-        },
-        kind: resource.kind.to_string(),
-        plural: resource.plural.to_string(),
-    };
-    if resource.namespaced {
-        Api::namespaced_with(config.client.clone(), namespace, &kind)
-    } else {
-        Api::all_with(config.client.clone(), &kind)
+/// None if the object is gone.
+async fn patch_metadata(
+    objects: &Api<DynamicObject>,
+    name: &str,
+    patch: serde_json::Value,
+) -> Result<Option<Metadata>, Error> {
+    match objects
+        .patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+    {
+        Ok(patched) => Ok(Some(patched)),
+        Err(error) if retry::is_not_found(&error) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }

@@ -1,107 +1,249 @@
-//! Namespace: when one is deleted, empties it kind by kind and then lets it go.
+//! Namespace: when one is deleted, empties it, pods first, and then lets it go.
+
+mod conditions;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::catalogue::{self, Resource};
 use client::controller::Outcome;
 use client::{Informer, ObjectKey, WorkQueue, retry};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{DeleteParams, ListParams};
+use conditions::Findings;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
 use tokio_util::sync::CancellationToken;
 
-use crate::garbage_collector::metadata_api;
+use crate::discovery::{self, Served};
 use crate::watching::{self, enqueue, own_key};
-use crate::{Config, Error};
+use crate::{Config, Error, meta};
 
-/// Content with finalizers or a grace period is looked at again after this.
+/// Content with finalizers or a grace period is looked at again after this; the end of a pod is
+/// seen at once.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const LOOK_SELDOM: Duration = Duration::from_secs(8);
+const FRESH_SECONDS: i64 = 60;
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
     let namespaces = config.informers.of::<Namespace>();
+    let pods = config.informers.of::<Pod>();
     let queue = WorkQueue::new();
-    let feed = enqueue(&namespaces, &queue, own_key);
-    let reconcile = {
-        let config = Arc::new(config);
-        move |key: ObjectKey| {
-            let (config, namespaces) = (config.clone(), namespaces.clone());
-            async move { reconcile(&config, &namespaces, &key.name).await }
-        }
+    let feeds = futures::future::join(
+        enqueue(&namespaces, &queue, own_key),
+        enqueue(&pods, &queue, {
+            let namespaces = namespaces.clone();
+            move |pod: &Pod| emptying(&namespaces, pod)
+        }),
+    );
+    let controller = Arc::new(Controller {
+        config,
+        namespaces,
+        pods,
+    });
+    let reconcile = move |key: ObjectKey| {
+        let controller = controller.clone();
+        async move { controller.reconcile(&key.name).await }
     };
-    watching::run("namespace", 2, queue, feed, reconcile, shutdown).await;
+    watching::run("namespace", 10, queue, feeds, reconcile, shutdown).await;
 }
 
-async fn reconcile(
-    config: &Config,
-    namespaces: &Informer<Namespace>,
-    name: &str,
-) -> Result<Outcome, Error> {
-    let Some(namespace) = namespaces.get("", name) else {
-        return Ok(Outcome::Done);
-    };
-    let held = namespace
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.finalizers.as_ref())
-        .is_some_and(|finalizers| finalizers.iter().any(|finalizer| finalizer == "kubernetes"));
-    if namespace.metadata.deletion_timestamp.is_none() || !held {
-        return Ok(Outcome::Done);
-    }
-    let mut left = false;
-    for resource in catalogue::resources() {
-        if resource.namespaced && resource.verbs.contains(&"deletecollection") {
-            left |= empty(config, resource, name).await?;
-        }
-    }
-    if left {
-        return Ok(Outcome::After(LOOK_AGAIN));
-    }
-    finalize(config, &namespace, name).await?;
-    Ok(Outcome::Done)
+/// The pod's namespace, if it is being deleted.
+fn emptying(namespaces: &Informer<Namespace>, pod: &Pod) -> Vec<ObjectKey> {
+    let name = pod.metadata.namespace.as_deref().unwrap_or_default();
+    namespaces
+        .get("", name)
+        .filter(|namespace| namespace.metadata.deletion_timestamp.is_some())
+        .map(|namespace| ObjectKey::of(&*namespace))
+        .into_iter()
+        .collect()
 }
 
-/// Asks for the deletion of everything of one kind; true while something is still there.
-async fn empty(config: &Config, resource: &Resource, namespace: &str) -> Result<bool, Error> {
-    let objects = metadata_api(config, resource, namespace);
-    let list = objects.list_metadata(&ListParams::default()).await?;
-    if list.items.is_empty() {
-        return Ok(false);
-    }
-    for object in &list.items {
-        if object.metadata.deletion_timestamp.is_some() {
-            continue;
-        }
-        let name = object.metadata.name.as_deref().unwrap_or_default();
-        match objects.delete(name, &DeleteParams::background()).await {
-            Err(error) if !retry::is_not_found(&error) => return Err(error.into()),
-            _ => {}
-        }
-    }
-    Ok(!objects
-        .list_metadata(&ListParams::default())
-        .await?
-        .items
-        .is_empty())
+struct Controller {
+    config: Config,
+    namespaces: Informer<Namespace>,
+    pods: Informer<Pod>,
 }
 
-/// Takes our finalizer away; the API server then removes the namespace.
-async fn finalize(config: &Config, namespace: &Namespace, name: &str) -> Result<(), Error> {
-    let mut updated = namespace.clone();
-    if let Some(finalizers) = updated
-        .spec
-        .as_mut()
-        .and_then(|spec| spec.finalizers.as_mut())
-    {
-        finalizers.retain(|finalizer| finalizer != "kubernetes");
+impl Controller {
+    async fn reconcile(&self, name: &str) -> Result<Outcome, Error> {
+        let Some(namespace) = self.namespaces.get("", name) else {
+            return Ok(Outcome::Done);
+        };
+        let Some(deleted_at) = namespace.metadata.deletion_timestamp.clone() else {
+            return Ok(Outcome::Done);
+        };
+        let held = namespace
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.finalizers.as_ref())
+            .is_some_and(|finalizers| finalizers.iter().any(|name| name == "kubernetes"));
+        if !held {
+            return Ok(Outcome::Done);
+        }
+        let age = self.config.environment.now().as_second() - deleted_at.0.as_second();
+        let findings = self.empty(name, age).await;
+        self.report(&namespace, name, &findings).await?;
+        if findings.is_clean() {
+            self.finalize(&namespace, name).await?;
+            return Ok(Outcome::Done);
+        }
+        Ok(Outcome::After(match age < FRESH_SECONDS {
+            true => LOOK_AGAIN,
+            false => LOOK_SELDOM,
+        }))
     }
-    let body = serde_json::to_vec(&updated)
-        .map_err(|error| Error::Object(format!("namespace {name}: {error}")))?;
-    let request = http::Request::put(format!("/api/v1/namespaces/{name}/finalize"))
-        .header(http::header::CONTENT_TYPE, "application/json")
-        .body(body)
-        .map_err(|error| Error::Object(error.to_string()))?;
-    match config.client.request::<Namespace>(request).await {
-        Err(error) if !retry::is_not_found(&error) => Err(error.into()),
-        _ => Ok(()),
+
+    /// Asks for the deletion of everything in the namespace; other kinds only once no pod is left.
+    async fn empty(&self, namespace: &str, age: i64) -> Findings {
+        let mut findings = Findings::default();
+        let served = match discovery::served(&self.config.client).await {
+            Ok(served) => served,
+            Err(error) => {
+                findings.discovery_failure = Some(error.to_string());
+                return findings;
+            }
+        };
+        let kinds = served
+            .into_iter()
+            .filter(|kind| kind.namespaced && kind.preferred && kind.allows(&["delete", "list"]));
+        let (pods, others): (Vec<Served>, Vec<Served>) =
+            kinds.partition(|kind| kind.group.is_empty() && kind.plural == "pods");
+        for kind in pods.iter().chain(&others) {
+            let is_pods = kind.plural == "pods" && kind.group.is_empty();
+            if !is_pods && findings.remaining.contains_key("pods.") {
+                // What pods use must outlive them.
+                findings.remaining.clear();
+                findings.finalizers.clear();
+                findings.pods_first = true;
+                break;
+            }
+            let grace_left = is_pods && self.grace_left(namespace, age);
+            if let Err(error) = self
+                .empty_kind(kind, namespace, grace_left, &mut findings)
+                .await
+            {
+                findings.deletion_failures.push(error.to_string());
+            }
+        }
+        findings
+    }
+
+    async fn empty_kind(
+        &self,
+        kind: &Served,
+        namespace: &str,
+        grace_left: bool,
+        findings: &mut Findings,
+    ) -> Result<(), Error> {
+        let objects = kind.metadata_api(&self.config.client, namespace);
+        let all = ListParams::default();
+        let list = match objects.list_metadata(&all).await {
+            // The kind vanished since discovery.
+            Err(error) if retry::is_not_found(&error) => return Ok(()),
+            list => list?,
+        };
+        if list.items.is_empty() {
+            return Ok(());
+        }
+        if kind.allows(&["deletecollection"]) {
+            let parameters = DeleteParams::background();
+            objects.delete_collection(&parameters, &all).await?;
+        } else {
+            for object in &list.items {
+                let name = object.metadata.name.as_deref().unwrap_or_default();
+                match objects.delete(name, &DeleteParams::background()).await {
+                    Err(error) if !retry::is_not_found(&error) => return Err(error.into()),
+                    _ => {}
+                }
+            }
+        }
+        let left = objects.list_metadata(&all).await?.items;
+        if left.is_empty() {
+            return Ok(());
+        }
+        let mut held = false;
+        for finalizer in left
+            .iter()
+            .flat_map(|object| object.metadata.finalizers.iter().flatten())
+        {
+            held = true;
+            *findings.finalizers.entry(finalizer.clone()).or_default() += 1;
+        }
+        let name = format!("{}.{}", kind.plural, kind.group);
+        findings.remaining.insert(name, left.len());
+        if !held && !grace_left {
+            findings.deletion_failures.push(format!(
+                "unexpected items still remain in namespace: {namespace} for gvr: {}/{}, Resource={}",
+                kind.group, kind.version, kind.plural
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether some pod may still use its grace period.
+    fn grace_left(&self, namespace: &str, age: i64) -> bool {
+        self.pods.list_in(namespace).iter().any(|pod| {
+            let grace = pod
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.termination_grace_period_seconds)
+                .unwrap_or(0);
+            !matches!(meta::phase(pod), "Succeeded" | "Failed") && grace > age
+        })
+    }
+
+    async fn report(
+        &self,
+        namespace: &Namespace,
+        name: &str,
+        findings: &Findings,
+    ) -> Result<(), Error> {
+        let status = namespace.status.clone().unwrap_or_default();
+        let before = status.conditions.clone().unwrap_or_default();
+        let now = Time(self.config.environment.now());
+        let after = conditions::updated(&before, findings, &now);
+        if after == before || findings.is_clean() && before.is_empty() {
+            return Ok(());
+        }
+        let mut updated = namespace.clone();
+        let status = updated.status.get_or_insert_default();
+        status.conditions = Some(after);
+        let namespaces: Api<Namespace> = Api::all(self.config.client.clone());
+        match namespaces
+            .replace_status(name, &PostParams::default(), &updated)
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(error) if retry::is_not_found(&error) => Ok(()),
+            // Only what we tell; emptying goes on.
+            Err(error) if retry::is_conflict(&error) && !findings.is_clean() => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes our finalizer away; the API server then removes the namespace.
+    async fn finalize(&self, namespace: &Namespace, name: &str) -> Result<(), Error> {
+        let namespaces: Api<Namespace> = Api::all(self.config.client.clone());
+        let mut updated = match namespaces.get_opt(name).await? {
+            Some(found) if found.metadata.uid == namespace.metadata.uid => found,
+            _ => return Ok(()),
+        };
+        if let Some(finalizers) = updated
+            .spec
+            .as_mut()
+            .and_then(|spec| spec.finalizers.as_mut())
+        {
+            finalizers.retain(|finalizer| finalizer != "kubernetes");
+        }
+        let body = serde_json::to_vec(&updated)
+            .map_err(|error| Error::Object(format!("namespace {name}: {error}")))?;
+        let request = http::Request::put(format!("/api/v1/namespaces/{name}/finalize"))
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(body)
+            .map_err(|error| Error::Object(error.to_string()))?;
+        match self.config.client.request::<Namespace>(request).await {
+            Err(error) if !retry::is_not_found(&error) => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 }

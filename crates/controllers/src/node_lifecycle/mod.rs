@@ -1,14 +1,19 @@
-//! Node lifecycle: a node whose Lease is no longer renewed becomes NotReady/Unknown, is tainted,
-//! and its pods stop being ready; when it comes back its kubelet says so and the taint goes.
+//! Node lifecycle: a node whose Lease is no longer renewed becomes Unknown, is tainted, and its
+//! pods stop being ready; when it comes back its kubelet says so and the taints go. Who must leave
+//! a tainted node is `taint_eviction`'s to decide.
+
+mod plan;
+mod zones;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use client::controller::Outcome;
+use client::events::Recorder;
 use client::{Informer, ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -17,12 +22,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::watching::{self, enqueue, own_key};
-use crate::{Config, Error};
+use crate::{Config, Error, meta};
+use zones::Limiter;
 
 /// v1.36's default node-monitor-grace-period.
 const GRACE: Duration = Duration::from_secs(50);
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
-const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+/// For a node that has never reported.
+const STARTUP_GRACE: Duration = Duration::from_secs(60);
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
     let nodes = config.informers.of::<Node>();
@@ -42,11 +48,13 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         }),
     );
     let controller = Arc::new(Controller {
+        events: config.events("node-controller"),
         config,
         nodes,
         leases,
         pods,
         heartbeats: Mutex::default(),
+        limiter: Mutex::default(),
     });
     let reconcile = move |key: ObjectKey| {
         let controller = controller.clone();
@@ -57,12 +65,14 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
 
 struct Controller {
     config: Config,
+    events: Recorder,
     nodes: Informer<Node>,
     leases: Informer<Lease>,
     pods: Informer<Pod>,
     /// The last sign of life of each node and when *we* saw it: clocks of nodes are not compared
     /// with ours.
     heartbeats: Mutex<BTreeMap<String, (String, Instant)>>,
+    limiter: Mutex<Limiter>,
 }
 
 impl Controller {
@@ -75,14 +85,20 @@ impl Controller {
             return Ok(Outcome::Done);
         };
         let age = self.age_of_heartbeat(&node, name);
-        if age >= GRACE && ready_status(&node) != "Unknown" {
-            self.mark_unknown(&node, name).await?;
-            self.mark_pods_not_ready(name).await?;
+        let grace = match plan::condition(&node, "Ready") {
+            Some(_) => GRACE,
+            None => STARTUP_GRACE,
+        };
+        let mut node = (*node).clone();
+        if age >= grace && plan::ready_status(&node) != "Unknown" {
+            node = self.mark_unknown(&node, name).await?;
         }
-        self.update_taints(&node, name).await?;
-        Ok(Outcome::After(
-            GRACE.saturating_sub(age).max(Duration::from_secs(5)),
-        ))
+        if plan::ready_status(&node) != "True" {
+            self.mark_pods_not_ready(&node, name).await?;
+        }
+        let wait = self.update_taints(&node, name).await?;
+        let next = grace.saturating_sub(age).max(Duration::from_secs(5));
+        Ok(Outcome::After(wait.map_or(next, |wait| wait.min(next))))
     }
 
     fn age_of_heartbeat(&self, node: &Node, name: &str) -> Duration {
@@ -91,7 +107,7 @@ impl Controller {
             .as_ref()
             .and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref())
             .map(|time| time.0.to_string());
-        let reported = ready_condition(node)
+        let reported = plan::condition(node, "Ready")
             .and_then(|condition| condition.last_heartbeat_time.as_ref())
             .map(|time| time.0.to_string());
         let sign = format!("{renewed:?} {reported:?}");
@@ -105,46 +121,45 @@ impl Controller {
         entry.1.elapsed()
     }
 
-    async fn mark_unknown(&self, node: &Node, name: &str) -> Result<(), Error> {
-        let now = self.config.environment.now();
+    async fn mark_unknown(&self, node: &Node, name: &str) -> Result<Node, Error> {
+        let now = Time(self.config.environment.now());
         let mut updated = node.clone();
-        let conditions = updated
-            .status
-            .get_or_insert_default()
-            .conditions
-            .get_or_insert_default();
-        if !conditions
-            .iter()
-            .any(|condition| condition.type_ == "Ready")
-        {
-            conditions.push(NodeCondition {
-                type_: "Ready".to_string(),
-                ..NodeCondition::default()
-            });
-        }
-        for condition in conditions.iter_mut() {
-            if condition.status != "Unknown" {
-                condition.status = "Unknown".to_string();
-                condition.reason = Some("NodeStatusUnknown".to_string());
-                condition.message = Some("Kubelet stopped posting node status.".to_string());
-                condition.last_transition_time = Some(Time(now));
-            }
-        }
+        let conditions = plan::unknown_conditions(node, &now);
+        updated.status.get_or_insert_default().conditions = Some(conditions);
         let nodes: Api<Node> = Api::all(self.config.client.clone());
-        nodes
+        let written = nodes
             .replace_status(name, &PostParams::default(), &updated)
             .await?;
-        Ok(())
+        let message = format!("Node {name} status is now: NodeNotReady");
+        self.events.normal(node, "NodeNotReady", message);
+        Ok(written)
     }
 
     /// Pods of a lost node leave their endpoints.
-    async fn mark_pods_not_ready(&self, node: &str) -> Result<(), Error> {
+    async fn mark_pods_not_ready(&self, node: &Node, node_name: &str) -> Result<(), Error> {
+        let since = plan::condition(node, "Ready")
+            .and_then(|condition| condition.last_transition_time.as_ref())
+            .map(|time| time.0);
         for pod in self.pods.list() {
             let on_node = pod
                 .spec
                 .as_ref()
-                .is_some_and(|spec| spec.node_name.as_deref() == Some(node));
-            if !on_node || !crate::meta::is_ready(&pod) {
+                .is_some_and(|spec| spec.node_name.as_deref() == Some(node_name));
+            if !on_node || !meta::is_ready(&pod) {
+                continue;
+            }
+            // A node that is only not ready still has a kubelet that speaks for its pods: what it
+            // said after the node's change stands.
+            let spoken = pod
+                .status
+                .as_ref()
+                .and_then(|status| status.conditions.as_ref())
+                .into_iter()
+                .flatten()
+                .filter(|condition| condition.type_ == "Ready")
+                .filter_map(|condition| condition.last_transition_time.as_ref())
+                .any(|time| since.is_some_and(|since| time.0 > since));
+            if spoken && plan::ready_status(node) == "False" {
                 continue;
             }
             let now = self.config.environment.now().to_string();
@@ -160,22 +175,34 @@ impl Controller {
                 .patch_status(name, &PatchParams::default(), &Patch::Strategic(patch))
                 .await
             {
-                Err(error) if !retry::is_not_found(&error) => return Err(error.into()),
-                _ => {}
+                Ok(_) => self
+                    .events
+                    .warning(&*pod, "NodeNotReady", "Node is not ready"),
+                Err(error) if retry::is_not_found(&error) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
     }
 
-    async fn update_taints(&self, node: &Node, name: &str) -> Result<(), Error> {
-        let current = node
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.taints.clone())
-            .unwrap_or_default();
-        let wanted = wanted_taints(&current, ready_status(node));
-        if wanted == current {
-            return Ok(());
+    /// Writes the node's taints; gives how long its turn to be emptied is away.
+    async fn update_taints(&self, node: &Node, name: &str) -> Result<Option<Duration>, Error> {
+        let wants_to_expel = plan::expelling(plan::ready_status(node)).is_some();
+        let mut wait = None;
+        let mut expel = false;
+        if wants_to_expel && !plan::is_expelling(node) {
+            let (zone, all) = (zones::zone_of(node), self.nodes.list());
+            let pace = zones::paces(all.iter().map(|node| &**node));
+            let pace = pace.get(&zone).copied().flatten();
+            match self.limiter.lock().take(&zone, pace, Instant::now()) {
+                Ok(()) => expel = true,
+                Err(left) => wait = Some(left),
+            }
+        }
+        let now = Time(self.config.environment.now());
+        let wanted = plan::wanted_taints(node, expel, &now);
+        if wanted == plan::taints(node) {
+            return Ok(wait);
         }
         let patch = serde_json::json!({
             "metadata": {"resourceVersion": node.metadata.resource_version},
@@ -185,84 +212,6 @@ impl Controller {
         nodes
             .patch(name, &PatchParams::default(), &Patch::Merge(patch))
             .await?;
-        Ok(())
-    }
-}
-
-/// Foreign taints stay; ours follow the Ready condition.
-fn wanted_taints(current: &[Taint], ready: &str) -> Vec<Taint> {
-    let ours = match ready {
-        "True" => None,
-        "Unknown" => Some(UNREACHABLE),
-        _ => Some(NOT_READY),
-    };
-    let mut taints: Vec<Taint> = current
-        .iter()
-        .filter(|taint| {
-            ![NOT_READY, UNREACHABLE].contains(&taint.key.as_str())
-                || Some(taint.key.as_str()) == ours
-        })
-        .cloned()
-        .collect();
-    for effect in ["NoSchedule", "NoExecute"] {
-        if let Some(key) = ours
-            && !taints
-                .iter()
-                .any(|taint| taint.key == key && taint.effect == effect)
-        {
-            taints.push(Taint {
-                key: key.to_string(),
-                effect: effect.to_string(),
-                ..Taint::default()
-            });
-        }
-    }
-    taints
-}
-
-fn ready_condition(node: &Node) -> Option<&NodeCondition> {
-    node.status
-        .as_ref()?
-        .conditions
-        .as_ref()?
-        .iter()
-        .find(|condition| condition.type_ == "Ready")
-}
-
-/// `True`, `False` or `Unknown`; a node that has not said anything yet counts as not ready.
-fn ready_status(node: &Node) -> &str {
-    ready_condition(node).map_or("False", |condition| condition.status.as_str())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn taints_follow_readiness_and_foreign_ones_stay() {
-        let foreign = Taint {
-            key: "dedicated".into(),
-            effect: "NoSchedule".into(),
-            ..Taint::default()
-        };
-        let keys = |taints: &[Taint]| -> Vec<String> {
-            taints
-                .iter()
-                .map(|t| format!("{}:{}", t.key, t.effect))
-                .collect()
-        };
-        let lost = wanted_taints(std::slice::from_ref(&foreign), "Unknown");
-        assert_eq!(
-            keys(&lost),
-            [
-                "dedicated:NoSchedule",
-                "node.kubernetes.io/unreachable:NoSchedule",
-                "node.kubernetes.io/unreachable:NoExecute"
-            ]
-        );
-        assert_eq!(
-            keys(&wanted_taints(&lost, "True")),
-            ["dedicated:NoSchedule"]
-        );
+        Ok(wait)
     }
 }

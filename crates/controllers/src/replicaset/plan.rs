@@ -1,83 +1,59 @@
 //! Which pods to create or delete, and what the status says. Pure.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
+use k8s_openapi::api::apps::v1::{ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::replicated::Replicated;
 use crate::meta;
-
-/// At most this many pods are created or deleted in one round.
-const BURST: usize = 500;
+use crate::owned_pods::{BURST, rank::rank};
 
 /// What the controller sees of one set.
 pub struct Observed {
     wanted: usize,
-    min_ready: i64,
+    min_ready_seconds: i32,
     active: Vec<Arc<Pod>>,
     terminating: usize,
-    template_labels: Vec<(String, String)>,
+    template_labels: BTreeMap<String, String>,
 }
 
 /// What to do about it.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Plan {
     pub create: usize,
-    /// Name and UID, the least valuable first.
-    pub delete: Vec<(String, String)>,
+    /// The least valuable first.
+    pub delete: Vec<Arc<Pod>>,
 }
 
 impl Observed {
-    pub fn new(set: &ReplicaSet, owned: &[Arc<Pod>]) -> Observed {
-        let spec = set.spec.clone().unwrap_or_default();
+    pub fn new<K: Replicated>(set: &K, owned: &[Arc<Pod>]) -> Observed {
+        let active = owned.iter().filter(|pod| meta::is_active(pod));
         Observed {
-            wanted: spec.replicas.unwrap_or(1).max(0) as usize,
-            min_ready: spec.min_ready_seconds.unwrap_or(0).into(),
-            active: owned
-                .iter()
-                .filter(|pod| meta::is_active(pod))
-                .cloned()
-                .collect(),
-            terminating: owned
-                .iter()
-                .filter(|pod| {
-                    pod.metadata.deletion_timestamp.is_some()
-                        && !matches!(meta::phase(pod), "Succeeded" | "Failed")
-                })
-                .count(),
-            template_labels: spec
-                .template
-                .and_then(|template| template.metadata?.labels)
-                .unwrap_or_default()
-                .into_iter()
-                .collect(),
+            wanted: set.wanted() as usize,
+            min_ready_seconds: set.min_ready_seconds(),
+            active: active.cloned().collect(),
+            terminating: owned.iter().filter(|pod| meta::is_terminating(pod)).count(),
+            template_labels: set
+                .template()
+                .and_then(|template| template.metadata.as_ref()?.labels.clone())
+                .unwrap_or_default(),
         }
     }
 
     /// When the next ready pod will have been ready long enough, if one is waiting for that.
     pub fn next_availability(&self, now: Timestamp) -> Option<Duration> {
-        self.active
-            .iter()
-            .filter(|pod| meta::is_ready(pod))
-            .filter_map(|pod| ready_since(pod))
-            .map(|since| since.as_second() + self.min_ready - now.as_second())
-            .filter(|seconds| *seconds > 0)
-            .min()
-            .map(|seconds| Duration::from_secs(seconds as u64))
-    }
-
-    fn is_available(&self, pod: &Pod, now: Timestamp) -> bool {
-        meta::is_ready(pod)
-            && (self.min_ready == 0
-                || ready_since(pod)
-                    .is_some_and(|since| since.as_second() + self.min_ready <= now.as_second()))
+        let pods = self.active.iter().map(|pod| &**pod);
+        meta::next_availability(pods, self.min_ready_seconds, now)
     }
 }
 
-pub fn plan(observed: &Observed) -> Plan {
+/// `siblings` counts related pods by node: of pods that share a node one is worth less.
+pub fn plan(observed: &Observed, siblings: &BTreeMap<String, usize>, now: Timestamp) -> Plan {
     let have = observed.active.len();
     if have < observed.wanted {
         return Plan {
@@ -85,75 +61,38 @@ pub fn plan(observed: &Observed) -> Plan {
             delete: Vec::new(),
         };
     }
-    let mut candidates: Vec<&Arc<Pod>> = observed.active.iter().collect();
-    candidates.sort_by_key(|pod| deletion_rank(pod));
+    let mut candidates = observed.active.clone();
+    candidates.sort_by_cached_key(|pod| {
+        let doubled_up = siblings.get(meta::node_name(pod)).copied().unwrap_or(0);
+        rank(pod, doubled_up, now)
+    });
+    candidates.truncate((have - observed.wanted).min(BURST));
     Plan {
         create: 0,
-        delete: candidates
-            .into_iter()
-            .take((have - observed.wanted).min(BURST))
-            .map(|pod| {
-                (
-                    pod.metadata.name.clone().unwrap_or_default(),
-                    pod.metadata.uid.clone().unwrap_or_default(),
-                )
-            })
-            .collect(),
+        delete: candidates,
     }
 }
 
-/// Lower ranks go first: unassigned before assigned, Pending before Running, not ready before
-/// ready, lower deletion cost before higher, younger before older.
-fn deletion_rank(pod: &Pod) -> (bool, u8, bool, i64, std::cmp::Reverse<i64>, String) {
-    let assigned = pod
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.node_name.as_deref())
-        .is_some_and(|name| !name.is_empty());
-    let phase = match meta::phase(pod) {
-        "Pending" => 0,
-        "Unknown" => 1,
-        _ => 2,
-    };
-    let cost = pod
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get("controller.kubernetes.io/pod-deletion-cost"))
-        .and_then(|cost| cost.parse().ok())
-        .unwrap_or(0);
-    let age = pod
-        .metadata
-        .creation_timestamp
-        .as_ref()
-        .map_or(0, |time| time.0.as_second());
-    (
-        assigned,
-        phase,
-        meta::is_ready(pod),
-        cost,
-        std::cmp::Reverse(age),
-        pod.metadata.name.clone().unwrap_or_default(),
-    )
-}
-
+/// `failure` is the reason and message of the condition ReplicaFailure, if anything failed.
 pub fn status(
-    set: &ReplicaSet,
+    old: &ReplicaSetStatus,
+    generation: Option<i64>,
     observed: &Observed,
-    failure: Option<String>,
+    failure: Option<(&str, String)>,
     now: Timestamp,
 ) -> ReplicaSetStatus {
-    let count =
-        |test: &dyn Fn(&Pod) -> bool| observed.active.iter().filter(|pod| test(pod)).count() as i32;
-    let old = set.status.clone().unwrap_or_default();
-    let mut conditions = old.conditions.unwrap_or_default();
+    let count = |test: &dyn Fn(&Pod) -> bool| {
+        let number = observed.active.iter().filter(|pod| test(pod)).count();
+        Some(number as i32).filter(|number| *number > 0)
+    };
+    let mut conditions = old.conditions.clone().unwrap_or_default();
     match failure {
-        Some(message) => {
+        Some((reason, message)) => {
             if !conditions.iter().any(|c| c.type_ == "ReplicaFailure") {
                 conditions.push(ReplicaSetCondition {
                     type_: "ReplicaFailure".to_string(),
                     status: "True".to_string(),
-                    reason: Some("FailedCreate".to_string()),
+                    reason: Some(reason.to_string()),
                     message: Some(message),
                     last_transition_time: Some(Time(now)),
                 });
@@ -163,38 +102,25 @@ pub fn status(
     }
     ReplicaSetStatus {
         replicas: observed.active.len() as i32,
-        fully_labeled_replicas: Some(count(&|pod| {
-            let labels = pod.metadata.labels.clone().unwrap_or_default();
+        fully_labeled_replicas: count(&|pod| {
+            let labels = pod.metadata.labels.as_ref();
             observed
                 .template_labels
                 .iter()
-                .all(|(key, value)| labels.get(key) == Some(value))
-        }))
-        .filter(|count| *count > 0),
-        ready_replicas: Some(count(&|pod| meta::is_ready(pod))).filter(|count| *count > 0),
-        available_replicas: Some(count(&|pod| observed.is_available(pod, now)))
-            .filter(|count| *count > 0),
-        terminating_replicas: Some(observed.terminating as i32).filter(|count| *count > 0),
-        observed_generation: set.metadata.generation,
+                .all(|(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value)))
+        }),
+        ready_replicas: count(&meta::is_ready),
+        available_replicas: count(&|pod| meta::is_available(pod, observed.min_ready_seconds, now)),
+        terminating_replicas: Some(observed.terminating as i32),
+        observed_generation: generation,
         conditions: Some(conditions).filter(|conditions| !conditions.is_empty()),
     }
-}
-
-fn ready_since(pod: &Pod) -> Option<Timestamp> {
-    pod.status
-        .as_ref()?
-        .conditions
-        .as_ref()?
-        .iter()
-        .find(|condition| condition.type_ == "Ready" && condition.status == "True")?
-        .last_transition_time
-        .as_ref()
-        .map(|time| time.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::apps::v1::ReplicaSet;
 
     fn pod(name: &str, node: &str, ready: bool, created: i64) -> Arc<Pod> {
         Arc::new(
@@ -221,22 +147,30 @@ mod tests {
         .unwrap()
     }
 
+    fn planned(wanted: i32, pods: &[Arc<Pod>], siblings: &[(&str, usize)]) -> (usize, Vec<String>) {
+        let now = Timestamp::from_second(1000).unwrap();
+        let siblings = siblings
+            .iter()
+            .map(|(node, count)| (node.to_string(), *count));
+        let made = plan(&Observed::new(&set(wanted), pods), &siblings.collect(), now);
+        let names = made
+            .delete
+            .iter()
+            .filter_map(|pod| pod.metadata.name.clone());
+        (made.create, names.collect())
+    }
+
     #[test]
     fn missing_pods_are_created_and_surplus_ones_deleted_least_valuable_first() {
         let pods = [
             pod("old-ready", "n", true, 100),
-            pod("young-ready", "n", true, 200),
+            pod("young-ready", "n", true, 900),
             pod("waiting", "n", false, 50),
             pod("unassigned", "", false, 10),
         ];
         let check = |wanted, create, delete: &[&str]| {
-            let made = plan(&Observed::new(&set(wanted), &pods));
-            let names: Vec<&str> = made.delete.iter().map(|(name, _)| name.as_str()).collect();
-            assert_eq!(
-                (made.create, names.as_slice()),
-                (create, delete),
-                "{wanted}"
-            );
+            let delete = delete.iter().map(|name| name.to_string()).collect();
+            assert_eq!(planned(wanted, &pods, &[]), (create, delete), "{wanted}");
         };
         check(6, 2, &[]);
         check(4, 0, &[]);
@@ -246,13 +180,55 @@ mod tests {
     }
 
     #[test]
-    fn status_counts_ready_and_available_pods() {
+    fn of_pods_that_share_a_node_one_goes_before_those_that_are_alone() {
+        let pods = [
+            pod("alone", "a", true, 900),
+            pod("together", "b", true, 100),
+        ];
+        let (_, delete) = planned(1, &pods, &[("a", 1), ("b", 2)]);
+        assert_eq!(delete, ["together"]);
+    }
+
+    /// Whatever there is and is wanted, one round brings the number of active pods to the wanted
+    /// one (or by a burst nearer to it), and never creates and deletes at once.
+    #[test]
+    fn one_round_reaches_the_wanted_number() {
+        for have in 0..12 {
+            let pods: Vec<Arc<Pod>> = (0..have)
+                .map(|index| pod(&format!("p{index}"), "n", index % 2 == 0, i64::from(index)))
+                .collect();
+            for wanted in 0..12 {
+                let (create, delete) = planned(wanted, &pods, &[]);
+                assert!(create == 0 || delete.is_empty());
+                assert_eq!(have as usize + create - delete.len(), wanted as usize);
+            }
+        }
+        let (create, _) = planned(2000, &[], &[]);
+        assert_eq!(create, BURST);
+    }
+
+    #[test]
+    fn status_counts_ready_and_available_pods_and_keeps_a_failure_until_it_is_over() {
         let now = Timestamp::from_second(1000).unwrap();
         let pods = [pod("a", "n", true, 1), pod("b", "n", false, 1)];
-        let status = status(&set(2), &Observed::new(&set(2), &pods), None, now);
-        assert_eq!(status.replicas, 2);
-        assert_eq!(status.ready_replicas, Some(1));
-        assert_eq!(status.available_replicas, Some(1));
-        assert_eq!(status.observed_generation, Some(3));
+        let observed = Observed::new(&set(2), &pods);
+        let failure = Some(("FailedCreate", "no room".to_string()));
+        let failed = status(
+            &ReplicaSetStatus::default(),
+            Some(3),
+            &observed,
+            failure,
+            now,
+        );
+        assert_eq!(failed.replicas, 2);
+        assert_eq!(failed.ready_replicas, Some(1));
+        assert_eq!(failed.available_replicas, Some(1));
+        assert_eq!(failed.observed_generation, Some(3));
+        assert_eq!(
+            failed.conditions.as_ref().unwrap()[0].type_,
+            "ReplicaFailure"
+        );
+        let healed = status(&failed, Some(3), &observed, None, now);
+        assert_eq!(healed.conditions, None);
     }
 }

@@ -39,9 +39,10 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let reconcile = {
         let (namespaces, accounts, config_maps) =
             (namespaces.clone(), accounts.clone(), config_maps.clone());
-        let config = config.clone();
+        let publisher = config.clone().acting_as("root-ca-cert-publisher");
         move |key: ObjectKey| {
-            let (config, namespaces) = (config.clone(), namespaces.clone());
+            let (config, publisher) = (config.clone(), publisher.clone());
+            let namespaces = namespaces.clone();
             let (accounts, config_maps) = (accounts.clone(), config_maps.clone());
             async move {
                 let Some(namespace) = namespaces.get("", &key.name) else {
@@ -58,7 +59,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
                     .as_ref()
                     .and_then(|map| map.data.as_ref()?.get("ca.crt"));
                 if current != Some(&config.root_ca_pem) {
-                    publish_root_ca(&config, &key.name).await?;
+                    publish_root_ca(&publisher, &key.name).await?;
                 }
                 Ok::<_, Error>(Outcome::Done)
             }

@@ -35,6 +35,8 @@ pub enum Command {
     Server(crate::server::ServerArguments),
     /// Run a node that joins a server, in the foreground
     Agent(crate::agent::AgentArguments),
+    /// Make a ticket with which a node of another machine joins
+    Invite(crate::ticket::InviteArguments),
     /// Keep a server running (started by `up`)
     #[command(hide = true)]
     Keeper(crate::keeper::KeeperArguments),
@@ -84,6 +86,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Down(arguments) => crate::down::run(arguments),
         Command::Server(arguments) => crate::server::run(arguments),
         Command::Agent(arguments) => crate::agent::run(arguments),
+        Command::Invite(arguments) => crate::ticket::invite(arguments),
         Command::Keeper(arguments) => crate::keeper::run(arguments),
         Command::Apply(arguments) => block_on(apply::run(arguments)),
         Command::Get(arguments) => block_on(get::run(arguments)),

@@ -14,6 +14,8 @@ pub struct Parts<'a> {
     pub environment: Vec<(String, String)>,
     pub mounts: Vec<v1::Mount>,
     pub memory_capacity: i64,
+    /// The container whose processes an ephemeral container is to see.
+    pub target_id: Option<String>,
 }
 
 pub fn config(
@@ -59,6 +61,13 @@ pub fn config(
             grace.to_string(),
         );
     }
+    let mut security_context = security::container(pod, container, parts.image)?;
+    if let (Some(target_id), Some(options)) =
+        (parts.target_id, &mut security_context.namespace_options)
+    {
+        options.pid = v1::NamespaceMode::Target as i32;
+        options.target_id = target_id;
+    }
     let stop_signal = container
         .lifecycle
         .as_ref()
@@ -95,20 +104,29 @@ pub fn config(
         tty: container.tty == Some(true),
         linux: Some(v1::LinuxContainerConfig {
             resources: Some(limits(pod, container, parts.memory_capacity)),
-            security_context: Some(security::container(pod, container, parts.image)?),
+            security_context: Some(security_context),
         }),
         stop_signal: stop_signal as i32,
         ..Default::default()
     })
 }
 
-fn limits(pod: &Pod, container: &Container, memory_capacity: i64) -> v1::LinuxContainerResources {
-    let cpu_limit = resources::limit_milli(container, "cpu").filter(|limit| *limit > 0);
+/// Also what a running container's limits are changed to.
+pub fn limits(
+    pod: &Pod,
+    container: &Container,
+    memory_capacity: i64,
+) -> v1::LinuxContainerResources {
+    let cpu_limit = resources::effective_limit(pod, container, "cpu")
+        .and_then(resources::milli)
+        .filter(|limit| *limit > 0);
+    let memory_limit =
+        resources::effective_limit(pod, container, "memory").and_then(resources::whole);
     v1::LinuxContainerResources {
         cpu_period: resources::CPU_PERIOD,
         cpu_quota: cpu_limit.map_or(0, resources::cpu_quota),
         cpu_shares: resources::cpu_shares(resources::effective_cpu_request(container)) as i64,
-        memory_limit_in_bytes: resources::limit_whole(container, "memory").unwrap_or(0),
+        memory_limit_in_bytes: memory_limit.unwrap_or(0),
         oom_score_adj: resources::oom_score_adjust(pod, container, memory_capacity),
         ..Default::default()
     }
@@ -141,6 +159,7 @@ mod tests {
                 environment: vec![("A".to_owned(), "1".to_owned())],
                 mounts: Vec::new(),
                 memory_capacity: 1 << 30,
+                target_id: None,
             },
         )
         .expect("a config");

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVar, Pod, Secret};
 
 use super::{
+    env_file,
     expansion::expand,
     fields::{self, NodeFacts},
 };
@@ -23,6 +24,12 @@ pub enum Error {
     },
     #[error("{0}")]
     Field(#[from] fields::Error),
+    #[error("cannot find the volume \"{0}\" referenced by FileKeyRef")]
+    FileVolume(String),
+    #[error("couldn't parse env file")]
+    File,
+    #[error("environment variable key \"{key}\" not found in file \"{path}\"")]
+    FileKey { key: String, path: String },
 }
 
 /// The objects an environment refers to, by name; `None` for those that do not exist.
@@ -30,6 +37,8 @@ pub enum Error {
 pub struct Referenced {
     pub config_maps: BTreeMap<String, Option<std::sync::Arc<ConfigMap>>>,
     pub secrets: BTreeMap<String, Option<std::sync::Arc<Secret>>>,
+    /// Files in volumes by volume and path; `None` for those that could not be read.
+    pub files: BTreeMap<(String, String), Option<String>>,
 }
 
 /// Names of the ConfigMaps and Secrets a container's environment refers to.
@@ -188,7 +197,43 @@ fn from_source(
             ),
         };
     }
+    if let Some(reference) = &source.file_key_ref {
+        let place = (reference.volume_name.clone(), reference.path.clone());
+        let file = referenced
+            .files
+            .get(&place)
+            .ok_or_else(|| Error::FileVolume(reference.volume_name.clone()))?;
+        let optional = reference.optional == Some(true);
+        let Some(text) = file else {
+            return optional_or(optional, Error::File);
+        };
+        return match env_file::value(text, &reference.key) {
+            Ok(Some(value)) => Ok(Some(value)),
+            Ok(None) => optional_or(
+                optional,
+                Error::FileKey {
+                    key: reference.key.clone(),
+                    path: reference.path.clone(),
+                },
+            ),
+            Err(error) => {
+                tracing::info!(%error, "an env file could not be parsed");
+                Err(Error::File)
+            }
+        };
+    }
     Ok(Some(String::new()))
+}
+
+/// The files in volumes that a container's environment refers to, as (volume, path).
+pub fn files(container: &Container) -> Vec<(String, String)> {
+    container
+        .env
+        .iter()
+        .flatten()
+        .filter_map(|variable| variable.value_from.as_ref()?.file_key_ref.as_ref())
+        .map(|reference| (reference.volume_name.clone(), reference.path.clone()))
+        .collect()
 }
 
 fn optional_or(optional: bool, error: Error) -> Result<Option<String>, Error> {
@@ -220,6 +265,10 @@ mod tests {
         let referenced = Referenced {
             config_maps: BTreeMap::from([("cm".to_owned(), Some(config_map.into()))]),
             secrets: BTreeMap::from([("s".to_owned(), Some(secret.into()))]),
+            files: BTreeMap::from([(
+                ("v".to_owned(), "f".to_owned()),
+                Some("X='in file'".to_owned()),
+            )]),
         };
         let services = BTreeMap::from([("SVC_HOST".to_owned(), "10.0.0.1".to_owned())]);
         let facts = NodeFacts {
@@ -260,6 +309,26 @@ mod tests {
                 ("A", "again"),
                 ("SVC_HOST", "10.0.0.1"),
             ]),
+        );
+    }
+
+    #[test]
+    fn files_in_volumes_are_read() {
+        let variable = |key: &str, volume: &str| {
+            json!({"name": "c", "env": [{"name": "F", "valueFrom": {"fileKeyRef":
+                {"volumeName": volume, "path": "f", "key": key}}}]})
+        };
+        check(
+            variable("X", "v"),
+            Ok(&[("F", "in file"), ("SVC_HOST", "10.0.0.1")]),
+        );
+        check(
+            variable("Y", "v"),
+            Err("environment variable key \"Y\" not found in file \"f\""),
+        );
+        check(
+            variable("X", "w"),
+            Err("cannot find the volume \"w\" referenced by FileKeyRef"),
         );
     }
 

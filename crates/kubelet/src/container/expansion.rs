@@ -33,6 +33,27 @@ pub fn expand(text: &str, variables: &BTreeMap<String, String>) -> String {
     result
 }
 
+/// Like [`expand`], but a name that is not known is an error.
+pub fn expand_known(text: &str, variables: &BTreeMap<String, String>) -> Result<String, String> {
+    let expanded = expand(text, variables);
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            rest = after;
+        } else if let Some((name, after)) = rest
+            .strip_prefix('(')
+            .and_then(|inner| inner.split_once(')'))
+        {
+            if !variables.contains_key(name) {
+                return Err(format!("missing value for \"{name}\""));
+            }
+            rest = after;
+        }
+    }
+    Ok(expanded)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +78,10 @@ mod tests {
         ] {
             assert_eq!(expand(text, &variables), expected, "{text}");
         }
+        assert_eq!(expand_known("a$(A)$$(X)", &variables).as_deref(), Ok("a1$(X)"));
+        assert_eq!(
+            expand_known("$(X)", &variables),
+            Err("missing value for \"X\"".to_owned())
+        );
     }
 }

@@ -4,6 +4,7 @@
 pub mod config;
 pub mod dns;
 pub mod env;
+pub mod env_file;
 pub mod expansion;
 pub mod fields;
 pub mod hosts;

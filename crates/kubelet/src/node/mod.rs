@@ -8,9 +8,11 @@ use std::{collections::BTreeMap, path::Path};
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use crate::{configuration::Configuration, eviction::thresholds};
+
+/// Upstream's default.
 const MAX_PODS: i64 = 110;
-/// Kept free for the machine itself: upstream's default eviction threshold.
-const RESERVED_MEMORY: i64 = 100 << 20;
+
 
 /// What the machine has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,60 +20,100 @@ pub struct Capacity {
     pub milli_cpu: i64,
     pub memory: i64,
     pub storage: i64,
+    /// 0: upstream's default.
+    pub max_pods: i64,
+    /// Not for pods: reserved for the machine, and what eviction keeps free.
+    pub reserved_milli_cpu: i64,
+    pub reserved_memory: i64,
+    pub reserved_storage: i64,
 }
 
 impl Capacity {
     /// Reads the machine; `root` is where pods' files live.
-    pub fn read(root: &Path) -> Capacity {
+    pub fn read(root: &Path, configuration: &Configuration) -> Capacity {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let storage = nix::sys::statvfs::statvfs(root)
             .map(|found| found.blocks() as i64 * found.fragment_size() as i64)
             .unwrap_or(0);
+        let memory = total_memory(&meminfo).unwrap_or(0);
+        let kept_free = |signal: &str, total: i64| {
+            configuration
+                .eviction_hard
+                .get(signal)
+                .and_then(|text| thresholds::amount(text, total))
+                .unwrap_or(0)
+        };
         Capacity {
             milli_cpu: cpus as i64 * 1000,
-            memory: total_memory(&meminfo).unwrap_or(0),
+            memory,
             storage,
+            max_pods: configuration.max_pods,
+            reserved_milli_cpu: configuration.reserved_milli("cpu"),
+            reserved_memory: configuration.reserved_milli("memory") / 1000
+                + kept_free("memory.available", memory),
+            reserved_storage: configuration.reserved_milli("ephemeral-storage") / 1000
+                + kept_free("nodefs.available", storage),
         }
     }
 
+    pub fn pods(&self) -> i64 {
+        match self.max_pods {
+            0 => MAX_PODS,
+            pods => pods,
+        }
+    }
+
+    pub fn allocatable_milli_cpu(&self) -> i64 {
+        (self.milli_cpu - self.reserved_milli_cpu).max(0)
+    }
+
     pub fn allocatable_memory(&self) -> i64 {
-        (self.memory - RESERVED_MEMORY).max(0)
+        (self.memory - self.reserved_memory).max(0)
     }
 
     pub fn allocatable_storage(&self) -> i64 {
-        self.storage / 10 * 9
+        (self.storage - self.reserved_storage).max(0)
     }
 
     pub fn quantities(&self) -> BTreeMap<String, Quantity> {
-        quantities(
-            self.milli_cpu / 1000,
+        self.amounts(
+            self.milli_cpu,
             format!("{}Ki", self.memory / 1024),
             format!("{}Ki", self.storage / 1024),
         )
     }
 
     pub fn allocatable_quantities(&self) -> BTreeMap<String, Quantity> {
-        quantities(
-            self.milli_cpu / 1000,
+        self.amounts(
+            self.allocatable_milli_cpu(),
             format!("{}Ki", self.allocatable_memory() / 1024),
             self.allocatable_storage().to_string(),
         )
     }
-}
 
-fn quantities(cpus: i64, memory: String, storage: String) -> BTreeMap<String, Quantity> {
-    [
-        ("cpu", cpus.to_string()),
-        ("memory", memory),
-        ("ephemeral-storage", storage),
-        ("pods", MAX_PODS.to_string()),
-        ("hugepages-1Gi", "0".to_owned()),
-        ("hugepages-2Mi", "0".to_owned()),
-    ]
-    .into_iter()
-    .map(|(name, amount)| (name.to_owned(), Quantity(amount)))
-    .collect()
+    fn amounts(
+        &self,
+        milli_cpu: i64,
+        memory: String,
+        storage: String,
+    ) -> BTreeMap<String, Quantity> {
+        let cpu = match milli_cpu % 1000 {
+            0 => (milli_cpu / 1000).to_string(),
+            _ => format!("{milli_cpu}m"),
+        };
+        [
+            ("cpu", cpu),
+            ("memory", memory),
+            ("ephemeral-storage", storage),
+            ("pods", self.pods().to_string()),
+            ("hugepages-1Gi", "0".to_owned()),
+            ("hugepages-2Mi", "0".to_owned()),
+        ]
+        .into_iter()
+        .map(|(name, amount)| (name.to_owned(), Quantity(amount)))
+        .collect()
+    }
 }
 
 fn total_memory(meminfo: &str) -> Option<i64> {

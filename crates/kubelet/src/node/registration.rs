@@ -149,7 +149,7 @@ async fn status(
     NodeStatus {
         capacity: Some(context.capacity.quantities()),
         allocatable: Some(context.capacity.allocatable_quantities()),
-        conditions: Some(conditions(problem, before, now)),
+        conditions: Some(conditions(problem, &pressures(context), before, now)),
         addresses: Some(vec![
             address("InternalIP", &context.host_ip),
             address("Hostname", &context.node_name),
@@ -191,8 +191,19 @@ fn problem(status: &v1::RuntimeStatus) -> Option<String> {
     (!messages.is_empty()).then(|| messages.join(", "))
 }
 
+/// The pressures the node is under.
+fn pressures(context: &NodeContext) -> Vec<&'static str> {
+    let now = context.environment.now_micros();
+    let period = context.configuration.transition_period();
+    ["MemoryPressure", "DiskPressure", "PIDPressure"]
+        .into_iter()
+        .filter(|condition| context.pressure.under(condition, now, period))
+        .collect()
+}
+
 fn conditions(
     problem: Option<String>,
+    pressures: &[&str],
     before: Option<&NodeStatus>,
     now: Timestamp,
 ) -> Vec<NodeCondition> {
@@ -205,24 +216,29 @@ fn conditions(
         ),
         Some(problem) => ("Ready", "False", "KubeletNotReady", problem),
     };
+    let pressure = |type_, no: (&'static str, &str), yes: (&'static str, &str)| {
+        let (status, (reason, message)) = if pressures.contains(&type_) {
+            ("True", yes)
+        } else {
+            ("False", no)
+        };
+        (type_, status, reason, message.to_owned())
+    };
     let all = [
-        (
+        pressure(
             "MemoryPressure",
-            "False",
-            "KubeletHasSufficientMemory",
-            "kubelet has sufficient memory available".to_owned(),
+            ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+            ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
         ),
-        (
+        pressure(
             "DiskPressure",
-            "False",
-            "KubeletHasNoDiskPressure",
-            "kubelet has no disk pressure".to_owned(),
+            ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+            ("KubeletHasDiskPressure", "kubelet has disk pressure"),
         ),
-        (
+        pressure(
             "PIDPressure",
-            "False",
-            "KubeletHasSufficientPID",
-            "kubelet has sufficient PID available".to_owned(),
+            ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+            ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
         ),
         ready,
     ];
@@ -378,7 +394,10 @@ mod tests {
                 "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:m"
             )
         );
-        let status = conditions(problem(&bad), None, Timestamp::UNIX_EPOCH);
+        let status = conditions(problem(&bad), &["DiskPressure"], None, Timestamp::UNIX_EPOCH);
         assert_eq!(status[3].status, "False");
+        assert_eq!(status[0].status, "False");
+        assert_eq!(status[1].status, "True");
+        assert_eq!(status[1].reason.as_deref(), Some("KubeletHasDiskPressure"));
     }
 }

@@ -6,7 +6,14 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
+use super::{resize, status::Verdict};
 use crate::resources::is_sidecar;
+
+/// Shown only while they are so, beside [`OWNED`].
+const PASSING: [&str; 3] = [DISRUPTION, RESIZE_PENDING, RESIZE_IN_PROGRESS];
+const DISRUPTION: &str = "DisruptionTarget";
+const RESIZE_PENDING: &str = "PodResizePending";
+const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 
 const OWNED: [&str; 5] = [
     "PodReadyToStartContainers",
@@ -23,6 +30,8 @@ pub struct Input<'a> {
     pub statuses: &'a [ContainerStatus],
     pub phase: &'a str,
     pub sandbox_ready: bool,
+    pub disruption: Option<&'a Verdict>,
+    pub resize: &'a resize::State,
     pub now: Timestamp,
 }
 
@@ -57,9 +66,43 @@ pub fn compute(input: &Input<'_>) -> Vec<PodCondition> {
         .and_then(|status| status.conditions.as_deref())
         .unwrap_or_default()
         .iter()
-        .filter(|condition| !OWNED.contains(&condition.type_.as_str()))
+        .filter(|condition| {
+            let type_ = condition.type_.as_str();
+            // Others announce disruptions too.
+            let ours = PASSING.contains(&type_)
+                && (type_ != DISRUPTION || input.disruption.is_some());
+            !OWNED.contains(&type_) && !ours
+        })
         .cloned();
     let mut conditions: Vec<PodCondition> = foreign.collect();
+    if let Some(verdict) = input.disruption {
+        let finding = Finding {
+            reason: "TerminationByKubelet",
+            message: verdict.message.clone(),
+            ..Finding::new(true)
+        };
+        conditions.push(dated(input, DISRUPTION, finding));
+    }
+    if let Some(pending) = &input.resize.pending {
+        let finding = Finding {
+            reason: pending.reason,
+            message: pending.message.clone(),
+            ..Finding::new(true)
+        };
+        let mut condition = dated(input, RESIZE_PENDING, finding);
+        condition.observed_generation = pending.generation;
+        conditions.push(condition);
+    }
+    if let Some(progress) = &input.resize.in_progress {
+        let mut finding = Finding::new(true);
+        if let Some(error) = &progress.error {
+            finding.reason = "Error";
+            finding.message = error.clone();
+        }
+        let mut condition = dated(input, RESIZE_IN_PROGRESS, finding);
+        condition.observed_generation = progress.generation;
+        conditions.push(condition);
+    }
     let ready = ready(input, &conditions);
     let findings = [
         Finding::new(input.sandbox_ready),

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::status::Verdict;
 use crate::probes;
 
 /// Everything that came since the worker last looked.
@@ -17,6 +18,10 @@ pub struct News {
     pub removed: bool,
     /// Something changed in the runtime.
     pub runtime: bool,
+    /// Somebody else on this node has decided that the pod must end.
+    pub end: Option<Verdict>,
+    /// Another pod gave resources back.
+    pub room: bool,
     /// A ConfigMap or Secret the pod refers to changed.
     pub objects: bool,
     /// The newest verdict of each probe, by container id and kind.
@@ -44,6 +49,14 @@ impl Mailbox {
 
     pub fn objects_changed(&self) {
         self.put(|news| news.objects = true);
+    }
+
+    pub fn end(&self, verdict: Verdict) {
+        self.put(|news| news.end = Some(verdict));
+    }
+
+    pub fn room(&self) {
+        self.put(|news| news.room = true);
     }
 
     pub fn verdict(&self, verdict: probes::Verdict) {

@@ -2,9 +2,11 @@
 //! ([`tasks`]), and what is told about it ([`status`], [`conditions`], [`phase`]).
 
 pub mod conditions;
+pub mod containers;
 pub mod mailbox;
 pub mod phase;
 pub mod plan;
+pub mod resize;
 pub mod status;
 mod status_writer;
 mod tasks;

@@ -4,8 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 
+use super::{containers, resize};
 use crate::{
     backoff::Backoff,
     images::Image,
@@ -53,6 +54,8 @@ pub struct Busy {
     /// Sandboxes being stopped, by id.
     pub stopping: BTreeSet<String>,
     pub finishing: bool,
+    /// Containers whose limits are being changed, by id.
+    pub resizing: BTreeSet<String>,
 }
 
 /// Everything the plan looks at.
@@ -74,6 +77,10 @@ pub struct Situation<'a> {
     pub unhealthy: &'a BTreeMap<String, KillReason>,
     /// Running containers that have started (startup probe passed or none), by id.
     pub started: &'a BTreeSet<String>,
+    /// What running containers have of cpu and memory, by id.
+    pub actual: &'a BTreeMap<String, ResourceRequirements>,
+    /// When a change of limits that failed may be tried again.
+    pub resize_retry: Option<i64>,
     pub now: i64,
 }
 
@@ -84,6 +91,8 @@ pub enum KillReason {
     LivenessProbe,
     StartupProbe,
     DefinitionChanged,
+    /// Its new resources need a new container.
+    Resize,
     /// Its sandbox is gone; it cannot live on.
     SandboxGone,
 }
@@ -106,6 +115,11 @@ pub enum Action {
         id: String,
         container: String,
         reason: KillReason,
+    },
+    /// Gives a running container the limits it was granted.
+    ResizeContainer {
+        id: String,
+        container: String,
     },
     /// A restart has to wait: show CrashLoopBackOff.
     BackOff {
@@ -295,6 +309,13 @@ fn run(situation: &Situation<'_>, actions: &mut Vec<Action>) {
             && record.hash != definition_hash(container)
         {
             kill(situation, record, KillReason::DefinitionChanged, actions);
+        } else {
+            resize(situation, record, actions);
+        }
+    }
+    for container in new_ephemeral(situation, sandbox) {
+        if !busy.starting.contains(&container.name) {
+            start(situation, &container, sandbox, actions);
         }
     }
     for container in next_containers(situation, sandbox) {
@@ -308,6 +329,31 @@ fn run(situation: &Situation<'_>, actions: &mut Vec<Action>) {
         if !may_start_next {
             break;
         }
+    }
+}
+
+/// Brings a running container to the resources it was granted.
+fn resize(situation: &Situation<'_>, record: &ContainerRecord, actions: &mut Vec<Action>) {
+    let Some(actual) = situation.actual.get(&record.id) else {
+        return;
+    };
+    let Some(container) = containers::find_lasting(situation.pod, &record.name) else {
+        return;
+    };
+    let changed = resize::changes(container.resources.as_ref(), actual);
+    if changed.is_empty() || situation.busy.resizing.contains(&record.id) {
+        return;
+    }
+    if resize::needs_restart(container, &changed) {
+        kill(situation, record, KillReason::Resize, actions);
+        return;
+    }
+    match situation.resize_retry {
+        Some(until) if situation.now < until => actions.push(Action::WakeAt(until)),
+        _ => actions.push(Action::ResizeContainer {
+            id: record.id.clone(),
+            container: record.name.clone(),
+        }),
     }
 }
 
@@ -367,6 +413,16 @@ fn start(
         }
     }
     !has_post_start(container)
+}
+
+/// Ephemeral containers that were never made. They run once, in a sandbox that is there.
+fn new_ephemeral(situation: &Situation<'_>, sandbox: Option<&Sandbox>) -> Vec<Container> {
+    if sandbox.is_none() {
+        return Vec::new();
+    }
+    let mut containers = containers::ephemeral(situation.pod);
+    containers.retain(|container| situation.observed.latest(&container.name).is_none());
+    containers
 }
 
 /// The containers that should be started now, in order. With no sandbox yet, those that will be

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use serde_json::{Value, json};
 
 use super::plan::*;
@@ -28,6 +28,7 @@ struct Scene {
     sandbox_retry: Option<i64>,
     unhealthy: BTreeMap<String, KillReason>,
     started: BTreeSet<String>,
+    actual: BTreeMap<String, ResourceRequirements>,
 }
 
 impl Scene {
@@ -60,6 +61,7 @@ impl Scene {
             sandbox_retry: None,
             unhealthy: BTreeMap::new(),
             started: BTreeSet::new(),
+            actual: BTreeMap::new(),
         }
     }
 
@@ -89,6 +91,8 @@ impl Scene {
             sandbox_retry: self.sandbox_retry,
             unhealthy: &self.unhealthy,
             started: &self.started,
+            actual: &self.actual,
+            resize_retry: None,
             now: NOW,
         });
         actions.iter().map(brief).collect()
@@ -115,6 +119,7 @@ fn brief(action: &Action) -> String {
         Action::BackOff { container, until } => {
             format!("backoff {container} {}", (until - NOW) / SECOND)
         }
+        Action::ResizeContainer { id, .. } => format!("resize {id}"),
         Action::RemoveContainer { id } => format!("remove {id}"),
         Action::StopSandbox { id } => format!("stop {id}"),
         Action::RemoveSandbox { id } => format!("remove sandbox {id}"),
@@ -467,4 +472,46 @@ fn a_reboot_goes_on_counting_from_the_api() {
             .ok();
         })
         .expect(&["start a 5"]);
+}
+
+#[test]
+fn an_ephemeral_container_starts_once_beside_the_others() {
+    let spec = json!({"containers": [{"name": "a"}], "restartPolicy": "Always",
+        "ephemeralContainers": [{"name": "e", "image": "x"}]});
+    let image = |scene: &mut Scene| {
+        scene.images.insert("e".to_owned(), Step::Done(Image::default()));
+    };
+    Scene::new(spec.clone())
+        .with(image)
+        .containers(&[("a", "running")])
+        .expect(&["start e 0"]);
+    Scene::new(spec)
+        .with(image)
+        .containers(&[("a", "running"), ("e", "exit 1")])
+        .expect(&[]);
+}
+
+#[test]
+fn a_resize_changes_limits_or_restarts() {
+    let spec = json!({"restartPolicy": "Always", "containers": [{"name": "a",
+        "resizePolicy": [{"resourceName": "memory", "restartPolicy": "RestartContainer"}],
+        "resources": {"requests": {"cpu": "2", "memory": "2Mi"}}}]});
+    let has = |cpu: &str, memory: &str| {
+        let actual: ResourceRequirements =
+            serde_json::from_value(json!({"requests": {"cpu": cpu, "memory": memory}}))
+                .expect("resources");
+        move |scene: &mut Scene| {
+            scene.actual.insert("a0".to_owned(), actual);
+        }
+    };
+    let scene = || Scene::new(spec.clone()).containers(&[("a", "running")]);
+    scene().with(has("2", "2Mi")).expect(&[]);
+    scene().with(has("1", "2Mi")).expect(&["resize a0"]);
+    scene().with(has("2", "1Mi")).expect(&["kill a Resize"]);
+    scene()
+        .with(has("1", "2Mi"))
+        .with(|scene| {
+            scene.busy.resizing.insert("a0".to_owned());
+        })
+        .expect(&[]);
 }

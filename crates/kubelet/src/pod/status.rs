@@ -6,15 +6,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::{
     api::core::v1::{
         Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated,
-        ContainerStateWaiting, ContainerStatus, HostIP, Pod, PodIP, PodStatus,
+        ContainerStateWaiting, ContainerStatus, ContainerUser, HostIP, LinuxContainerUser, Pod,
+        PodIP, PodStatus, ResourceRequirements, VolumeMountStatus,
     },
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
 
-use super::{conditions, phase, plan::may_restart};
+use super::{
+    conditions,
+    containers::{self, Role},
+    phase,
+    plan::may_restart,
+    resize,
+};
 use crate::{
-    resources::{is_sidecar, qos_class},
+    resources::{is_sidecar, pod_level, qos_class},
     runtime::{ContainerRecord, ContainerState, Observed},
 };
 
@@ -26,10 +33,16 @@ pub struct Waiting {
 }
 
 /// A reason that ends the pod whatever its containers say (e.g. its deadline has passed).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     pub reason: String,
     pub message: String,
+    /// The pod was never taken: nothing of it was made.
+    pub rejected: bool,
+    /// It must leave because of the node, not of itself: the DisruptionTarget condition says so.
+    pub disruption: bool,
+    /// The seconds its containers get, where the pod's own wish does not count.
+    pub grace: Option<i64>,
 }
 
 pub struct Input<'a> {
@@ -49,24 +62,38 @@ pub struct Input<'a> {
     /// Nothing of the pod runs or will run again.
     pub terminal: bool,
     pub verdict: Option<&'a Verdict>,
+    /// Containers that make way for a new one of themselves: shown as before until it is there.
+    pub replacing: &'a BTreeSet<String>,
+    /// What running containers have of cpu and memory, by id.
+    pub actual: &'a BTreeMap<String, ResourceRequirements>,
+    pub resize: &'a resize::State,
     pub now: Timestamp,
 }
 
 pub fn compute(input: &Input<'_>) -> PodStatus {
     let Input { pod, previous, .. } = input;
+    if let Some(verdict) = input.verdict.filter(|verdict| verdict.rejected) {
+        return rejected(input, verdict);
+    }
     let spec = pod.spec.clone().unwrap_or_default();
     let init: Vec<Container> = spec.init_containers.clone().unwrap_or_default();
     let init_statuses = statuses(
         input,
         &init,
         previous.init_container_statuses.as_deref(),
-        true,
+        Role::Init,
     );
     let app_statuses = statuses(
         input,
         &spec.containers,
         previous.container_statuses.as_deref(),
-        false,
+        Role::App,
+    );
+    let ephemeral_statuses = statuses(
+        input,
+        &containers::ephemeral(pod),
+        previous.ephemeral_container_statuses.as_deref(),
+        Role::Ephemeral,
     );
 
     let mut phase = phase::of(pod, &init_statuses, &app_statuses, input.terminal).to_owned();
@@ -109,6 +136,8 @@ pub fn compute(input: &Input<'_>) -> PodStatus {
         statuses: &all,
         phase: &phase,
         sandbox_ready: input.observed.ready_sandbox().is_some(),
+        disruption: input.verdict.filter(|verdict| verdict.disruption),
+        resize: input.resize,
         now: input.now,
     });
     PodStatus {
@@ -129,6 +158,10 @@ pub fn compute(input: &Input<'_>) -> PodStatus {
             .or(Some(Time(input.now))),
         init_container_statuses: (!init_statuses.is_empty()).then_some(init_statuses),
         container_statuses: Some(app_statuses),
+        ephemeral_container_statuses: (!ephemeral_statuses.is_empty())
+            .then_some(ephemeral_statuses),
+        resources: pod_level(pod).cloned(),
+        allocated_resources: pod_level(pod).and_then(|resources| resources.requests.clone()),
         qos_class: pod
             .status
             .as_ref()
@@ -139,11 +172,28 @@ pub fn compute(input: &Input<'_>) -> PodStatus {
     }
 }
 
+/// A pod that this node did not take: nothing is known of its containers, and never will be.
+fn rejected(input: &Input<'_>, verdict: &Verdict) -> PodStatus {
+    PodStatus {
+        phase: Some("Failed".to_owned()),
+        reason: Some(verdict.reason.clone()),
+        message: Some(verdict.message.clone()),
+        start_time: input.previous.start_time.clone().or(Some(Time(input.now))),
+        observed_generation: input.pod.metadata.generation,
+        qos_class: input
+            .previous
+            .qos_class
+            .clone()
+            .or_else(|| Some(qos_class(input.pod).as_str().to_owned())),
+        ..input.previous.clone()
+    }
+}
+
 fn statuses(
     input: &Input<'_>,
     containers: &[Container],
     previous: Option<&[ContainerStatus]>,
-    init: bool,
+    role: Role,
 ) -> Vec<ContainerStatus> {
     containers
         .iter()
@@ -152,7 +202,10 @@ fn statuses(
                 .unwrap_or_default()
                 .iter()
                 .find(|status| status.name == container.name);
-            status(input, container, previous, init)
+            match previous {
+                Some(previous) if input.replacing.contains(&container.name) => previous.clone(),
+                _ => status(input, container, previous, role),
+            }
         })
         .collect()
 }
@@ -161,8 +214,9 @@ fn status(
     input: &Input<'_>,
     container: &Container,
     previous: Option<&ContainerStatus>,
-    init: bool,
+    role: Role,
 ) -> ContainerStatus {
+    let init = role == Role::Init;
     let mut records = input
         .observed
         .containers
@@ -171,7 +225,7 @@ fn status(
     let (current, before) = (records.next(), records.next());
     let mut status = match current {
         Some(record) => from_record(input, container, record),
-        None => from_memory(input, container, previous, init),
+        None => from_memory(input, container, previous, role),
     };
     if let Some(before) = before {
         status.last_state = Some(state_of(input, before));
@@ -188,7 +242,7 @@ fn status(
             ContainerState::Created => true,
             _ => {
                 let done = init && !is_sidecar(container) && record.exit_code == 0;
-                !done && may_restart(input.pod, container, record.exit_code)
+                !done && role != Role::Ephemeral && may_restart(input.pod, container, record.exit_code)
             }
         })
     });
@@ -206,23 +260,50 @@ fn status(
     }
     let running = current.filter(|record| record.running());
     let started = running.is_some_and(|record| input.started.contains(&record.id));
-    status.started = Some(started);
+    status.started = (role != Role::Ephemeral).then_some(started);
     status.ready = if init && !is_sidecar(container) {
         current
             .is_some_and(|record| record.state == ContainerState::Exited && record.exit_code == 0)
             || (current.is_none() && previous.is_some_and(|previous| previous.ready))
+    } else if role == Role::Ephemeral {
+        false
     } else {
         running.is_some_and(|record| input.ready.contains(&record.id))
     };
-    status.resources = container
-        .resources
-        .clone()
-        .filter(|_| status.container_id.is_some());
-    status.allocated_resources = status
-        .resources
-        .as_ref()
-        .and_then(|resources| resources.requests.clone());
+    if status.container_id.is_some() && role != Role::Ephemeral {
+        let actual = running.and_then(|record| input.actual.get(&record.id));
+        status.resources = actual.cloned().or_else(|| container.resources.clone());
+        status.allocated_resources = container
+            .resources
+            .as_ref()
+            .and_then(|resources| resources.requests.clone());
+    }
+    if status.container_id.is_some() {
+        status.volume_mounts = mount_statuses(container);
+    }
     status
+}
+
+fn mount_statuses(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+    let statuses: Vec<VolumeMountStatus> = container
+        .volume_mounts
+        .iter()
+        .flatten()
+        .map(|mount| VolumeMountStatus {
+            name: mount.name.clone(),
+            mount_path: mount.mount_path.clone(),
+            read_only: mount.read_only.filter(|read_only| *read_only),
+            recursive_read_only: (mount.read_only == Some(true)).then(|| {
+                match mount.recursive_read_only.as_deref() {
+                    Some("Enabled" | "IfPossible") => "Enabled",
+                    _ => "Disabled",
+                }
+                .to_owned()
+            }),
+            ..VolumeMountStatus::default()
+        })
+        .collect();
+    (!statuses.is_empty()).then_some(statuses)
 }
 
 fn from_record(
@@ -241,6 +322,13 @@ fn from_record(
         container_id: Some(container_id(input, record)),
         restart_count: record.restart_count,
         state: Some(state_of(input, record)),
+        user: record.user.as_ref().map(|user| ContainerUser {
+            linux: Some(LinuxContainerUser {
+                uid: user.uid,
+                gid: user.gid,
+                supplemental_groups: Some(user.groups.clone()),
+            }),
+        }),
         ..ContainerStatus::default()
     }
 }
@@ -250,8 +338,9 @@ fn from_memory(
     input: &Input<'_>,
     container: &Container,
     previous: Option<&ContainerStatus>,
-    init: bool,
+    role: Role,
 ) -> ContainerStatus {
+    let init = role == Role::Init;
     let mut status = ContainerStatus {
         name: container.name.clone(),
         image: container.image.clone().unwrap_or_default(),

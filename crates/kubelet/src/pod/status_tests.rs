@@ -18,6 +18,9 @@ struct Scene {
     ready: BTreeSet<String>,
     terminal: bool,
     previous: PodStatus,
+    verdict: Option<Verdict>,
+    replacing: BTreeSet<String>,
+    resize: crate::pod::resize::State,
     now: Timestamp,
 }
 
@@ -41,6 +44,9 @@ impl Scene {
             ready: BTreeSet::new(),
             terminal: false,
             previous: PodStatus::default(),
+            verdict: None,
+            replacing: BTreeSet::new(),
+            resize: Default::default(),
             now: Timestamp::UNIX_EPOCH,
         }
     }
@@ -91,7 +97,10 @@ impl Scene {
             host_ip: "192.0.2.1",
             previous: &self.previous,
             terminal: self.terminal,
-            verdict: None,
+            verdict: self.verdict.as_ref(),
+            replacing: &self.replacing,
+            actual: &BTreeMap::new(),
+            resize: &self.resize,
             now: self.now,
         })
     }
@@ -297,4 +306,71 @@ fn a_container_the_runtime_lost_is_remembered() {
     scene.previous = scene.compute();
     scene.observed.containers.clear();
     scene.expect("Running | TFF | a:ContainerCreating last 137 #4");
+}
+
+#[test]
+fn a_container_that_is_replaced_is_shown_as_before() {
+    let mut scene = Scene::new(json!({"restartPolicy": "Always", "containers": [{"name": "a"}]}))
+        .container("a", 0, ContainerState::Running, 0);
+    scene.previous = scene.compute();
+    let mut scene = scene.container("a", 0, ContainerState::Exited, 143);
+    scene.ready.clear();
+    scene.replacing.insert("a".to_owned());
+    let status = scene.compute();
+    assert!(status.container_statuses.expect("statuses")[0].ready);
+    scene.replacing.clear();
+    let status = scene.compute();
+    assert!(!status.container_statuses.expect("statuses")[0].ready);
+}
+
+#[test]
+fn a_rejected_pod_has_failed_and_nothing_else() {
+    let mut scene = Scene::new(json!({"containers": [{"name": "a"}]}));
+    scene.observed = Observed::default();
+    scene.verdict = Some(Verdict {
+        reason: "OutOfcpu".to_owned(),
+        message: "Pod was rejected: m".to_owned(),
+        rejected: true,
+        ..Verdict::default()
+    });
+    let status = scene.compute();
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+    assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
+    assert_eq!(status.container_statuses, None);
+}
+
+#[test]
+fn ephemeral_containers_have_statuses_of_their_own() {
+    let scene = Scene::new(json!({"containers": [{"name": "a"}],
+        "ephemeralContainers": [{"name": "e", "image": "x"}]}))
+    .container("a", 0, ContainerState::Running, 0)
+    .container("e", 0, ContainerState::Running, 0);
+    let status = scene.compute();
+    let ephemeral = status.ephemeral_container_statuses.expect("statuses");
+    assert!(ephemeral[0].state.as_ref().is_some_and(|state| state.running.is_some()));
+    assert!(!ephemeral[0].ready && ephemeral[0].started.is_none());
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+}
+
+#[test]
+fn disruption_and_resize_are_conditions() {
+    let mut scene = Scene::new(json!({"containers": [{"name": "a"}]}))
+        .container("a", 0, ContainerState::Running, 0);
+    scene.resize.pending = Some(crate::pod::resize::Pending {
+        reason: "Deferred",
+        message: "m".to_owned(),
+        generation: Some(2),
+    });
+    scene.verdict = Some(Verdict {
+        reason: "Evicted".to_owned(),
+        disruption: true,
+        ..Verdict::default()
+    });
+    let conditions = scene.compute().conditions.expect("conditions");
+    let types: Vec<&str> = conditions
+        .iter()
+        .map(|condition| condition.type_.as_str())
+        .collect();
+    assert_eq!(types[..2], ["DisruptionTarget", "PodResizePending"]);
+    assert_eq!(conditions[1].observed_generation, Some(2));
 }

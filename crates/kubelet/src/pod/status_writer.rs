@@ -39,7 +39,9 @@ pub fn patch(uid: &str, old: &Value, new: &Value) -> Value {
                 Value::Array(items)
             }
             Value::Array(items) if key == "conditions" => {
-                Value::Array(items.iter().map(complete_condition).collect())
+                let mut patched: Vec<Value> = items.iter().map(complete_condition).collect();
+                patched.extend(vanished(before, items));
+                Value::Array(patched)
             }
             value => value.clone(),
         };
@@ -51,6 +53,18 @@ pub fn patch(uid: &str, old: &Value, new: &Value) -> Value {
         }
     }
     json!({"metadata": {"uid": uid}, "status": status})
+}
+
+/// Conditions that are no more must be named, or they would stay.
+fn vanished(before: Option<&Value>, now: &[Value]) -> Vec<Value> {
+    let before = before.and_then(Value::as_array);
+    before
+        .into_iter()
+        .flatten()
+        .filter_map(|condition| condition.get("type"))
+        .filter(|type_| !now.iter().any(|condition| condition.get("type") == Some(type_)))
+        .map(|type_| json!({"$patch": "delete", "type": type_}))
+        .collect()
 }
 
 /// Conditions merge by type: a reason that is over must be nulled, or it would stay.
@@ -84,7 +98,8 @@ mod tests {
     #[test]
     fn a_patch_names_what_changed_and_what_vanished() {
         let old =
-            json!({"phase": "Pending", "message": "m", "hostIP": "a", "podIPs": [{"ip": "1"}]});
+            json!({"phase": "Pending", "message": "m", "hostIP": "a", "podIPs": [{"ip": "1"}],
+                "conditions": [{"type": "Gone", "status": "True"}]});
         let new = json!({"phase": "Running", "hostIP": "a", "podIPs": [{"ip": "2"}],
             "conditions": [{"type": "Ready", "status": "True"}]});
         assert_eq!(
@@ -92,7 +107,8 @@ mod tests {
             json!({"metadata": {"uid": "u1"}, "status": {
                 "phase": "Running", "message": null,
                 "podIPs": [{"$patch": "replace"}, {"ip": "2"}],
-                "conditions": [{"type": "Ready", "status": "True", "reason": null, "message": null}],
+                "conditions": [{"type": "Ready", "status": "True", "reason": null, "message": null},
+                    {"$patch": "delete", "type": "Gone"}],
             }})
         );
     }

@@ -1,25 +1,31 @@
 //! The steps of a pod's life, each a task of its own: called by the worker, talking to the
 //! runtime, the disk and the API, and coming back with what they found. They decide nothing.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use client::events::Severity;
 use cri::v1;
-use k8s_openapi::api::core::v1::{Container, Pod, PodStatus, Secret};
+use k8s_openapi::api::{
+    core::v1::{Container, Pod, PodStatus, Secret},
+    node::v1::RuntimeClass,
+};
 use kube::{
     Api,
     api::{DeleteParams, Preconditions},
 };
 use trace::Hop;
 
-use super::status_writer;
+use super::{
+    containers::{self, find_lasting as find_container},
+    status_writer,
+};
 use crate::{
     container::{config, dns, env, hosts, sandbox, security, service_env, termination_message},
     images::{self, Image, rpc_error},
     lifecycle,
     node_context::NodeContext,
     runtime::{ContainerRecord, ContainerState, Observed, Sandbox, observe},
-    volumes::{HeldObjects, Mounted, mounts},
+    volumes::{self, HeldObjects, Mounted, mounts},
 };
 
 /// Pause before something that failed at the runtime or the API is tried again.
@@ -100,9 +106,20 @@ pub async fn create_sandbox(
             return Err(message);
         }
     };
+    let runtime_handler = match runtime_handler(&node, &pod).await {
+        Ok(handler) => handler,
+        Err(error) => {
+            let message = format!(
+                "Failed to create pod sandbox: failed to get sandbox runtime: {error}"
+            );
+            node.events
+                .warning(&pod, "FailedCreatePodSandBox", &message);
+            return Err(message);
+        }
+    };
     let request = v1::RunPodSandboxRequest {
         config: Some(sandbox_config(&node, &pod, attempt, &resolv_conf)),
-        runtime_handler: String::new(),
+        runtime_handler,
     };
     let run = async {
         let response = node.cri.runtime.clone().run_pod_sandbox(request).await?;
@@ -125,6 +142,24 @@ pub async fn create_sandbox(
     }
 }
 
+/// The handler that the pod's RuntimeClass names, empty for the default.
+async fn runtime_handler(node: &NodeContext, pod: &Pod) -> Result<String, String> {
+    let class = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.runtime_class_name.as_deref())
+        .filter(|name| !name.is_empty());
+    let Some(class) = class else {
+        return Ok(String::new());
+    };
+    let api: Api<RuntimeClass> = Api::all(node.client.clone());
+    match api.get(class).await {
+        Ok(found) => Ok(found.handler),
+        Err(kube::Error::Api(status)) => Err(status.message),
+        Err(error) => Err(format!("failed to lookup RuntimeClass {class}: {error}")),
+    }
+}
+
 pub async fn ensure_image(
     node: Arc<NodeContext>,
     pod: Arc<Pod>,
@@ -133,18 +168,7 @@ pub async fn ensure_image(
     wanted: i64,
 ) -> Result<Image, images::Failure> {
     let start = node.spans.now();
-    let mut secrets: Vec<Arc<Secret>> = Vec::new();
-    let spec = pod.spec.as_ref();
-    for reference in spec
-        .iter()
-        .flat_map(|s| s.image_pull_secrets.iter().flatten())
-    {
-        if let Some(held) = held.secrets.get(&reference.name)
-            && let Some(Some(secret)) = held.get().await
-        {
-            secrets.push(secret);
-        }
-    }
+    let secrets = pull_secrets(&pod, &held).await;
     let request = images::Request {
         pod: &pod,
         container: &container,
@@ -168,14 +192,26 @@ pub struct Start {
     pub sandbox: Sandbox,
     pub mounted: Mounted,
     pub held: HeldObjects,
+    /// The container whose processes this one is to see.
+    pub target_id: Option<String>,
     pub wanted: i64,
 }
 
 /// Creates and starts a container and runs its postStart hook.
 pub async fn start_container(
     node: Arc<NodeContext>,
-    start: Start,
+    mut start: Start,
 ) -> Result<ContainerRecord, StartFailure> {
+    start.mounted.images = match volume_images(&node, &start).await {
+        Ok(images) => images,
+        Err(failure) => {
+            return Err(StartFailure {
+                reason: failure.reason,
+                message: failure.message,
+                record: None,
+            });
+        }
+    };
     let (pod, container) = (&start.pod, &start.container);
     let tell = |severity, reason: &str, message: &str| {
         node.events
@@ -304,7 +340,8 @@ async fn container_config(
         kubernetes.as_deref(),
         spec.enable_service_links != Some(false),
     );
-    let referenced = referenced(&start.held, container).await?;
+    let mut referenced = referenced(&start.held, container).await?;
+    referenced.files = env_files(container, &start.mounted).await;
     let facts = node.facts(pod_ips.to_vec());
     let environment = env::build(pod, container, &facts, &service_variables, &referenced)
         .map_err(|error| error.to_string())?;
@@ -343,8 +380,85 @@ async fn container_config(
         environment,
         mounts,
         memory_capacity: node.capacity.memory,
+        target_id: start.target_id.clone(),
     };
     config::config(pod, container, parts).map_err(|error: security::Error| error.to_string())
+}
+
+/// The files in volumes that the environment refers to; those of volumes that are not there are
+/// left out.
+async fn env_files(
+    container: &Container,
+    mounted: &Mounted,
+) -> BTreeMap<(String, String), Option<String>> {
+    let wanted: Vec<_> = env::files(container)
+        .into_iter()
+        .filter_map(|place| Some((mounted.paths.get(&place.0)?.clone(), place)))
+        .collect();
+    if wanted.is_empty() {
+        return BTreeMap::new();
+    }
+    let read = tokio::task::spawn_blocking(move || {
+        wanted
+            .into_iter()
+            .map(|(root, place)| {
+                let text = volumes::read_inside(&root, &place.1);
+                (place, text)
+            })
+            .collect()
+    });
+    read.await.unwrap_or_default()
+}
+
+/// Fetches the images that the container mounts as volumes.
+async fn volume_images(
+    node: &NodeContext,
+    start: &Start,
+) -> Result<BTreeMap<String, String>, images::Failure> {
+    let pod = &start.pod;
+    let mut found = BTreeMap::new();
+    let volumes = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.volumes.iter().flatten());
+    for volume in volumes {
+        let mounts = start.container.volume_mounts.iter().flatten();
+        let is_mounted = mounts.into_iter().any(|mount| mount.name == volume.name);
+        let Some(source) = volume.image.as_ref().filter(|_| is_mounted) else {
+            continue;
+        };
+        let wanted = Container {
+            name: start.container.name.clone(),
+            image: source.reference.clone(),
+            image_pull_policy: source.pull_policy.clone(),
+            ..Container::default()
+        };
+        let secrets = pull_secrets(pod, &start.held).await;
+        let request = images::Request {
+            pod,
+            container: &wanted,
+            secrets: &secrets,
+        };
+        let image = images::ensure(&node.cri, &node.events, &node.environment, request).await?;
+        found.insert(volume.name.clone(), image.reference);
+    }
+    Ok(found)
+}
+
+async fn pull_secrets(pod: &Pod, held: &HeldObjects) -> Vec<Arc<Secret>> {
+    let mut secrets: Vec<Arc<Secret>> = Vec::new();
+    let spec = pod.spec.as_ref();
+    for reference in spec
+        .iter()
+        .flat_map(|s| s.image_pull_secrets.iter().flatten())
+    {
+        if let Some(held) = held.secrets.get(&reference.name)
+            && let Some(Some(secret)) = held.get().await
+        {
+            secrets.push(secret);
+        }
+    }
+    secrets
 }
 
 async fn referenced(held: &HeldObjects, container: &Container) -> Result<env::Referenced, String> {
@@ -434,6 +548,34 @@ pub async fn kill_container(node: Arc<NodeContext>, kill: Kill) -> Option<Contai
         .flatten()?;
     complete_message(&node, pod, &mut record).await;
     Some(record)
+}
+
+/// Gives a running container other limits; the pod's cgroup is widened first where it must be.
+pub async fn resize_container(
+    node: Arc<NodeContext>,
+    pod: Arc<Pod>,
+    id: String,
+    container: Container,
+) -> Result<(), String> {
+    let (cgroups, for_cgroup) = (node.cgroups.clone(), pod.clone());
+    tokio::task::spawn_blocking(move || cgroups.widen(&for_cgroup))
+        .await
+        .map_err(|error| error.to_string())?;
+    let mut limits = config::limits(&pod, &container, node.capacity.memory);
+    // Unset means unchanged here; no limit has to be said.
+    if limits.cpu_quota == 0 {
+        limits.cpu_quota = -1;
+    }
+    let request = v1::UpdateContainerResourcesRequest {
+        container_id: id,
+        linux: Some(limits),
+        ..Default::default()
+    };
+    let mut runtime = node.cri.runtime.clone();
+    match runtime.update_container_resources(request).await {
+        Ok(_) => Ok(()),
+        Err(status) => Err(rpc_error(&status)),
+    }
 }
 
 /// The seconds a container gets to end by itself.
@@ -572,14 +714,6 @@ pub fn pod_ips(node: &NodeContext, pod: &Pod, sandbox: &Sandbox) -> Vec<String> 
     }
 }
 
-pub fn find_container<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
-    let spec = pod.spec.as_ref()?;
-    spec.containers
-        .iter()
-        .chain(spec.init_containers.iter().flatten())
-        .find(|container| container.name == name)
-}
-
 pub fn uid(pod: &Pod) -> String {
     pod.metadata.uid.clone().unwrap_or_default()
 }
@@ -588,9 +722,10 @@ async fn complete_message(node: &NodeContext, pod: &Pod, record: &mut ContainerR
     if record.state != ContainerState::Exited {
         return;
     }
-    let Some(container) = find_container(pod, &record.name) else {
+    let Some(container) = containers::find(pod, &record.name) else {
         return;
     };
+    let container = &container;
     let file =
         mounts::termination_message_file(&node.volumes, pod, container, record.restart_count);
     let log = std::path::Path::new(&record.log_path);

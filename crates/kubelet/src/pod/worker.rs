@@ -7,6 +7,7 @@
 //! differs from what the API has, written. Nothing in the loop waits for a task.
 
 mod outcomes;
+mod resizing;
 mod telling;
 
 use std::{
@@ -16,18 +17,20 @@ use std::{
 };
 
 use client::events::Severity;
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements};
 use serde_json::Value;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use trace::Hop;
 
 use super::{
+    containers::{self, find_lasting as find_container},
     mailbox::{Mailbox, News},
     plan::{self, Action, Busy, Goal, KillReason, Situation, Step},
+    resize::{self, Pending, Progress},
     status::{self, Verdict, Waiting},
     status_writer,
-    tasks::{self, Kill, Start, StartFailure, find_container, uid},
+    tasks::{self, Kill, Start, StartFailure, uid},
 };
 use crate::{
     backoff::Backoff,
@@ -61,7 +64,16 @@ enum Outcome {
     Started {
         container: String,
         result: Result<ContainerRecord, StartFailure>,
+        /// With which it was started.
+        resources: ResourceRequirements,
     },
+    Resized {
+        id: String,
+        resources: ResourceRequirements,
+        result: Result<(), String>,
+    },
+    /// The pod's cgroup has the limits of a resize.
+    Settled(Result<(), String>),
     Killed {
         id: String,
         record: Option<ContainerRecord>,
@@ -96,7 +108,10 @@ struct PullFailure {
 pub struct Worker {
     node: Arc<NodeContext>,
     mailbox: Arc<Mailbox>,
+    /// As the API has it, but with the resources this node granted.
     pod: Arc<Pod>,
+    /// As the API has it.
+    desired: Arc<Pod>,
     /// The API no longer has the pod.
     removed: bool,
     tasks: JoinSet<Outcome>,
@@ -127,6 +142,17 @@ pub struct Worker {
     /// Tasks that end early when the pod is to end.
     abort_on_stop: Vec<AbortHandle>,
     kills: BTreeMap<String, (AbortHandle, i64)>,
+
+    resize: resize::State,
+    /// When a resize without room asks again.
+    room_retry: Option<i64>,
+    /// When a failed change of limits is tried again.
+    resize_retry: Option<i64>,
+    settling: bool,
+    /// What running containers have of cpu and memory, by id.
+    actual: BTreeMap<String, ResourceRequirements>,
+    /// Containers killed to make way for a new one of themselves, by name.
+    replacing: BTreeSet<String>,
 
     probes: BTreeMap<(String, probes::Kind), CancellationToken>,
     /// Containers whose startup probe has passed, by id.
@@ -164,6 +190,7 @@ impl Worker {
                 .as_ref()
                 .map(status_writer::to_value)
                 .unwrap_or(Value::Null),
+            desired: pod.clone(),
             pod,
             removed: false,
             tasks: JoinSet::new(),
@@ -188,6 +215,12 @@ impl Worker {
             busy: Busy::default(),
             abort_on_stop: Vec::new(),
             kills: BTreeMap::new(),
+            resize: resize::State::default(),
+            room_retry: None,
+            resize_retry: None,
+            settling: false,
+            actual: BTreeMap::new(),
+            replacing: BTreeSet::new(),
             probes: BTreeMap::new(),
             startup_passed: BTreeSet::new(),
             readiness_passed: BTreeSet::new(),
@@ -211,6 +244,20 @@ impl Worker {
         let received = node.environment.now_micros();
         Worker {
             removed: true,
+            ..Worker::new(node, mailbox, pod, received)
+        }
+    }
+
+    /// A worker for a pod that this node does not take: it only says so.
+    pub fn rejected(
+        node: Arc<NodeContext>,
+        mailbox: Arc<Mailbox>,
+        pod: Arc<Pod>,
+        verdict: Verdict,
+    ) -> Worker {
+        let received = node.environment.now_micros();
+        Worker {
+            verdict: Some(verdict),
             ..Worker::new(node, mailbox, pod, received)
         }
     }
@@ -271,7 +318,8 @@ impl Worker {
 
     /// What probes said before this kubelet started is believed until they speak again.
     fn remember(&mut self) {
-        let Some(status) = &self.pod.status else {
+        let pod = self.pod.clone();
+        let Some(status) = &pod.status else {
             return;
         };
         let statuses = status
@@ -279,11 +327,17 @@ impl Worker {
             .iter()
             .flatten()
             .chain(status.init_container_statuses.iter().flatten());
+        if let Some(granted) = resize::from_status(&self.pod, status) {
+            self.pod = Arc::new(granted);
+        }
         for status in statuses {
             let id = status.container_id.as_deref().unwrap_or_default();
             let Some((_, id)) = id.split_once("://") else {
                 continue;
             };
+            if let Some(resources) = &status.resources {
+                self.actual.insert(id.to_owned(), resources.clone());
+            }
             if status.started == Some(true) {
                 self.startup_passed.insert(id.to_owned());
             }
@@ -323,7 +377,26 @@ impl Worker {
             let metadata_changed = self.pod.metadata.labels != pod.metadata.labels
                 || self.pod.metadata.annotations != pod.metadata.annotations;
             self.refresh_volumes |= metadata_changed;
-            self.pod = pod;
+            if metadata_changed {
+                self.start_failures.clear();
+            }
+            let ephemeral = |pod: &Pod| {
+                let spec = pod.spec.as_ref();
+                spec.and_then(|spec| Some(spec.ephemeral_containers.as_ref()?.len()))
+            };
+            let more_containers = ephemeral(&self.pod) != ephemeral(&pod);
+            self.take_pod(pod);
+            if more_containers && !self.stopping() {
+                self.hold_objects();
+            }
+        }
+        if let Some(verdict) = news.end
+            && self.verdict.is_none()
+        {
+            self.verdict = Some(verdict);
+        }
+        if news.room {
+            self.room_retry = None;
         }
         self.removed |= news.removed;
         self.look_again |= news.runtime;
@@ -370,11 +443,13 @@ impl Worker {
             self.let_go();
         }
         if self.observed.is_some() {
+            self.ask_for_resources();
             self.refresh();
             self.show_pull_backoffs();
             for action in self.plan() {
                 self.act(action);
             }
+            self.settle_resize();
             self.match_probes();
         }
         self.tell();
@@ -397,6 +472,8 @@ impl Worker {
             sandbox_retry: self.sandbox_retry,
             unhealthy: &self.unhealthy,
             started: &started,
+            actual: &self.actual,
+            resize_retry: self.resize_retry,
             now: self.now(),
         })
     }
@@ -419,7 +496,7 @@ impl Worker {
                 });
             }
             Action::EnsureImage { container } => {
-                let Some(spec) = find_container(&self.pod, &container).cloned() else {
+                let Some(spec) = containers::find(&self.pod, &container) else {
                     return;
                 };
                 self.images.insert(container.clone(), Step::Busy);
@@ -442,7 +519,9 @@ impl Worker {
                 container,
                 reason,
             } => self.kill(id, container, reason),
+            Action::ResizeContainer { id, container } => self.resize_container(id, container),
             Action::BackOff { container, until } => {
+                self.replacing.remove(&container);
                 self.show_crash_loop(&container, until);
             }
             Action::RemoveContainer { id } => {
@@ -526,7 +605,7 @@ impl Worker {
     }
 
     fn start(&mut self, container: String, image: Image, restart_count: i32) {
-        let Some(spec) = find_container(&self.pod, &container).cloned() else {
+        let Some(spec) = containers::find(&self.pod, &container) else {
             return;
         };
         let Some(observed) = &self.observed else {
@@ -541,6 +620,10 @@ impl Worker {
             backoff.next(record.finished_at / 1000, now);
         }
         self.busy.starting.insert(container.clone());
+        let resources = spec.resources.clone().unwrap_or_default();
+        let target_id = containers::target(&self.pod, &container)
+            .and_then(|target| observed.latest(target))
+            .map(|record| record.id.clone());
         let start = Start {
             pod: self.pod.clone(),
             container: spec,
@@ -549,12 +632,17 @@ impl Worker {
             sandbox,
             mounted: self.mounted.clone(),
             held: self.held.clone(),
+            target_id,
             wanted: now,
         };
         let node = self.node.clone();
         self.tasks.spawn(async move {
             let result = tasks::start_container(node, start).await;
-            Outcome::Started { container, result }
+            Outcome::Started {
+                container,
+                result,
+                resources,
+            }
         });
     }
 
@@ -572,12 +660,19 @@ impl Worker {
             KillReason::LivenessProbe => Some("failed liveness probe"),
             KillReason::StartupProbe => Some("failed startup probe"),
             KillReason::DefinitionChanged => Some("definition changed"),
+            KillReason::Resize => Some("resize requires restart"),
         };
         let message = match cause {
             None => format!("Stopping container {container}"),
+            Some(cause) if reason == KillReason::Resize => format!("Container {container} {cause}"),
             Some(cause) if restarts => format!("Container {container} {cause}, will be restarted"),
             Some(cause) => format!("Container {container} {cause}"),
         };
+        if matches!(reason, KillReason::DefinitionChanged | KillReason::Resize) {
+            self.replacing.insert(container.clone());
+            // A new definition starts with a clean slate.
+            self.restarts.remove(&container);
+        }
         let probe_grace = match reason {
             KillReason::LivenessProbe => spec.and_then(|spec| spec.liveness_probe.as_ref()),
             KillReason::StartupProbe => spec.and_then(|spec| spec.startup_probe.as_ref()),
@@ -590,7 +685,7 @@ impl Worker {
             sandbox_id: record.sandbox_id.clone(),
             container,
             message,
-            grace: tasks::grace(&self.pod, probe_grace),
+            grace: self.grace(probe_grace),
             pod_ip: observed
                 .sandbox()
                 .and_then(|sandbox| {
@@ -627,7 +722,8 @@ impl Worker {
         if self.volumes == Step::Busy {
             self.volumes = Step::Idle;
         }
-        let grace = tasks::grace(&self.pod, None);
+        self.replacing.clear();
+        let grace = self.grace(None);
         let overdue: Vec<String> = self
             .kills
             .iter()
@@ -641,6 +737,13 @@ impl Worker {
             }
         }
         self.watchers.abort_all();
+    }
+
+    /// The seconds a container gets: a verdict may leave less than the pod asked for.
+    fn grace(&self, probe: Option<i64>) -> i64 {
+        let grace = tasks::grace(&self.pod, probe);
+        let verdict = self.verdict.as_ref().and_then(|verdict| verdict.grace);
+        verdict.map_or(grace, |limit| grace.min(limit))
     }
 
     fn finish(&mut self) {
@@ -691,6 +794,7 @@ impl Worker {
             self.verdict = Some(Verdict {
                 reason: "DeadlineExceeded".to_owned(),
                 message: message.to_owned(),
+                ..Verdict::default()
             });
         }
     }

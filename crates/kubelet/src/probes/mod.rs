@@ -2,6 +2,7 @@
 //! changes. What follows from a verdict is the worker's.
 
 mod check;
+mod counts;
 mod grpc;
 mod tally;
 
@@ -12,6 +13,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
+pub use counts::ProbeCounts;
 use tally::Tally;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,6 +64,7 @@ pub struct Target {
 pub async fn run(
     cri: cri::Client,
     events: Events,
+    counts: Arc<ProbeCounts>,
     kind: Kind,
     target: Target,
     report: impl Fn(Verdict) + Send + 'static,
@@ -97,6 +100,7 @@ pub async fn run(
             outcome = check::run(&cri, &probe, &target, timeout) => outcome,
         };
         let good = outcome.is_ok();
+        counts.count(&target.pod, &target.container.name, kind.word(), good);
         if let Err(message) = outcome {
             events.container(
                 &target.pod,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use cri::v1;
 
-use super::{ContainerRecord, ContainerState, Observed, Sandbox, label};
+use super::{ContainerRecord, ContainerState, Observed, Sandbox, User, label};
 
 /// Who a sandbox belongs to, enough to end a pod that the API no longer has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -179,5 +179,10 @@ fn container_from(status: v1::ContainerStatus, sandbox_id: String) -> ContainerR
             .cloned()
             .unwrap_or_default(),
         log_path: status.log_path,
+        user: status.user.and_then(|user| user.linux).map(|user| User {
+            uid: user.uid,
+            gid: user.gid,
+            groups: user.supplemental_groups,
+        }),
     }
 }

@@ -23,6 +23,14 @@ pub enum ContainerState {
     Unknown,
 }
 
+/// Who a container's first process runs as.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    pub uid: i64,
+    pub gid: i64,
+    pub groups: Vec<i64>,
+}
+
 /// One container, living or dead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerRecord {
@@ -47,6 +55,8 @@ pub struct ContainerRecord {
     pub hash: String,
     /// Where the log is, as the runtime tells it.
     pub log_path: String,
+    /// Who its first process runs as.
+    pub user: Option<User>,
 }
 
 impl ContainerRecord {

@@ -1,8 +1,9 @@
-//! Who calls, from the client certificate, and whether they may, from a SubjectAccessReview.
+//! Who calls, from the client certificate or a token, and whether they may, from a SubjectAccessReview.
 
-use http::{Method, StatusCode};
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+use http::{HeaderMap, Method, StatusCode};
+use k8s_openapi::api::{
+    authentication::v1::{TokenReview, TokenReviewSpec},
+    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
 };
 use kube::{Api, api::PostParams};
 use rustls_pki_types::CertificateDer;
@@ -30,6 +31,38 @@ pub fn user_of(certificates: Option<&[CertificateDer<'_>]>) -> Option<User> {
         .collect();
     groups.push("system:authenticated".to_owned());
     Some(User { name, groups })
+}
+
+/// The user a bearer token stands for, as the API server's TokenReview tells it.
+pub async fn user_of_token(node: &NodeContext, headers: &HeaderMap) -> Option<User> {
+    let token = bearer(headers)?;
+    let review = TokenReview {
+        spec: TokenReviewSpec {
+            token: token.to_owned(),
+            ..TokenReviewSpec::default()
+        },
+        ..TokenReview::default()
+    };
+    let api: Api<TokenReview> = Api::all(node.client.clone());
+    let answer = match api.create(&PostParams::default(), &review).await {
+        Ok(answer) => answer.status?,
+        Err(error) => {
+            tracing::warn!(%error, "a token could not be reviewed");
+            return None;
+        }
+    };
+    let user = answer.user.filter(|_| answer.authenticated == Some(true))?;
+    Some(User {
+        name: user.username?,
+        groups: user.groups.unwrap_or_default(),
+    })
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
 /// Asks the API server whether `user` may do this to the node.
@@ -114,6 +147,21 @@ fn subresources(path: &str) -> &'static [&'static str] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bearer_token_is_found() {
+        let headers = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(http::header::AUTHORIZATION, http::HeaderValue::from_static(value));
+            headers
+        };
+        assert_eq!(bearer(&headers("Bearer abc")), Some("abc"));
+        assert_eq!(bearer(&headers("bearer  abc")), Some("abc"));
+        for bad in ["Basic abc", "Bearer ", "abc"] {
+            assert_eq!(bearer(&headers(bad)), None);
+        }
+        assert_eq!(bearer(&HeaderMap::new()), None);
+    }
 
     #[test]
     fn paths_map_to_subresources() {

@@ -34,7 +34,7 @@ pub async fn read<F: Future<Output = bool>>(
         other => other?,
     };
     // Watched before it is read: what is written in between is not missed.
-    let growth = if options.follow {
+    let mut growth = if options.follow {
         Some(Growth::watch(path)?)
     } else {
         None
@@ -51,6 +51,7 @@ pub async fn read<F: Future<Output = bool>>(
     let mut pending: Vec<u8> = Vec::new();
     let mut block = vec![0; BLOCK];
     let mut last_round = growth.is_none();
+    let mut rotated = false;
     loop {
         let count = file.read(&mut block).await?;
         if count > 0 {
@@ -67,6 +68,17 @@ pub async fn read<F: Future<Output = bool>>(
             if output.left == Some(0) {
                 return Ok(());
             }
+            continue;
+        }
+        if growth.is_some() && replaced(&file, path).await {
+            // The log was put aside and begun anew; what was written in between is read first.
+            if !rotated {
+                rotated = true;
+                continue;
+            }
+            rotated = false;
+            file = File::open(path).await?;
+            growth = Some(Growth::watch(path)?);
             continue;
         }
         if last_round {
@@ -93,6 +105,15 @@ pub async fn read<F: Future<Output = bool>>(
             () = tokio::time::sleep(LOOK_AGAIN) => {}
         }
     }
+}
+
+/// Whether another file has taken the place of the one that is open.
+async fn replaced(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let (Ok(open), Ok(present)) = (file.metadata().await, tokio::fs::metadata(path).await) else {
+        return false;
+    };
+    open.ino() != present.ino()
 }
 
 struct Output<'a> {
@@ -281,6 +302,10 @@ mod tests {
         log.write_all(b"2026-01-01T00:00:03Z stdout F four\n")
             .expect("appended");
         assert_eq!(receiver.recv().await.as_deref(), Some(&b"four\n"[..]));
+        // Put aside and begun anew: the reader goes on in the new file.
+        std::fs::rename(&path, directory.path().join("0.log.old")).expect("moved");
+        let mut log = std::fs::File::create(&path).expect("made");
+        changed.notify_waiters();
         log.write_all(b"2026-01-01T00:00:04Z stdout F five\n")
             .expect("appended");
         running.store(false, Ordering::SeqCst);

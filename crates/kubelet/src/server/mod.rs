@@ -1,9 +1,12 @@
-//! The kubelet's HTTPS server: logs, health, the pods it works on, and the way to exec, attach and
-//! port-forward. Every caller shows a client certificate and is authorized by the API server.
+//! The kubelet's HTTPS server: logs, figures, health, the pods it works on, and the way to exec, attach
+//! and port-forward. Every caller shows a client certificate or a token and is authorized by the API
+//! server.
 
 mod authorize;
+mod figures;
 mod log_file;
 mod logs;
+mod metrics;
 mod sessions;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
@@ -96,6 +99,10 @@ async fn answer(
     user: Option<User>,
     request: Request<Incoming>,
 ) -> Response<Body> {
+    let user = match user {
+        Some(user) => Some(user),
+        None => authorize::user_of_token(node, request.headers()).await,
+    };
     let Some(user) = user else {
         return text(StatusCode::UNAUTHORIZED, "Unauthorized");
     };
@@ -126,6 +133,9 @@ async fn answer(
                 .headers_mut()
                 .insert(http::header::CONTENT_TYPE, json);
             response
+        }
+        ["stats", "summary"] | ["metrics", ..] | ["configz"] => {
+            figures::answer(node, pods, &parts, request.uri().query().unwrap_or_default()).await
         }
         ["containerLogs", namespace, name, container] => {
             let query = request.uri().query().unwrap_or_default();

@@ -26,7 +26,7 @@ pub(super) async fn set_up(
         if fresh || mounted {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777))
                 .map_err(at("changing", &path))?;
-            ownership::apply(&path, fs_group, false)?;
+            ownership::apply(&path, fs_group, false, false)?;
         }
         Ok(())
     })

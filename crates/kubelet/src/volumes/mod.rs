@@ -5,6 +5,7 @@
 //! idempotent: asked again it brings contents up to date, so a refresh is a set-up.
 
 mod atomic_writer;
+mod claim;
 mod config_map;
 mod downward_api;
 mod empty_dir;
@@ -18,7 +19,7 @@ mod sub_path;
 mod tokens;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -31,6 +32,7 @@ use crate::{
     referenced::{Held, Referenced},
 };
 pub use atomic_writer::{File, Payload};
+pub use sub_path::read as read_inside;
 pub use tokens::Tokens;
 
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,8 @@ pub enum Error {
     Token(String),
     #[error("{0}")]
     HostPath(String),
+    #[error("{0}")]
+    Claim(String),
     #[error("no volume plugin matched")]
     Unsupported,
     #[error("{what}: {source}")]
@@ -70,6 +74,10 @@ pub struct Failure {
 pub struct Mounted {
     /// Host path by volume name.
     pub paths: BTreeMap<String, PathBuf>,
+    /// Volumes that may only be read, whatever the mount says.
+    pub read_only: BTreeSet<String>,
+    /// Images mounted as volumes, by volume name, as the runtime knows them.
+    pub images: BTreeMap<String, String>,
     /// When a token inside must be renewed, in microseconds.
     pub refresh_at: Option<i64>,
 }
@@ -86,6 +94,7 @@ pub struct HeldObjects {
 pub struct Volumes {
     pub pods_root: PathBuf,
     pub tokens: Tokens,
+    pub client: kube::Client,
     pub environment: Environment,
 }
 
@@ -134,6 +143,10 @@ impl Volumes {
         });
         let mut mounted = Mounted::default();
         for (name, ready) in futures::future::try_join_all(each).await? {
+            let Some(ready) = ready else { continue };
+            if ready.read_only {
+                mounted.read_only.insert(name.clone());
+            }
             mounted.paths.insert(name, ready.path);
             mounted.refresh_at = match (mounted.refresh_at, ready.refresh_at) {
                 (Some(a), Some(b)) => Some(a.min(b)),
@@ -183,10 +196,12 @@ impl HeldObjects {
         let Some(spec) = &pod.spec else {
             return HeldObjects::default();
         };
+        let ephemeral = crate::pod::containers::ephemeral(pod);
         let containers = spec
             .containers
             .iter()
-            .chain(spec.init_containers.iter().flatten());
+            .chain(spec.init_containers.iter().flatten())
+            .chain(&ephemeral);
         for container in containers {
             let (maps, secrets) = crate::container::env::references(container);
             map_names.extend(maps);
@@ -225,10 +240,20 @@ fn hold<K: client::Object>(
 
 struct Ready {
     path: PathBuf,
+    read_only: bool,
     refresh_at: Option<i64>,
 }
 
-async fn set_up_one(context: &Context<'_>, volume: &Volume) -> Result<Ready, Error> {
+/// `None` for a volume that is nothing on the node itself.
+async fn set_up_one(context: &Context<'_>, volume: &Volume) -> Result<Option<Ready>, Error> {
+    if volume.image.is_some() {
+        // The runtime mounts it; it is fetched with the container that wants it.
+        return Ok(None);
+    }
+    set_up_on_node(context, volume).await.map(Some)
+}
+
+async fn set_up_on_node(context: &Context<'_>, volume: &Volume) -> Result<Ready, Error> {
     let name = &volume.name;
     if let Some(source) = &volume.empty_dir {
         let path = context.directory("kubernetes.io~empty-dir", name);
@@ -263,13 +288,26 @@ async fn set_up_one(context: &Context<'_>, volume: &Volume) -> Result<Ready, Err
         let path = context.directory("kubernetes.io~projected", name);
         return context.write(path, payload, true, refresh_at).await;
     }
-    Err(Error::Unsupported)
+    let claim = volume.persistent_volume_claim.as_ref();
+    let bound = if let Some(source) = claim {
+        claim::set_up(context, &source.claim_name, false).await?
+    } else if volume.ephemeral.is_some() {
+        let pod = context.pod.metadata.name.as_deref().unwrap_or_default();
+        claim::set_up(context, &format!("{pod}-{name}"), true).await?
+    } else {
+        return Err(Error::Unsupported);
+    };
+    Ok(Ready {
+        read_only: bound.read_only || claim.is_some_and(|claim| claim.read_only == Some(true)),
+        ..Ready::at(bound.path)
+    })
 }
 
 impl Ready {
     fn at(path: PathBuf) -> Ready {
         Ready {
             path,
+            read_only: false,
             refresh_at: None,
         }
     }
@@ -287,6 +325,14 @@ impl Context<'_> {
 
     fn fs_group(&self) -> Option<i64> {
         security::fs_group(self.pod)
+    }
+
+    /// fsGroupChangePolicy, which volumes that outlive the pod honour.
+    fn changes_owner_on_mismatch_only(&self) -> bool {
+        let spec = self.pod.spec.as_ref();
+        let context = spec.and_then(|spec| spec.security_context.as_ref());
+        let policy = context.and_then(|context| context.fs_group_change_policy.as_deref());
+        policy == Some("OnRootMismatch")
     }
 
     async fn config_map(&self, name: &str) -> Result<Option<Arc<ConfigMap>>, Error> {
@@ -325,12 +371,15 @@ impl Context<'_> {
             }
             let changed = atomic_writer::write(&directory, &payload, &generation)?;
             if changed {
-                ownership::apply(&directory, fs_group, true)?;
+                ownership::apply(&directory, fs_group, true, false)?;
             }
             Ok(())
         })
         .await?;
-        Ok(Ready { path, refresh_at })
+        Ok(Ready {
+            refresh_at,
+            ..Ready::at(path)
+        })
     }
 }
 

@@ -4,10 +4,10 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use cri::v1;
-use k8s_openapi::api::core::v1::{Container, Pod, Volume};
+use k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
 
 use super::{Error, Mounted, Volumes, at, blocking, sub_path};
-use crate::container::expansion::expand;
+use crate::container::expansion::expand_known;
 
 const HOSTS: &str = "/etc/hosts";
 
@@ -35,6 +35,10 @@ pub async fn prepare(
         let mut result = Vec::new();
         let mut has_hosts = false;
         for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
+            if let Some(image) = mounted.images.get(&mount.name) {
+                result.push(image_mount(mount, image));
+                continue;
+            }
             let Some(path) = mounted.paths.get(&mount.name) else {
                 return Err(Error::Key(format!(
                     "cannot find volume \"{}\" to mount into container \"{}\"",
@@ -45,7 +49,7 @@ pub async fn prepare(
             let sub = match (&mount.sub_path, &mount.sub_path_expr) {
                 (Some(sub), _) if !sub.is_empty() => Some(sub.clone()),
                 (_, Some(expression)) if !expression.is_empty() => {
-                    Some(expand(expression, &environment))
+                    Some(expand_known(expression, &environment).map_err(Error::Key)?)
                 }
                 _ => None,
             };
@@ -57,7 +61,13 @@ pub async fn prepare(
                         .join(&mount.name)
                         .join(&container.name)
                         .join(index.to_string());
-                    sub_path::bind(path, &sub, &target)?
+                    sub_path::bind(path, &sub, &target).map_err(|error| {
+                        tracing::info!(%error, volume = mount.name, "a subPath was refused");
+                        Error::Key(format!(
+                            "failed to prepare subPath for volumeMount \"{}\" of container \"{}\"",
+                            mount.name, container.name
+                        ))
+                    })?
                 }
             };
             let generated = declared.get(&mount.name).is_some_and(|volume| {
@@ -69,7 +79,9 @@ pub async fn prepare(
             result.push(v1::Mount {
                 container_path: mount.mount_path.clone(),
                 host_path: text(&host_path),
-                readonly: mount.read_only == Some(true) || generated,
+                readonly: mount.read_only == Some(true)
+                    || generated
+                    || mounted.read_only.contains(&mount.name),
                 propagation: match mount.mount_propagation.as_deref() {
                     Some("HostToContainer") => v1::MountPropagation::PropagationHostToContainer,
                     Some("Bidirectional") => v1::MountPropagation::PropagationBidirectional,
@@ -77,7 +89,7 @@ pub async fn prepare(
                 } as i32,
                 recursive_read_only: matches!(
                     mount.recursive_read_only.as_deref(),
-                    Some("Enabled")
+                    Some("Enabled" | "IfPossible")
                 ),
                 ..Default::default()
             });
@@ -111,6 +123,20 @@ pub async fn prepare(
         Ok(result)
     })
     .await
+}
+
+/// The runtime mounts the image itself, always read-only.
+fn image_mount(mount: &VolumeMount, image: &str) -> v1::Mount {
+    v1::Mount {
+        container_path: mount.mount_path.clone(),
+        readonly: true,
+        image: Some(v1::ImageSpec {
+            image: image.to_owned(),
+            ..Default::default()
+        }),
+        image_sub_path: mount.sub_path.clone().unwrap_or_default(),
+        ..Default::default()
+    }
 }
 
 /// Found again after a restart of the kubelet: named after the container and its count.

@@ -13,12 +13,25 @@ const READ_ONLY: u32 = 0o440;
 const DIRECTORY: u32 = 0o110;
 const SET_GID: u32 = 0o2000;
 
-/// Gives everything below `root` to the group. Does nothing without one.
-pub fn apply(root: &Path, group: Option<i64>, read_only: bool) -> Result<(), Error> {
+/// Gives everything below `root` to the group. Does nothing without one. `only_on_mismatch`: not
+/// even looked at when the root itself is as it should be.
+pub fn apply(
+    root: &Path,
+    group: Option<i64>,
+    read_only: bool,
+    only_on_mismatch: bool,
+) -> Result<(), Error> {
     let Some(group) = group.and_then(|group| u32::try_from(group).ok()) else {
         return Ok(());
     };
     let mask = if read_only { READ_ONLY } else { READ_WRITE };
+    if only_on_mismatch {
+        let metadata = fs::metadata(root).map_err(at("reading", root))?;
+        let wanted = mask | DIRECTORY | SET_GID;
+        if metadata.gid() == group && metadata.permissions().mode() & wanted == wanted {
+            return Ok(());
+        }
+    }
     let mut waiting = vec![root.to_path_buf()];
     while let Some(path) = waiting.pop() {
         let metadata = fs::symlink_metadata(&path).map_err(at("reading", &path))?;
@@ -39,4 +52,29 @@ pub fn apply(root: &Path, group: Option<i64>, read_only: bool) -> Result<(), Err
             .map_err(at("changing", &path))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matching_root_is_believed_where_the_policy_says_so() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("f");
+        fs::write(&file, "").expect("written");
+        let mode = |path: &Path| {
+            let metadata = fs::metadata(path).expect("there");
+            metadata.permissions().mode() & 0o7777
+        };
+        let group = fs::metadata(directory.path()).expect("there").gid();
+        let apply = |only| apply(directory.path(), Some(group.into()), false, only);
+        apply(true).expect("applied");
+        assert_eq!(mode(&file) & 0o660, 0o660, "the root did not match yet");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("changed");
+        apply(true).expect("applied");
+        assert_eq!(mode(&file), 0o600);
+        apply(false).expect("applied");
+        assert_eq!(mode(&file), 0o660);
+    }
 }

@@ -15,6 +15,9 @@ use nix::{
 
 use super::{Error, at, mount_table};
 
+/// How much of an env file is read.
+const MAX_ENV_FILE: u64 = 64 * 1024;
+
 /// Binds `sub_path` of the volume at `volume` to `target` and returns `target`. A missing path is
 /// made as directories. Links inside the volume are followed, links that lead out are refused.
 pub fn bind(volume: &Path, sub_path: &str, target: &Path) -> Result<PathBuf, Error> {
@@ -61,6 +64,19 @@ pub fn bind(volume: &Path, sub_path: &str, target: &Path) -> Result<PathBuf, Err
     )
     .map_err(|errno| at("binding", target)(errno.into()))?;
     Ok(target.to_path_buf())
+}
+
+/// The text of a file inside a volume, `None` when it cannot be read. No link leads out.
+pub fn read(volume: &Path, path: &str) -> Option<String> {
+    use std::io::Read;
+    let root = fs::File::open(volume).ok()?;
+    let how = OpenHow::new()
+        .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let file = fs::File::from(openat2(&root, Path::new(path), how).ok()?);
+    let mut text = String::new();
+    file.take(MAX_ENV_FILE).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 fn open_or_make(volume: &Path, relative: &Path) -> Result<OwnedFd, Error> {

@@ -106,6 +106,7 @@ impl Node {
             cgroup_root: self.cgroup_root.clone(),
             pod_cidr: "10.244.0.0/24".to_owned(),
             labels: BTreeMap::new(),
+            configuration: kubelet::Configuration::default(),
             environment: Environment::system(),
             recorder: trace::Recorder::off(),
         };

@@ -113,6 +113,7 @@ pub fn remove_all(cluster_id: &str) -> Result<(), Error> {
         .filter(|listed| listed.ours && listed.route.metric == metric)
         .map(|listed| route::delete_route(&listed.route))
         .collect();
+    requests.extend(crate::peers::removal(&mut connection, cluster_id)?);
     let prefix = names::link_prefix(cluster_id);
     requests.extend(
         route::links(&mut connection)?

@@ -1,6 +1,11 @@
 //! Containers: created (file system and bundle on disk), started, stopped and removed.
 
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use cri::v1::{ContainerConfig, ContainerEventType, NamespaceMode, PodSandboxConfig, Signal};
 use tokio::sync::watch;
@@ -45,9 +50,12 @@ impl Runtime {
             id: name,
         })?;
         let id = self.new_id();
-        let record = self.reserve_container(&id, &sandbox, config, sandbox_config, &image)?;
+        let volumes = self.volume_images(&config)?;
+        let record =
+            self.reserve_container(&id, &sandbox, config, sandbox_config, &image, &volumes)?;
         let (runtime, sandbox_id) = (self.clone(), sandbox.id.clone());
-        let made = blocking(move || runtime.make_container(&record, &sandbox, &image)).await;
+        let made =
+            blocking(move || runtime.make_container(&record, &sandbox, &image, &volumes)).await;
         match made {
             Ok(identity) => {
                 self.update_container(&id, |record| {
@@ -73,6 +81,7 @@ impl Runtime {
         config: ContainerConfig,
         sandbox_config: Option<PodSandboxConfig>,
         image: &ImageRecord,
+        volumes: &[(usize, ImageRecord)],
     ) -> Result<ContainerRecord, Error> {
         let metadata = config
             .metadata
@@ -94,7 +103,10 @@ impl Runtime {
             sandbox: sandbox.id.clone(),
             image_id: image.id.clone(),
             image_ref: image.id.clone(),
-            layers: image.layers.clone(),
+            layers: std::iter::once(image)
+                .chain(volumes.iter().map(|(_, volume)| volume))
+                .flat_map(|image| image.layers.clone())
+                .collect(),
             created_at: self.now_nanos(),
             started_at: 0,
             pid: 0,
@@ -128,20 +140,58 @@ impl Runtime {
         Ok(record)
     }
 
+    /// The images that are to be mounted as volumes, with the place of their mount in `config`.
+    fn volume_images(&self, config: &ContainerConfig) -> Result<Vec<(usize, ImageRecord)>, Error> {
+        let wanted = config.mounts.iter().enumerate().filter_map(|(index, mount)| {
+            let image = mount.image.as_ref()?;
+            (!image.image.is_empty()).then(|| (index, image.image.clone()))
+        });
+        wanted
+            .map(|(index, name)| {
+                let found = self.0.images.find(&name)?;
+                let image = found.ok_or_else(|| Error::NotFound {
+                    kind: "image",
+                    id: name,
+                })?;
+                Ok((index, image))
+            })
+            .collect()
+    }
+
+    fn layer_directories(&self, image: &ImageRecord) -> Result<Vec<PathBuf>, Error> {
+        let directories: Result<Vec<_>, _> = image
+            .layers
+            .iter()
+            .map(|layer| self.0.images.layer_directory(layer))
+            .collect();
+        Ok(directories?)
+    }
+
     /// The file system and the bundle. Returns who the process will be.
     fn make_container(
         &self,
         record: &ContainerRecord,
         sandbox: &SandboxRecord,
         image: &ImageRecord,
+        volumes: &[(usize, ImageRecord)],
     ) -> Result<Identity, Error> {
-        let layers = image
-            .layers
-            .iter()
-            .map(|layer| self.0.images.layer_directory(layer))
-            .collect::<Result<Vec<_>, _>>()?;
         let snapshot = self.snapshot(&record.id);
-        snapshot.mount(&layers)?;
+        snapshot.mount(&self.layer_directories(image)?)?;
+        let mut config = record.config.clone();
+        for (index, volume) in volumes {
+            let root = snapshot.mount_image(*index, &self.layer_directories(volume)?)?;
+            let mount = &mut config.mounts[*index];
+            let path = spec::user::find_inside(&root, Path::new(&mount.image_sub_path))
+                .ok_or_else(|| {
+                    Error::Invalid(format!(
+                        "image volume has no path {:?}",
+                        mount.image_sub_path
+                    ))
+                })?;
+            mount.host_path = path.to_string_lossy().into_owned();
+            mount.readonly = true;
+            mount.image = None;
+        }
         let files = self.files(&sandbox.id);
         let options = namespace_options(&sandbox.config);
         let target = record
@@ -155,7 +205,7 @@ impl Runtime {
             .transpose()?;
         let hostname = fs::read_to_string(files.hostname()).unwrap_or_default();
         let (document, identity) = spec::container(&ContainerInput {
-            config: &record.config,
+            config: &config,
             image,
             rootfs: &snapshot.rootfs(),
             provided: Provided {

@@ -133,6 +133,18 @@ fn open_inside(rootfs: &Path, path: &Path, flags: OFlag) -> Option<File> {
     openat2(root.as_fd(), path, how).ok().map(File::from)
 }
 
+/// Where a path inside a directory really is, links followed but never to the outside.
+pub fn find_inside(root: &Path, path: &Path) -> Option<PathBuf> {
+    let path = path.strip_prefix("/").unwrap_or(path);
+    let path = if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    };
+    let found = open_inside(root, path, OFlag::O_PATH)?;
+    std::fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).ok()
+}
+
 /// Makes a directory of the container's file system if it is not there, never outside of it.
 pub fn make_directory_inside(rootfs: &Path, path: &Path) -> std::io::Result<()> {
     let mut walked = PathBuf::new();
@@ -190,6 +202,19 @@ mod tests {
         check("nobody", &[], false, None);
         check("web:nogroup", &[], false, None);
         check(":50", &[], false, None);
+    }
+
+    #[test]
+    fn a_path_inside_never_leads_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap().join("root");
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::os::unix::fs::symlink("/a", root.join("link")).unwrap();
+        let find = |path: &str| find_inside(&root, Path::new(path));
+        assert_eq!(find(""), Some(root.clone()));
+        assert_eq!(find("link/b"), Some(root.join("a/b")));
+        assert_eq!(find("../../etc"), None);
+        assert_eq!(find("none"), None);
     }
 
     #[test]

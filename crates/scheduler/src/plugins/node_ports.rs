@@ -28,6 +28,10 @@ impl Plugin for NodePorts {
 }
 
 impl Filter for NodePorts {
+    fn resolvable(&self) -> bool {
+        true
+    }
+
     fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<String> {
         if !pod.host_ports.is_empty() && node.has_conflicting_port(&pod.host_ports) {
             return vec![REASON.to_owned()];

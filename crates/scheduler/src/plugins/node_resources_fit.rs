@@ -39,6 +39,10 @@ impl Plugin for NodeResourcesFit {
 }
 
 impl Filter for NodeResourcesFit {
+    fn resolvable(&self) -> bool {
+        true
+    }
+
     fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<String> {
         let mut reasons = Vec::new();
         if node.pods.len() as i64 + 1 > node.allowed_pods {

@@ -19,7 +19,7 @@ const STEPS: u32 = 25;
 const NAMES: [&str; 4] = ["web", "api", "db", "queue"];
 pub const COUNTER: &str = "counter";
 /// Attempts until the user gives up; each waits a second, and no outage lasts that long.
-const ATTEMPTS: u32 = 600;
+pub const ATTEMPTS: u32 = 600;
 
 /// What must be true in the end.
 #[derive(Default)]
@@ -177,7 +177,7 @@ pub fn counter_value(map: &ConfigMap) -> u64 {
 }
 
 /// A broken wire or a server that is not there is waited out; a refusal is a failure.
-async fn wait_out(error: kube::Error, doing: &'static str) -> Result<()> {
+pub async fn wait_out(error: kube::Error, doing: &'static str) -> Result<()> {
     if let kube::Error::Api(status) = &error
         && (400..500).contains(&status.code)
         && !matches!(status.code, 409 | 429)

@@ -65,14 +65,26 @@ impl Worker {
                 }
             }
             Outcome::Image { container, result } => self.image_outcome(container, result, now),
-            Outcome::Started { container, result } => {
+            Outcome::Resized {
+                id,
+                resources,
+                result,
+            } => self.resized(id, resources, result),
+            Outcome::Settled(result) => self.settled(result),
+            Outcome::Started {
+                container,
+                result,
+                resources,
+            } => {
                 self.busy.starting.remove(&container);
+                self.replacing.remove(&container);
                 self.images.remove(&container);
                 self.epoch += 1;
                 let record = match result {
                     Ok(record) => {
                         self.waiting.remove(&container);
                         self.start_failures.remove(&container);
+                        self.actual.insert(record.id.clone(), resources);
                         Some(record)
                     }
                     Err(failure) => {
@@ -104,6 +116,7 @@ impl Worker {
             Outcome::Removed { id, done } => {
                 self.busy.removing.remove(&id);
                 self.epoch += 1;
+                self.actual.remove(&id);
                 if let Some(observed) = self.observed.as_mut().filter(|_| done) {
                     observed.containers.retain(|record| record.id != id);
                 }
@@ -159,6 +172,7 @@ impl Worker {
                 self.images.insert(container, Step::Done(image));
             }
             Err(failure) => {
+                self.replacing.remove(&container);
                 let backoff = self.pull_backoffs.entry(container.clone()).or_default();
                 backoff.next(now, now);
                 let until = backoff.until();

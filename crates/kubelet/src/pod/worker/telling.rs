@@ -40,8 +40,8 @@ impl Worker {
                 continue;
             }
             failed.announced = true;
-            let image = find_container(&self.pod, container)
-                .and_then(|spec| spec.image.clone())
+            let image = containers::find(&self.pod, container)
+                .and_then(|spec| spec.image)
                 .unwrap_or_default();
             let message = format!("Back-off pulling image \"{image}\"");
             self.node
@@ -158,6 +158,7 @@ impl Worker {
             tokio::spawn(probes::run(
                 self.node.cri.clone(),
                 self.node.events.clone(),
+                self.node.probe_counts.clone(),
                 key.1,
                 target,
                 move |verdict| mailbox.verdict(verdict),
@@ -194,6 +195,9 @@ impl Worker {
             previous,
             terminal: over && idle,
             verdict: self.verdict.as_ref(),
+            replacing: &self.replacing,
+            actual: &self.actual,
+            resize: &self.resize,
             now: self.node.environment.now(),
         });
         self.status = Some(status.clone());
@@ -206,6 +210,9 @@ impl Worker {
             return;
         }
         let status = self.compute();
+        if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+            self.node.admission.release(&uid(&self.pod));
+        }
         let value = status_writer::to_value(&status);
         if self.writing || value == self.written {
             return;

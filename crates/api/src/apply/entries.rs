@@ -1,0 +1,278 @@
+//! `metadata.managedFields`: who owns which fields, read into sets and written back, sorted and
+//! bounded.
+
+use super::field_set::FieldSet;
+use crate::document::{Object, Value};
+use crate::field::{FieldError, Path};
+
+/// Updaters beyond this many are put together, the oldest first.
+const MOST_UPDATERS: usize = 10;
+const OLD_UPDATES: &str = "ancient-changes";
+const LONGEST_SUBRESOURCE: usize = 256;
+/// The longest name of a manager.
+pub const LONGEST_MANAGER: usize = 128;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Operation {
+    Apply,
+    Update,
+}
+
+/// One owner.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    pub manager: String,
+    pub operation: Operation,
+    pub api_version: String,
+    pub subresource: String,
+    /// RFC 3339, or "" where it is not known.
+    pub time: String,
+    pub fields: FieldSet,
+}
+
+/// All owners of an object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Entries(pub Vec<Entry>);
+
+impl Operation {
+    fn name(self) -> &'static str {
+        match self {
+            Operation::Apply => "Apply",
+            Operation::Update => "Update",
+        }
+    }
+}
+
+impl Entry {
+    /// Whether both stand for the same owner. An applier stays the same in another API version.
+    pub fn same_owner(&self, other: &Entry) -> bool {
+        self.operation == other.operation
+            && self.manager == other.manager
+            && self.subresource == other.subresource
+            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+}
+
+impl Entries {
+    /// Reads the list; `None` when any of it is not well-formed.
+    pub fn read(list: Option<Value>) -> Option<Entries> {
+        let mut entries = Entries::default();
+        let list = match list {
+            Some(Value::Array(list)) => list,
+            _ => return Some(entries),
+        };
+        for item in list {
+            entries.put(read_entry(item)?);
+        }
+        Some(entries)
+    }
+
+    /// Adds an entry, or replaces the one of the same owner.
+    pub fn put(&mut self, entry: Entry) {
+        match self.0.iter_mut().find(|known| known.same_owner(&entry)) {
+            Some(known) => *known = entry,
+            None => self.0.push(entry),
+        }
+    }
+
+    /// Takes out the entry of the same owner.
+    pub fn take(&mut self, owner: &Entry) -> Option<Entry> {
+        let index = self.0.iter().position(|known| known.same_owner(owner))?;
+        Some(self.0.remove(index))
+    }
+
+    /// Puts the oldest updaters of each API version together until there are few enough.
+    pub fn cap(&mut self) {
+        let mut updaters: Vec<Entry> = Vec::new();
+        let count = |entries: &[Entry]| {
+            let updaters = entries
+                .iter()
+                .filter(|entry| entry.operation == Operation::Update);
+            updaters.count()
+        };
+        let mut left = count(&self.0);
+        if left <= MOST_UPDATERS {
+            return;
+        }
+        self.0.retain(|entry| {
+            let is_updater = entry.operation == Operation::Update;
+            if is_updater {
+                updaters.push(entry.clone());
+            }
+            !is_updater
+        });
+        updaters.sort_by(|a, b| {
+            (&a.time, &a.manager, &a.api_version, &a.subresource).cmp(&(
+                &b.time,
+                &b.manager,
+                &b.api_version,
+                &b.subresource,
+            ))
+        });
+        let mut kept: Vec<Entry> = Vec::new();
+        for entry in updaters {
+            let first = kept
+                .iter_mut()
+                .find(|known| known.api_version == entry.api_version);
+            match first {
+                Some(bucket) if left > MOST_UPDATERS => {
+                    bucket.manager = OLD_UPDATES.to_string();
+                    bucket.subresource = String::new();
+                    // The later one's time, since it is more recent.
+                    bucket.time = entry.time;
+                    let fields = std::mem::take(&mut bucket.fields);
+                    bucket.fields = fields.union(entry.fields);
+                    left -= 1;
+                }
+                _ => kept.push(entry),
+            }
+        }
+        self.0.extend(kept);
+    }
+
+    /// The list as objects carry it: appliers first, each by time, then by name. `None` where
+    /// there is no owner.
+    pub fn write(mut self) -> Option<Value> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.0.sort_by(|a, b| {
+            let key = |entry: &Entry| (entry.operation, entry.time.clone());
+            key(a).cmp(&key(b)).then_with(|| {
+                (&a.manager, &a.api_version, &a.subresource).cmp(&(
+                    &b.manager,
+                    &b.api_version,
+                    &b.subresource,
+                ))
+            })
+        });
+        Some(Value::Array(self.0.into_iter().map(write_entry).collect()))
+    }
+}
+
+fn read_entry(item: Value) -> Option<Entry> {
+    let Value::Object(mut item) = item else {
+        return None;
+    };
+    let operation = match item.get("operation").and_then(Value::as_str) {
+        Some("Apply") => Operation::Apply,
+        Some("Update") => Operation::Update,
+        _ => return None,
+    };
+    let mut text = |name: &str| match item.remove(name) {
+        Some(Value::String(text)) => text,
+        _ => String::new(),
+    };
+    let (manager, api_version) = (text("manager"), text("apiVersion"));
+    let (subresource, time) = (text("subresource"), text("time"));
+    if api_version.is_empty() || text("fieldsType") != "FieldsV1" {
+        return None;
+    }
+    let fields = item.remove("fieldsV1").unwrap_or_default();
+    Some(Entry {
+        manager,
+        operation,
+        api_version,
+        subresource,
+        time,
+        fields: FieldSet::from_fields(fields).ok()?,
+    })
+}
+
+fn write_entry(entry: Entry) -> Value {
+    let mut item = Object::default();
+    item.insert("apiVersion", entry.api_version);
+    item.insert("fieldsType", "FieldsV1");
+    item.insert("fieldsV1", entry.fields.into_fields());
+    if !entry.manager.is_empty() {
+        item.insert("manager", entry.manager);
+    }
+    item.insert("operation", entry.operation.name());
+    if !entry.subresource.is_empty() {
+        item.insert("subresource", entry.subresource);
+    }
+    if !entry.time.is_empty() {
+        item.insert("time", entry.time);
+    }
+    Value::Object(item)
+}
+
+/// Whether two lists differ in nothing but times.
+pub fn same_but_times(left: Option<&Value>, right: Option<&Value>) -> bool {
+    let (Some(Value::Array(left)), Some(Value::Array(right))) = (left, right) else {
+        return false;
+    };
+    left.len() == right.len()
+        && left
+            .iter()
+            .zip(right)
+            .all(|(left, right)| timeless(left).eq(timeless(right)))
+}
+
+fn timeless(item: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    item.fields_at(&[]).filter(|(name, _)| *name != "time")
+}
+
+/// What is wrong with the name of a manager: too long, or with characters that do not print.
+pub fn validate_manager(name: &str, path: &Path) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if name.len() > LONGEST_MANAGER {
+        errors.push(FieldError::too_long(path, LONGEST_MANAGER));
+    }
+    for (position, character) in name.char_indices().filter(|(_, c)| !is_printable(*c)) {
+        let detail = format!(
+            "invalid character U+{:04X} (at position {position})",
+            character as u32
+        );
+        errors.push(FieldError::invalid(path, name, detail));
+    }
+    errors
+}
+
+/// Go's idea of it: letters, marks, numbers, punctuation, symbols and the ASCII space.
+pub fn is_printable(character: char) -> bool {
+    match character {
+        ' ' => true,
+        '\u{ad}' | '\u{feff}' => false,
+        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => false,
+        '\u{e000}'..='\u{f8ff}' | '\u{f0000}'.. => false,
+        other => !other.is_control() && !other.is_whitespace(),
+    }
+}
+
+/// What is wrong with the owners that an object names.
+pub fn validate(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let list = object.list_at(&["metadata", "managedFields"]);
+    let path = Path::new("metadata").child("managedFields");
+    for (index, entry) in list.iter().enumerate() {
+        let path = path.index(index);
+        let operation = entry.str_at(&["operation"]);
+        if !matches!(operation, "Apply" | "Update") {
+            let detail = "must be `Apply` or `Update`";
+            errors.push(FieldError::invalid(
+                &path.child("operation"),
+                operation,
+                detail,
+            ));
+        }
+        let fields_type = entry.str_at(&["fieldsType"]);
+        if !matches!(fields_type, "" | "FieldsV1") {
+            let detail = "must be `FieldsV1`";
+            errors.push(FieldError::invalid(
+                &path.child("fieldsType"),
+                fields_type,
+                detail,
+            ));
+        }
+        let manager = entry.str_at(&["manager"]);
+        errors.extend(validate_manager(manager, &path.child("manager")));
+        if entry.str_at(&["subresource"]).len() > LONGEST_SUBRESOURCE {
+            errors.push(FieldError::too_long(
+                &path.child("subresource"),
+                LONGEST_SUBRESOURCE,
+            ));
+        }
+    }
+    errors
+}

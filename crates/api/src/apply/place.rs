@@ -1,0 +1,265 @@
+//! What stands at a place of an object, as far as ownership is concerned: scalars, lists and maps,
+//! each owned item by item or as a whole.
+//!
+//! Built-in kinds answer from `schema::Shape`. Below an embedded object nothing is declared; what
+//! stands there is told by the value itself.
+
+use crate::document::{Object, Value};
+use crate::schema::{Field, Shape, Type};
+
+/// A place in an object.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    Declared(Shape),
+    /// Not declared: maps are owned by key, lists as a whole.
+    Deduced,
+    /// Not declared and owned as a whole.
+    Opaque,
+}
+
+/// What stands at a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Form {
+    Scalar(Scalar),
+    List(Items),
+    /// Keys to values, declared one by one or alike.
+    Map {
+        atomic: bool,
+        place: Place,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scalar {
+    String,
+    Number,
+    Bool,
+    Any,
+}
+
+/// How a list's items are owned and told apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Items {
+    Atomic {
+        item: Option<Place>,
+    },
+    /// Each value is there once.
+    Set {
+        item: Place,
+    },
+    /// Items are told apart by these fields.
+    Keyed {
+        keys: &'static [&'static str],
+        item: Place,
+    },
+}
+
+impl Place {
+    /// What stands here when `value` does; where several kinds are allowed the value decides.
+    pub fn form(self, value: Option<&Value>) -> Form {
+        let shape = match self {
+            Place::Declared(shape) => shape,
+            Place::Deduced | Place::Opaque => return self.undeclared(value),
+        };
+        match shape.kind() {
+            Type::String | Type::Bytes | Type::Duration => Form::Scalar(Scalar::String),
+            Type::Bool => Form::Scalar(Scalar::Bool),
+            Type::Int32 | Type::Int64 | Type::Float => Form::Scalar(Scalar::Number),
+            Type::Time | Type::MicroTime | Type::Quantity | Type::IntOrString => {
+                Form::Scalar(Scalar::Any)
+            }
+            Type::List { .. } => Form::List(items(shape)),
+            Type::Object(_) | Type::Map(_) => Form::Map {
+                atomic: shape.map_type() == "atomic",
+                place: self,
+            },
+            Type::Raw => Place::Opaque.undeclared(value),
+            Type::Fields => Form::Map {
+                atomic: false,
+                place: Place::Deduced,
+            },
+            Type::Json
+            | Type::Any
+            | Type::SchemaOrArray
+            | Type::SchemaOrBool
+            | Type::SchemaOrStrings => Place::Deduced.undeclared(value),
+        }
+    }
+
+    fn undeclared(self, value: Option<&Value>) -> Form {
+        match value {
+            Some(Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::String(_)) => {
+                Form::Scalar(Scalar::Any)
+            }
+            Some(Value::Array(_)) => Form::List(Items::Atomic { item: None }),
+            _ => Form::Map {
+                atomic: matches!(self, Place::Opaque),
+                place: self,
+            },
+        }
+    }
+
+    /// The place of a map's or object's field; `None` when nothing of that name is declared.
+    pub fn child(self, name: &str) -> Option<Place> {
+        match self {
+            Place::Declared(shape) => shape.child(name).map(Place::Declared),
+            other => Some(other),
+        }
+    }
+
+    /// Whether `name` is a field of an object rather than a key of a map.
+    pub fn declares(self, name: &str) -> bool {
+        match self {
+            Place::Declared(shape) => shape
+                .definition()
+                .is_some_and(|definition| definition.property(name).is_some()),
+            _ => false,
+        }
+    }
+
+    /// What an object without the field `name` has there all the same: Go's structs write some
+    /// fields always.
+    pub fn implied(self, name: &str) -> Option<&'static Value> {
+        let Place::Declared(shape) = self else {
+            return None;
+        };
+        implied(shape.definition()?.field(name)?)
+    }
+
+    /// The names of the fields that an object always has, and that documents leave out for being
+    /// null.
+    pub fn nulls(self) -> impl Iterator<Item = &'static str> {
+        let definition = match self {
+            Place::Declared(shape) => shape.definition(),
+            _ => None,
+        };
+        definition
+            .into_iter()
+            .flat_map(|definition| &definition.properties)
+            .map(|property| property.name)
+            .filter(move |name| self.implied(name).is_some_and(Value::is_null))
+    }
+}
+
+static NULL: Value = Value::Null;
+static EMPTY: std::sync::LazyLock<Value> = std::sync::LazyLock::new(Value::object);
+static BLANK: Value = Value::String(String::new());
+static ZERO: Value = Value::Integer(0);
+static FALSE: Value = Value::Bool(false);
+static NOTHING: std::sync::LazyLock<Value> = std::sync::LazyLock::new(|| "0".into());
+
+fn implied(field: &Field) -> Option<&'static Value> {
+    if field.omit_zero || field.inline {
+        return None;
+    }
+    if field.pointer {
+        return (!field.omit_empty).then_some(&NULL);
+    }
+    match field.kind {
+        Type::Object(_) => Some(&EMPTY),
+        Type::Quantity => Some(&NOTHING),
+        // A struct in Go, which is never left out for being empty.
+        Type::Time | Type::MicroTime => Some(&NULL),
+        _ if field.omit_empty => None,
+        Type::String => Some(&BLANK),
+        Type::Bool => Some(&FALSE),
+        Type::Int32 | Type::Int64 | Type::Float => Some(&ZERO),
+        Type::List { .. } | Type::Map(_) | Type::Bytes => Some(&NULL),
+        _ => None,
+    }
+}
+
+fn items(shape: Shape) -> Items {
+    let item = shape.item().map_or(Place::Deduced, Place::Declared);
+    match shape.list_type() {
+        "set" => Items::Set { item },
+        "map" => Items::Keyed {
+            keys: shape.list_map_keys(),
+            item,
+        },
+        "" if shape.has_patch_strategy("merge") => match shape.field() {
+            Some(field) if !field.patch_merge_key.is_empty() => Items::Keyed {
+                keys: std::slice::from_ref(&field.patch_merge_key),
+                item,
+            },
+            _ => Items::Set { item },
+        },
+        _ => Items::Atomic { item: Some(item) },
+    }
+}
+
+impl Items {
+    pub fn is_atomic(self) -> bool {
+        matches!(self, Items::Atomic { .. })
+    }
+
+    pub fn item(self) -> Place {
+        match self {
+            Items::Atomic { item } => item.unwrap_or(Place::Opaque),
+            Items::Set { item } | Items::Keyed { item, .. } => item,
+        }
+    }
+
+    /// The path element of a list's item, or why it has none.
+    pub fn element(self, value: &Value) -> Result<String, String> {
+        match self {
+            Items::Atomic { .. } => Err("invalid indexing of non-associative list".to_string()),
+            Items::Set { .. } => match value {
+                Value::Object(_) => {
+                    Err("associative list without keys has an element that's a map type".into())
+                }
+                Value::Array(_) => {
+                    Err("not supported: associative list with lists as elements".into())
+                }
+                Value::Null => Err(
+                    "associative list without keys has an element that's an explicit null".into(),
+                ),
+                scalar => Ok(super::element::value(scalar)),
+            },
+            Items::Keyed { keys, item } => keyed(keys, item, value),
+        }
+    }
+}
+
+/// A key that the item leaves out counts with its default; one without a default is left out.
+fn keyed(keys: &[&'static str], place: Place, value: &Value) -> Result<String, String> {
+    let item = match value {
+        Value::Object(item) => item,
+        Value::Null => {
+            return Err("associative list with keys may not have a null element".to_string());
+        }
+        _ => {
+            return Err("associative list with keys may not have non-map elements".to_string());
+        }
+    };
+    let mut found = Object::default();
+    for key in keys {
+        if let Some(value) = item.get(key) {
+            found.insert(*key, value.clone());
+        } else if let Some(value) = key_default(place, key) {
+            found.insert(*key, value);
+        }
+    }
+    if found.is_empty() && !keys.is_empty() {
+        let names: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+        return Err(format!(
+            "associative list with keys has an element that omits all key fields [{}] (and \
+             doesn't have default values for any key fields)",
+            names.join(" ")
+        ));
+    }
+    Ok(super::element::keyed(found))
+}
+
+fn key_default(place: Place, key: &str) -> Option<Value> {
+    let Place::Declared(shape) = place else {
+        return None;
+    };
+    let field = shape.definition()?.field(key)?;
+    if !field.default.is_empty() {
+        return Value::from_json(field.default.as_bytes()).ok();
+    }
+    // The schema shows the zero of a field that is always written as its default.
+    let zero = implied(field)?;
+    (!zero.is_null()).then(|| zero.clone())
+}

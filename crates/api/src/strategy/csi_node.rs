@@ -1,0 +1,118 @@
+//! CSINodes.
+
+use crate::document::Value;
+use crate::field::{FieldError, Path};
+use crate::metadata::{all_invalid, names};
+use crate::strategy::checks::driver_name;
+use crate::strategy::{MetadataChecks, Strategy};
+use crate::table::duration::object_age;
+
+const LONGEST_NODE_ID: usize = 256;
+
+pub struct CsiNode;
+
+impl Strategy for CsiNode {
+    fn namespaced(&self) -> bool {
+        false
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn validate_content(&self, object: &Value) -> Vec<FieldError> {
+        let path = Path::new("spec").child("drivers");
+        let drivers = object.list_at(&["spec", "drivers"]);
+        let mut errors = Vec::new();
+        for (index, one) in drivers.iter().enumerate() {
+            let at = path.index(index);
+            driver(one, &at, &mut errors);
+            let name = one.str_at(&["name"]);
+            let same = |other: &Value| other.str_at(&["name"]) == name;
+            if drivers[..index].iter().any(same) {
+                errors.push(FieldError::duplicate(&at.child("name"), name));
+            }
+            topology_keys(one, &at, &mut errors);
+        }
+        errors
+    }
+
+    fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
+        let mut errors = self.validate_content(new);
+        let path = Path::new("spec").child("drivers");
+        let fixed = |driver: &Value| {
+            let mut driver = driver.clone();
+            driver.remove(&["allocatable"]);
+            driver
+        };
+        for old in old.list_at(&["spec", "drivers"]) {
+            for new in new.list_at(&["spec", "drivers"]) {
+                let same = new.str_at(&["name"]) == old.str_at(&["name"]);
+                if same && fixed(new) != fixed(old) {
+                    let error = FieldError::invalid(&path, Value::Null, "field is immutable");
+                    errors.push(error.showing(&shown(new)));
+                }
+            }
+        }
+        errors
+    }
+
+    fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
+        MetadataChecks::WHOLE
+    }
+
+    fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
+        vec![
+            object.str_at(&["metadata", "name"]).into(),
+            (object.list_at(&["spec", "drivers"]).len() as i64).into(),
+            object_age(object, now).into(),
+        ]
+    }
+}
+
+/// A driver as Go shows its internal form, without what may change.
+fn shown(driver: &Value) -> [(&'static str, Value); 4] {
+    [
+        ("Name", driver.str_at(&["name"]).into()),
+        ("NodeID", driver.str_at(&["nodeID"]).into()),
+        (
+            "TopologyKeys",
+            driver.get("topologyKeys").cloned().unwrap_or_default(),
+        ),
+        ("Allocatable", Value::Null),
+    ]
+}
+
+fn driver(driver: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+    let name = driver.str_at(&["name"]);
+    errors.extend(driver_name(name, &path.child("name")));
+    let id = driver.str_at(&["nodeID"]);
+    let at = path.child("nodeID");
+    if id.is_empty() {
+        errors.push(FieldError::required(&at, ""));
+    }
+    if id.len() > LONGEST_NODE_ID {
+        let detail = format!("must be {LONGEST_NODE_ID} characters or less");
+        errors.push(FieldError::invalid(&at, id, detail));
+    }
+    let count = driver.i64_at(&["allocatable", "count"]);
+    if let Some(count) = count.filter(|count| *count < 0) {
+        let at = path.child("allocatable").child("count");
+        let detail = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid(&at, count, detail));
+    }
+}
+
+fn topology_keys(driver: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+    let keys = driver.list_at(&["topologyKeys"]);
+    for (index, key) in keys.iter().enumerate() {
+        let text = key.as_str().unwrap_or_default();
+        if text.is_empty() {
+            errors.push(FieldError::required(path, ""));
+        }
+        if keys[..index].contains(key) {
+            errors.push(FieldError::duplicate(path, text));
+        }
+        errors.extend(all_invalid(path, text, names::qualified_name(text)));
+    }
+}

@@ -1,0 +1,247 @@
+//! Dynamic resource allocation: DeviceClasses, ResourceClaims and their templates, ResourceSlices.
+//! Here is what they share.
+//!
+//! CEL expressions are only looked at from outside (see `cel`): nothing here evaluates them.
+
+use crate::document::Value;
+use crate::field::{FieldError, Path};
+use crate::metadata::{all_invalid, names};
+use crate::strategy::checks::{driver_name, supported};
+
+mod cel;
+pub mod claim;
+mod claim_status;
+pub mod claim_template;
+pub mod class;
+mod device;
+pub mod slice;
+
+const MOST_REQUESTS: usize = 32;
+const MOST_SELECTORS: usize = 32;
+const MOST_CONFIGURATIONS: usize = 32;
+const LONGEST_EXPRESSION: usize = 10 * 1024;
+const LONGEST_PARAMETERS: usize = 10 * 1024;
+const LONGEST_IDENTIFIER: usize = 32;
+const MOST_BINDING_CONDITIONS: usize = 4;
+const EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
+
+/// Checks the items of a list, or says that there are too many of them.
+fn each(
+    list: &[Value],
+    most: usize,
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+    mut check: impl FnMut(&Value, &Path, &mut Vec<FieldError>),
+) {
+    if list.len() > most {
+        errors.push(FieldError::too_many(path, list.len(), most));
+        return;
+    }
+    for (index, item) in list.iter().enumerate() {
+        check(item, &path.index(index), errors);
+    }
+}
+
+/// The same, and no two items may have the same key.
+fn each_of_set(
+    list: &[Value],
+    most: usize,
+    key: fn(&Value) -> Value,
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+    check: impl FnMut(&Value, &Path, &mut Vec<FieldError>),
+) {
+    each(list, most, path, errors, check);
+    if list.len() > most {
+        return;
+    }
+    for (index, item) in list.iter().enumerate() {
+        let of_item = key(item);
+        if list[..index].iter().any(|other| key(other) == of_item) {
+            errors.push(FieldError::duplicate(&path.index(index), of_item));
+        }
+    }
+}
+
+fn itself(item: &Value) -> Value {
+    item.clone()
+}
+
+fn name_of(item: &Value) -> Value {
+    item.str_at(&["name"]).into()
+}
+
+fn label(text: &str, path: &Path) -> Vec<FieldError> {
+    all_invalid(path, text, names::dns_label(text))
+}
+
+fn pool_name(name: &str, path: &Path) -> Vec<FieldError> {
+    if name.is_empty() {
+        return vec![FieldError::required(path, "")];
+    }
+    let mut errors = Vec::new();
+    if name.len() > 253 {
+        errors.push(FieldError::too_long(path, 253));
+    }
+    for part in name.split('/') {
+        errors.extend(all_invalid(path, part, names::dns_subdomain(part)));
+    }
+    errors
+}
+
+/// Checks the name of an attribute or a capacity: an identifier, perhaps with a domain.
+fn qualified_name(name: &str, path: &Path) -> Vec<FieldError> {
+    let parts: Vec<&str> = name.split('/').collect();
+    match parts.as_slice() {
+        [name] => identifier(name, path),
+        [domain, name] => {
+            let mut errors = match *domain {
+                "" => vec![FieldError::invalid(
+                    path,
+                    "",
+                    "the domain must not be empty",
+                )],
+                _ => driver_name(domain, path),
+            };
+            match *name {
+                "" => errors.push(FieldError::invalid(path, "", "the name must not be empty")),
+                _ => errors.extend(identifier(name, path)),
+            }
+            errors
+        }
+        // Upstream lets these pass.
+        _ => Vec::new(),
+    }
+}
+
+fn fully_qualified_name(name: &str, path: &Path) -> Vec<FieldError> {
+    let mut errors = qualified_name(name, path);
+    if !name.contains('/') {
+        let detail = "a fully qualified name must be a domain and a name separated by a slash";
+        errors.push(FieldError::invalid(path, name, detail));
+    }
+    errors
+}
+
+fn identifier(name: &str, path: &Path) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if name.len() > LONGEST_IDENTIFIER {
+        errors.push(FieldError::too_long(path, LONGEST_IDENTIFIER));
+    }
+    errors.extend(all_invalid(path, name, names::c_identifier(name)));
+    errors
+}
+
+fn selectors(list: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
+    each(list, MOST_SELECTORS, path, errors, |one, at, errors| {
+        let at = at.child("cel");
+        if !one.has(&["cel"]) {
+            errors.push(FieldError::required(&at, ""));
+            return;
+        }
+        let at = at.child("expression");
+        let expression = one.str_at(&["cel", "expression"]);
+        if expression.len() > LONGEST_EXPRESSION {
+            errors.push(FieldError::too_long(&at, LONGEST_EXPRESSION));
+        } else if let Err(error) = cel::look_over(expression) {
+            let detail = format!("compilation failed: {error}");
+            errors.push(FieldError::invalid(&at, expression, detail));
+        }
+    });
+}
+
+/// Checks `opaque` of a configuration.
+fn configuration(config: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+    let at = path.child("opaque");
+    if !config.has(&["opaque"]) {
+        errors.push(FieldError::required(&at, ""));
+        return;
+    }
+    let driver = config.str_at(&["opaque", "driver"]);
+    errors.extend(driver_name(driver, &at.child("driver")));
+    let parameters = config.at(&["opaque", "parameters"]);
+    raw(
+        parameters,
+        LONGEST_PARAMETERS,
+        &at.child("parameters"),
+        errors,
+    );
+}
+
+/// Checks a field that can be any object.
+fn raw(value: Option<&Value>, longest: usize, path: &Path, errors: &mut Vec<FieldError>) {
+    match value {
+        None | Some(Value::Null) => errors.push(FieldError::required(path, "")),
+        Some(value) if value.to_json().len() > longest => {
+            errors.push(FieldError::too_long(path, longest));
+        }
+        Some(Value::Object(_)) => {}
+        Some(_) => errors.push(FieldError::invalid(
+            path,
+            "<value omitted>",
+            "must be a valid JSON object",
+        )),
+    }
+}
+
+fn toleration(toleration: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+    let text = |name: &str| toleration.str_at(&[name]);
+    let (key, value) = (text("key"), text("value"));
+    if !key.is_empty() {
+        let wrong = names::qualified_name(key);
+        errors.extend(all_invalid(&path.child("key"), key, wrong));
+    }
+    let at = path.child("value");
+    match text("operator") {
+        "Exists" if !value.is_empty() => {
+            let detail = "must be empty for operator `Exists`";
+            errors.push(FieldError::invalid(&at, value, detail));
+        }
+        "Exists" => {}
+        "Equal" => errors.extend(all_invalid(&at, value, names::label_value(value))),
+        "" => errors.push(FieldError::required(&path.child("operator"), "")),
+        other => {
+            let operators = ["Equal", "Exists"];
+            errors.extend(supported(other, &operators, &path.child("operator")));
+        }
+    }
+    let effect = text("effect");
+    if !effect.is_empty() {
+        errors.extend(supported(effect, &EFFECTS, &path.child("effect")));
+    }
+}
+
+/// Checks the conditions that must hold, or must not, before a device is bound.
+fn binding_conditions(object: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+    let (good, bad) = ("bindingConditions", "bindingFailureConditions");
+    for name in [good, bad] {
+        let list = object.list_at(&[name]);
+        let most = MOST_BINDING_CONDITIONS;
+        each(list, most, &path.child(name), errors, |one, at, errors| {
+            let text = one.as_str().unwrap_or_default();
+            errors.extend(all_invalid(at, text, names::qualified_name(text)));
+        });
+    }
+    let (conditions, failures) = (object.list_at(&[good]), object.list_at(&[bad]));
+    for (name, list) in [(good, conditions), (bad, failures)] {
+        for (index, one) in list.iter().enumerate() {
+            let at = path.child(name).index(index);
+            if list[..index].contains(one) {
+                errors.push(FieldError::duplicate(&at, one.clone()));
+            }
+            if name == bad && conditions.contains(one) {
+                let detail = "bindingFailureConditions must not overlap with bindingConditions";
+                errors.push(FieldError::invalid(&at, one.clone(), detail));
+            }
+        }
+    }
+    let shown = |name: &str| object.get(name).cloned().unwrap_or_default();
+    if conditions.is_empty() && !failures.is_empty() {
+        let detail = "bindingConditions are required to use bindingFailureConditions";
+        errors.push(FieldError::invalid(&path.child(good), shown(good), detail));
+    }
+    if failures.is_empty() && !conditions.is_empty() {
+        let detail = "bindingFailureConditions are required to use bindingConditions";
+        errors.push(FieldError::invalid(&path.child(bad), shown(bad), detail));
+    }
+}

@@ -1,0 +1,49 @@
+//! DeviceClasses.
+
+use super::{MOST_CONFIGURATIONS, configuration, each, selectors};
+use crate::document::Value;
+use crate::field::{FieldError, Path};
+use crate::strategy::{MetadataChecks, Strategy, resource_names};
+use crate::table::duration::object_age;
+
+pub struct DeviceClass;
+
+impl Strategy for DeviceClass {
+    fn namespaced(&self) -> bool {
+        false
+    }
+
+    fn has_generation(&self) -> bool {
+        true
+    }
+
+    fn validate_content(&self, object: &Value) -> Vec<FieldError> {
+        let path = Path::new("spec");
+        let mut errors = Vec::new();
+        let list = object.list_at(&["spec", "selectors"]);
+        selectors(list, &path.child("selectors"), &mut errors);
+        let list = object.list_at(&["spec", "config"]);
+        let at = path.child("config");
+        each(list, MOST_CONFIGURATIONS, &at, &mut errors, configuration);
+        if object.has(&["spec", "extendedResourceName"]) {
+            let name = object.str_at(&["spec", "extendedResourceName"]);
+            if !resource_names::is_extended(name) {
+                let at = path.child("extendedResourceName");
+                let detail = "must be a valid extended resource name";
+                errors.push(FieldError::invalid(&at, name, detail));
+            }
+        }
+        errors
+    }
+
+    fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
+        MetadataChecks::BOTH
+    }
+
+    fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
+        vec![
+            object.str_at(&["metadata", "name"]).into(),
+            object_age(object, now).into(),
+        ]
+    }
+}

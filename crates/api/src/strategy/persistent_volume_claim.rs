@@ -1,0 +1,390 @@
+//! PersistentVolumeClaims.
+
+use crate::document::Value;
+use crate::field::{FieldError, Path};
+use crate::metadata::{all_invalid, immutable, names};
+use crate::strategy::checks::{basic_quantity, positive_quantity, quantity, supported};
+use crate::strategy::persistent_volume::{
+    CLASS_ANNOTATION, VOLUME_MODES, access_mode_errors, access_modes, class, storage_cell,
+};
+use crate::strategy::pod::defaults::canonical_quantities;
+use crate::strategy::pod::resources::quantity_value;
+use crate::strategy::{MetadataChecks, Strategy, generic, workload};
+use crate::table::duration::object_age;
+
+pub struct PersistentVolumeClaim;
+
+impl Strategy for PersistentVolumeClaim {
+    fn namespaced(&self) -> bool {
+        true
+    }
+
+    fn has_status(&self) -> bool {
+        true
+    }
+
+    fn default(&self, object: &mut Value) {
+        if let Some(spec) = object.get_mut("spec") {
+            default_spec(spec);
+        } else {
+            object.set(&["spec", "volumeMode"], "Filesystem");
+        }
+        for list in ["capacity", "allocatedResources"] {
+            canonical_quantities(object, &["status", list]);
+        }
+        object.set_default(&["status", "phase"], "Pending");
+    }
+
+    fn prepare_create_content(&self, object: &mut Value) {
+        object.set(&["status", "phase"], "Pending");
+        if let Some(spec) = object.get_mut("spec") {
+            settle_data_source(spec, None);
+        }
+    }
+
+    fn prepare_update_content(&self, new: &mut Value, old: &Value, subresource: &str) {
+        if subresource.is_empty()
+            && let Some(spec) = new.get_mut("spec")
+        {
+            settle_data_source(spec, old.get("spec"));
+        }
+    }
+
+    fn validate_content(&self, object: &Value) -> Vec<FieldError> {
+        let empty = Value::object();
+        spec(
+            object.get("spec").unwrap_or(&empty),
+            &Path::new("spec"),
+            false,
+        )
+    }
+
+    fn validate_update_content(
+        &self,
+        new: &Value,
+        old: &Value,
+        subresource: &str,
+    ) -> Vec<FieldError> {
+        match subresource {
+            "status" => status(new),
+            _ => update(new, old),
+        }
+    }
+
+    fn metadata_checked_again(&self, subresource: &str) -> MetadataChecks {
+        MetadataChecks::both_of_object(subresource)
+    }
+
+    fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {
+        let mut fields = generic::metadata_fields(object, true);
+        // Historical: the name under its old label.
+        fields.push(("name", object.str_at(&["metadata", "name"]).to_string()));
+        fields
+    }
+
+    fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
+        let text = |path: &[&str]| object.str_at(path).to_string();
+        let or_unset = |name: &str| match object.has(&["spec", name]) {
+            true => text(&["spec", name]),
+            false => "<unset>".to_string(),
+        };
+        let phase = match object.has(&["metadata", "deletionTimestamp"]) {
+            true => "Terminating".to_string(),
+            false => text(&["status", "phase"]),
+        };
+        let volume = text(&["spec", "volumeName"]);
+        let (capacity, modes) = match volume.is_empty() {
+            true => (String::new(), String::new()),
+            false => (
+                storage_cell(object.at(&["status", "capacity"])),
+                access_modes(object.list_at(&["status", "accessModes"])),
+            ),
+        };
+        vec![
+            text(&["metadata", "name"]).into(),
+            phase.into(),
+            volume.into(),
+            capacity.into(),
+            modes.into(),
+            class(object).into(),
+            or_unset("volumeAttributesClassName").into(),
+            object_age(object, now).into(),
+            or_unset("volumeMode").into(),
+        ]
+    }
+}
+
+/// Defaults of a claim's spec, also inside of other kinds.
+pub fn default_spec(spec: &mut Value) {
+    if !spec.has(&["volumeMode"]) {
+        spec.set(&["volumeMode"], "Filesystem");
+    }
+    for list in ["requests", "limits"] {
+        canonical_quantities(spec, &["resources", list]);
+    }
+}
+
+/// Checks a claim's spec. `known_group` says that an odd API group was there before.
+pub fn spec(spec: &Value, path: &Path, known_group: bool) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let modes = spec.list_at(&["accessModes"]);
+    let modes_path = path.child("accessModes");
+    if modes.is_empty() {
+        let detail = "at least 1 access mode is required";
+        errors.push(FieldError::required(&modes_path, detail));
+    }
+    if let Some(selector) = spec.get("selector").filter(|value| !value.is_null()) {
+        errors.extend(workload::label_selector(selector, &path.child("selector")));
+    }
+    errors.extend(access_mode_errors(modes, &modes_path));
+    let at = path.child("resources").key("storage");
+    match spec.at(&["resources", "requests", "storage"]) {
+        None => errors.push(FieldError::required(&at, "")),
+        Some(storage) => errors.extend(positive_quantity(storage, &at)),
+    }
+    for name in ["storageClassName", "volumeAttributesClassName"] {
+        let class = spec.str_at(&[name]);
+        if !class.is_empty() && name == "storageClassName" {
+            let wrong = names::dns_subdomain(class);
+            errors.extend(all_invalid(&path.child(name), class, wrong));
+        }
+    }
+    if spec.has(&["volumeMode"]) {
+        let mode = spec.str_at(&["volumeMode"]);
+        errors.extend(supported(mode, &VOLUME_MODES, &path.child("volumeMode")));
+    }
+    data_sources(spec, path, known_group, &mut errors);
+    let class = spec.str_at(&["volumeAttributesClassName"]);
+    if !class.is_empty() {
+        let wrong = names::dns_subdomain(class);
+        let at = path.child("volumeAttributesClassName");
+        errors.extend(all_invalid(&at, class, wrong));
+    }
+    errors
+}
+
+fn data_sources(spec: &Value, path: &Path, known_group: bool, errors: &mut Vec<FieldError>) {
+    let source = spec.get("dataSource").filter(|value| !value.is_null());
+    let reference = spec.get("dataSourceRef").filter(|value| !value.is_null());
+    for (name, one) in [("dataSource", source), ("dataSourceRef", reference)] {
+        let Some(one) = one else {
+            continue;
+        };
+        let at = path.child(name);
+        for field in ["name", "kind"] {
+            if one.str_at(&[field]).is_empty() {
+                errors.push(FieldError::required(&at.child(field), ""));
+            }
+        }
+        let (group, kind) = (one.str_at(&["apiGroup"]), one.str_at(&["kind"]));
+        if group.is_empty() && kind != "PersistentVolumeClaim" {
+            let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+            errors.push(FieldError::invalid(&at, kind, detail));
+        }
+        if !group.is_empty() && !known_group {
+            let wrong = names::dns_subdomain(group);
+            errors.extend(all_invalid(&at.child("apiGroup"), group, wrong));
+        }
+        let namespace = one.str_at(&["namespace"]);
+        if name == "dataSourceRef" && !namespace.is_empty() {
+            let wrong = names::dns_label(namespace);
+            errors.extend(all_invalid(&at.child("namespace"), namespace, wrong));
+        }
+    }
+    let (Some(source), Some(reference)) = (source, reference) else {
+        return;
+    };
+    // The value that upstream shows is an empty Go struct.
+    let shown = Value::object();
+    if !reference.str_at(&["namespace"]).is_empty() {
+        let detail = "may not be specified when dataSourceRef.namespace is specified";
+        errors.push(FieldError::invalid(path, shown, detail));
+    } else if ["apiGroup", "kind", "name"]
+        .iter()
+        .any(|name| source.get(name) != reference.get(name))
+    {
+        errors.push(FieldError::invalid(path, shown, "must match dataSourceRef"));
+    }
+}
+
+/// Keeps `dataSource` and `dataSourceRef` the same where one is given, and forgets what was never
+/// understood.
+fn settle_data_source(spec: &mut Value, old: Option<&Value>) {
+    let in_use = |name: &str| old.is_some_and(|old| old.has(&[name]));
+    let crosses = !spec.str_at(&["dataSourceRef", "namespace"]).is_empty();
+    if crosses && !in_use("dataSourceRef") {
+        spec.remove(&["dataSourceRef"]);
+    }
+    let known = matches!(
+        (
+            spec.str_at(&["dataSource", "apiGroup"]),
+            spec.str_at(&["dataSource", "kind"]),
+        ),
+        ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+    );
+    let used = in_use("dataSource") || in_use("dataSourceRef");
+    if !used && !spec.has(&["dataSourceRef"]) && !known {
+        spec.remove(&["dataSource"]);
+    }
+    let copy = |from: &Value| {
+        let mut copy = Value::object();
+        for name in ["apiGroup", "kind", "name"] {
+            if let Some(value) = from.get(name) {
+                copy.set(&[name], value.clone());
+            }
+        }
+        copy
+    };
+    let source = spec.get("dataSource").filter(|value| !value.is_null());
+    let reference = spec.get("dataSourceRef").filter(|value| !value.is_null());
+    match (source, reference) {
+        (Some(source), None) => {
+            let made = copy(source);
+            spec.set(&["dataSourceRef"], made);
+        }
+        (None, Some(reference)) if reference.str_at(&["namespace"]).is_empty() => {
+            let made = copy(reference);
+            spec.set(&["dataSource"], made);
+        }
+        _ => {}
+    }
+}
+
+fn update(new: &Value, old: &Value) -> Vec<FieldError> {
+    let path = Path::new("spec");
+    let empty = Value::object();
+    let groups = ["dataSource", "dataSourceRef"];
+    let known_group = groups
+        .iter()
+        .any(|name| old.has(&["spec", name, "apiGroup"]));
+    let mut errors = spec(new.get("spec").unwrap_or(&empty), &path, known_group);
+
+    let (mut new_spec, mut old_spec) = (
+        new.get("spec").cloned().unwrap_or_default(),
+        old.get("spec").cloned().unwrap_or_default(),
+    );
+    if old_spec.str_at(&["volumeName"]).is_empty() {
+        generic::keep_field(&mut old_spec, &new_spec, &["volumeName"]);
+    }
+    let annotation = ["metadata", "annotations", CLASS_ANNOTATION];
+    let name = ["storageClassName"];
+    let (old_class, new_class) = (old.at(&annotation), new.at(&annotation));
+    let from_annotation = old_class.is_some()
+        && !old_spec.has(&name)
+        && new_spec.get("storageClassName") == old_class
+        && new_class.is_none_or(|class| Some(class) == old_class);
+    if from_annotation {
+        new_spec.remove(&name);
+    } else {
+        let text = |class: Option<&Value>| class.and_then(Value::as_str).unwrap_or("").to_string();
+        if text(new_class) != text(old_class) {
+            let at = Path::new("metadata")
+                .child("annotations")
+                .child(CLASS_ANNOTATION);
+            errors.push(FieldError::invalid(
+                &at,
+                text(new_class),
+                "field is immutable",
+            ));
+        }
+        let set_later = new_spec.has(&name)
+            && !old_spec.has(&name)
+            && old_class.is_none_or(|class| new_spec.get("storageClassName") == Some(class));
+        if set_later {
+            new_spec.remove(&name);
+        }
+    }
+    let bound = new.str_at(&["status", "phase"]) == "Bound";
+    if bound {
+        if new_spec.has(&["resources", "requests"]) {
+            generic::keep_field(
+                &mut new_spec,
+                &old_spec,
+                &["resources", "requests", "storage"],
+            );
+        }
+        generic::keep_field(&mut new_spec, &old_spec, &["volumeAttributesClassName"]);
+    }
+    if new_spec != old_spec {
+        let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n";
+        errors.push(FieldError::forbidden(&path, detail));
+    }
+    let storage = ["spec", "resources", "requests", "storage"];
+    let (new_size, old_size) = (quantity(new.at(&storage)), quantity(old.at(&storage)));
+    if new_size < old_size && new_size <= quantity(old.at(&["status", "capacity", "storage"])) {
+        let at = path.child("resources").child("requests").child("storage");
+        let detail = "field can not be less than status.capacity";
+        errors.push(FieldError::forbidden(&at, detail));
+    }
+    let at = ["spec", "volumeMode"];
+    errors.extend(immutable(
+        new.at(&at),
+        old.at(&at),
+        &Path::new("volumeMode"),
+    ));
+    let at = ["spec", "volumeAttributesClassName"];
+    if old.at(&at) != new.at(&at) && old.has(&["status", "currentVolumeAttributesClassName"]) {
+        let path = path.child("volumeAttributesClassName");
+        let set = "is forbidden when status.currentVolumeAttributesClassName is not nil";
+        match new.at(&at).and_then(Value::as_str) {
+            None => errors.push(FieldError::forbidden(&path, format!("update to nil {set}"))),
+            Some("") => errors.push(FieldError::forbidden(
+                &path,
+                format!("update to empty string {set}"),
+            )),
+            Some(_) => {}
+        }
+    }
+    errors
+}
+
+fn status(new: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if new.list_at(&["spec", "accessModes"]).is_empty() {
+        let at = Path::new("Spec").child("accessModes");
+        errors.push(FieldError::required(&at, ""));
+    }
+    let path = Path::new("status");
+    for (name, value) in new.fields_at(&["status", "capacity"]) {
+        errors.extend(basic_quantity(value, &path.child("capacity").key(name)));
+    }
+    let states = [
+        "ControllerResizeInProgress",
+        "ControllerResizeInfeasible",
+        "NodeResizeInProgress",
+        "NodeResizeInfeasible",
+        "NodeResizePending",
+    ];
+    let at = path.child("allocatedResourceStatuses");
+    for (name, value) in new.fields_at(&["status", "allocatedResourceStatuses"]) {
+        errors.extend(resource_key(name, &at));
+        if !states.contains(&value.as_str().unwrap_or_default()) {
+            errors.push(FieldError::not_supported(&at, name, &states));
+        }
+    }
+    let at = path.child("allocatedResources");
+    for (name, value) in new.fields_at(&["status", "allocatedResources"]) {
+        let wrong = resource_key(name, &at);
+        if !wrong.is_empty() {
+            errors.extend(wrong);
+            continue;
+        }
+        match basic_quantity(value, &at.key(name)) {
+            Some(error) => errors.push(error),
+            None => errors.extend(quantity_value("storage", value, &at.key(name))),
+        }
+    }
+    errors
+}
+
+fn resource_key(name: &str, path: &Path) -> Vec<FieldError> {
+    let wrong = names::qualified_name(name);
+    if !wrong.is_empty() {
+        return all_invalid(path, name, wrong);
+    }
+    let native = !name.contains('/') || name.contains("kubernetes.io/");
+    match native && name != "storage" {
+        true => vec![FieldError::not_supported(path, name, &["storage"])],
+        false => Vec::new(),
+    }
+}

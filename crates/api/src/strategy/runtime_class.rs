@@ -1,0 +1,87 @@
+//! RuntimeClasses.
+
+use crate::document::Value;
+use crate::field::{FieldError, Path};
+use crate::metadata::{self, all_invalid, names};
+use crate::strategy::checks::immutable_text;
+use crate::strategy::pod::defaults::canonical_quantities;
+use crate::strategy::pod::resources;
+use crate::strategy::pod::validate::tolerations;
+use crate::strategy::{MetadataChecks, Strategy};
+use crate::table::duration::object_age;
+
+pub struct RuntimeClass;
+
+impl Strategy for RuntimeClass {
+    fn namespaced(&self) -> bool {
+        false
+    }
+
+    fn default(&self, object: &mut Value) {
+        canonical_quantities(object, &["overhead", "podFixed"]);
+    }
+
+    fn validate_content(&self, object: &Value) -> Vec<FieldError> {
+        let handler = object.str_at(&["handler"]);
+        let path = Path::new("handler");
+        let mut errors = match handler {
+            "" => vec![FieldError::required(&path, "")],
+            _ => all_invalid(&path, handler, names::dns_label(handler)),
+        };
+        if let Some(fixed) = object.at(&["overhead", "podFixed"]) {
+            let mut limits = Value::object();
+            limits.set(&["limits"], fixed.clone());
+            errors.extend(resources::validate(&limits, &Path::new("overhead")));
+        }
+        let path = Path::new("scheduling");
+        let selector = object.at(&["scheduling", "nodeSelector"]);
+        errors.extend(metadata::labels(selector, &path.child("nodeSelector")));
+        let list = object.list_at(&["scheduling", "tolerations"]);
+        let path = path.child("tolerations");
+        tolerations(list, &path, &mut errors);
+        let keys = ["key", "operator", "value", "effect"];
+        for (index, one) in list.iter().enumerate() {
+            let same = |other: &Value| {
+                keys.iter()
+                    .all(|key| other.str_at(&[key]) == one.str_at(&[key]))
+            };
+            if list[..index].iter().any(same) {
+                let error = FieldError::duplicate(&path.index(index), Value::Null);
+                errors.push(error.showing(&shown(one)));
+            }
+        }
+        errors
+    }
+
+    fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
+        let mut errors = self.validate_content(new);
+        let (new, old) = (new.str_at(&["handler"]), old.str_at(&["handler"]));
+        errors.extend(immutable_text(new, old, &Path::new("handler")));
+        errors
+    }
+
+    fn metadata_checked_again(&self, _subresource: &str) -> MetadataChecks {
+        MetadataChecks::BOTH
+    }
+
+    fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
+        vec![
+            object.str_at(&["metadata", "name"]).into(),
+            object.str_at(&["handler"]).into(),
+            object_age(object, now).into(),
+        ]
+    }
+}
+
+/// A toleration as Go shows its internal form.
+fn shown(toleration: &Value) -> [(&'static str, Value); 5] {
+    let text = |name: &str| Value::from(toleration.str_at(&[name]));
+    let seconds = toleration.get("tolerationSeconds").cloned();
+    [
+        ("Key", text("key")),
+        ("Operator", text("operator")),
+        ("Value", text("value")),
+        ("Effect", text("effect")),
+        ("TolerationSeconds", seconds.unwrap_or_default()),
+    ]
+}

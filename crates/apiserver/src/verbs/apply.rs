@@ -1,0 +1,207 @@
+//! PATCH with an applied configuration: server-side apply. Creates what is not there.
+
+use api::apply::Write;
+use api::document::yaml::{self, Repeated};
+use api::{Reason, Resource, Status, Value, schema};
+use http::Response;
+
+use super::create::{New, create_object, settle_namespace};
+use super::respond;
+use super::update::{Target, change};
+use crate::authorization::Attributes;
+use crate::body::Body;
+use crate::decode::FieldValidation;
+use crate::hops::Hops;
+use crate::options;
+use crate::server::Context;
+
+/// Attempts to create what others create and delete at the same time.
+const ATTEMPTS: usize = 5;
+
+/// What a client applies.
+pub(crate) struct Configuration {
+    pub applied: Value,
+    /// Keys given twice, of which the last counts.
+    repeated: Vec<Repeated>,
+}
+
+pub(crate) async fn apply(
+    context: &Context,
+    resource: &'static Resource,
+    body: &[u8],
+) -> Result<Response<Body>, Status> {
+    let configuration = Configuration::read(body)?;
+    let target = Target {
+        is_owned: true,
+        ..Target::of(context, resource)
+    };
+    let conditional = configuration.names_version();
+    for _ in 0..ATTEMPTS {
+        let changed = change(context, &target, conditional, |live| {
+            applied(context, &target, &configuration, Some(live))
+        });
+        match changed.await {
+            Err(status) if is_missing(&status, &target) => {}
+            result => return respond(context, 200, resource, &result?),
+        }
+        match create(context, &target, &configuration).await {
+            Err(status) if status.reason == Reason::AlreadyExists => {}
+            result => return result,
+        }
+    }
+    Err(Status::conflict(
+        resource.group,
+        resource.plural,
+        target.name,
+        "it was created and deleted several times meanwhile",
+    ))
+}
+
+/// Only objects themselves are created.
+fn is_missing(status: &Status, target: &Target<'_>) -> bool {
+    let about_target = status.details.as_ref().is_some_and(|details| {
+        details.kind == target.resource.plural && details.name == target.name
+    });
+    status.reason == Reason::NotFound && target.subresource.is_empty() && about_target
+}
+
+async fn create(
+    context: &Context,
+    target: &Target<'_>,
+    configuration: &Configuration,
+) -> Result<Response<Body>, Status> {
+    let (resource, name) = (target.resource, target.name);
+    let mut object = applied(context, target, configuration, None)?;
+    let uid = object.str_at(&["metadata", "uid"]);
+    if !uid.is_empty() {
+        return Err(Status::conflict(
+            resource.group,
+            resource.plural,
+            name,
+            format_args!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            ),
+        ));
+    }
+    settle_namespace(resource, &context.info.namespace, &mut object)?;
+    match object.str_at(&["metadata", "name"]) {
+        "" => {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            )));
+        }
+        given if given != name => {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({name})"
+            )));
+        }
+        _ => {}
+    }
+    let attributes = Attributes {
+        verb: "create".to_string(),
+        ..Attributes::of(&context.info)
+    };
+    context
+        .server
+        .authorizer
+        .check(&context.identity, &attributes)?;
+    let mut hops = Hops::begin(context, resource, 0);
+    let new = New {
+        object,
+        is_owned: true,
+    };
+    let entry = create_object(context, resource, new, &mut hops).await?;
+    let response = respond(context, 201, resource, &entry)?;
+    hops.created(&entry, context);
+    Ok(response)
+}
+
+/// The object as the configuration makes it.
+fn applied(
+    context: &Context,
+    target: &Target<'_>,
+    configuration: &Configuration,
+    live: Option<&Value>,
+) -> Result<Value, Status> {
+    let resource = target.resource;
+    let manager = options::manager(context);
+    let time = context.server.timestamp();
+    let write = Write::new(resource, target.subresource, &manager, time);
+    let force = context.query.flag("force");
+    let object = api::apply::apply(&write, live, &configuration.applied, force)?;
+    configuration.complain(context)?;
+    let (namespace, name) = (
+        object.str_at(&["metadata", "namespace"]).to_string(),
+        object.str_at(&["metadata", "name"]).to_string(),
+    );
+    let kind = schema::Target::of(resource);
+    let (mut object, _) = schema::conform(kind.definition, object).map_err(|problem| {
+        Status::new(
+            Reason::Unknown,
+            format!(
+                "failed to convert new object ({namespace}/{name}; {}/{}, Kind={}) to proper version: {problem}",
+                resource.group, resource.version, resource.kind
+            ),
+        )
+    })?;
+    if live.is_some() {
+        settle_namespace(resource, &context.info.namespace, &mut object)?;
+        if name != target.name {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({name}) does not match the name on the URL ({})",
+                target.name
+            )));
+        }
+    }
+    Ok(object)
+}
+
+impl Configuration {
+    pub fn read(body: &[u8]) -> Result<Configuration, Status> {
+        let refused =
+            |problem: String| Status::bad_request(format!("error decoding YAML: {problem}"));
+        let (documents, repeated) =
+            yaml::parse_with_repeated(body).map_err(|problem| refused(problem.to_string()))?;
+        let applied = match documents.into_iter().next() {
+            Some(object @ Value::Object(_)) => object,
+            None | Some(Value::Null) => Value::object(),
+            Some(other) => {
+                let found = match other {
+                    Value::Array(_) => "array",
+                    Value::String(_) => "string",
+                    Value::Bool(_) => "bool",
+                    _ => "number",
+                };
+                return Err(refused(format!(
+                    "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+                )));
+            }
+        };
+        Ok(Configuration { applied, repeated })
+    }
+
+    /// Whether the configuration itself demands a resourceVersion.
+    pub fn names_version(&self) -> bool {
+        let version = self.applied.str_at(&["metadata", "resourceVersion"]);
+        !version.is_empty()
+    }
+
+    /// Answers repeated keys as the request asks.
+    pub fn complain(&self, context: &Context) -> Result<(), Status> {
+        if self.repeated.is_empty() {
+            return Ok(());
+        }
+        let lines: Vec<String> = self.repeated.iter().map(ToString::to_string).collect();
+        match FieldValidation::of(context) {
+            FieldValidation::Ignore => Ok(()),
+            FieldValidation::Warn => {
+                lines.into_iter().for_each(|line| context.warn(line));
+                Ok(())
+            }
+            FieldValidation::Strict => Err(Status::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {}",
+                lines.join("\n  ")
+            ))),
+        }
+    }
+}

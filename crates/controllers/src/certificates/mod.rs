@@ -1,0 +1,280 @@
+//! Certificate requests: approves those of kubelets that may have them, signs approved ones with
+//! the cluster's authority, and removes old ones.
+
+mod request;
+mod signing;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::controller::Outcome;
+use client::{Informer, ObjectKey, WorkQueue, retry};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use k8s_openapi::api::certificates::v1::{
+    CertificateSigningRequest, CertificateSigningRequestCondition,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use tokio_util::sync::CancellationToken;
+
+use crate::watching::{self, enqueue, own_key};
+use crate::{Config, Error};
+use signing::Signer;
+
+const SETTLED_SECONDS: i64 = 3600;
+const PENDING_SECONDS: i64 = 24 * 3600;
+
+pub async fn run(config: Config, shutdown: CancellationToken) {
+    let requests = config.informers.of::<CertificateSigningRequest>();
+    let signer = config.authority.as_ref().and_then(|authority| {
+        Signer::new(authority)
+            .inspect_err(|error| tracing::warn!(%error, "certificate requests stay unsigned"))
+            .ok()
+    });
+    let queue = WorkQueue::new();
+    let feed = enqueue(&requests, &queue, own_key);
+    let controller = Arc::new(Controller {
+        config,
+        requests,
+        signer,
+    });
+    let reconcile = move |key: ObjectKey| {
+        let controller = controller.clone();
+        async move { controller.reconcile(&key.name).await }
+    };
+    watching::run("certificates", 2, queue, feed, reconcile, shutdown).await;
+}
+
+struct Controller {
+    config: Config,
+    requests: Informer<CertificateSigningRequest>,
+    signer: Option<Signer>,
+}
+
+impl Controller {
+    async fn reconcile(&self, name: &str) -> Result<Outcome, Error> {
+        let Some(csr) = self.requests.get("", name) else {
+            return Ok(Outcome::Done);
+        };
+        let api: Api<CertificateSigningRequest> = Api::all(self.config.client.clone());
+        let left = seconds_left(&csr, self.config.environment.now().as_second());
+        if left <= 0 {
+            match api.delete(name, &DeleteParams::default()).await {
+                Err(error) if !retry::is_not_found(&error) => return Err(error.into()),
+                _ => return Ok(Outcome::Done),
+            }
+        }
+        if !is_settled(&csr) {
+            let approved = has_condition(&csr, "Approved");
+            match approved {
+                false => self.approve(&api, &csr, name).await?,
+                true => self.sign(&api, &csr, name).await?,
+            }
+        }
+        Ok(Outcome::After(Duration::from_secs(left as u64)))
+    }
+
+    /// Kubelets may have a certificate of their own, if a role says so.
+    async fn approve(
+        &self,
+        api: &Api<CertificateSigningRequest>,
+        csr: &CertificateSigningRequest,
+        name: &str,
+    ) -> Result<(), Error> {
+        if csr.spec.signer_name != request::KUBELET_CLIENT {
+            return Ok(());
+        }
+        let Ok(parsed) = request::parse(&csr.spec.request.0) else {
+            return Ok(());
+        };
+        let usages = csr.spec.usages.clone().unwrap_or_default();
+        if request::check(&parsed, request::KUBELET_CLIENT, &usages).is_err() {
+            return Ok(());
+        }
+        let own = csr.spec.username.as_deref() == Some(&parsed.common_name);
+        let tries = [
+            (
+                own,
+                "selfnodeclient",
+                "Auto approving self kubelet client certificate after SubjectAccessReview.",
+            ),
+            (
+                true,
+                "nodeclient",
+                "Auto approving kubelet client certificate after SubjectAccessReview.",
+            ),
+        ];
+        for (applies, subresource, message) in tries {
+            if applies && self.may(csr, subresource).await? {
+                let mut updated = csr.clone();
+                self.add_condition(&mut updated, "Approved", "AutoApproved", message);
+                let parameters = PostParams::default();
+                api.replace_subresource("approval", name, &parameters, &updated)
+                    .await?;
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn may(&self, csr: &CertificateSigningRequest, subresource: &str) -> Result<bool, Error> {
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: csr.spec.username.clone(),
+                uid: csr.spec.uid.clone(),
+                groups: csr.spec.groups.clone(),
+                extra: csr.spec.extra.clone(),
+                resource_attributes: Some(ResourceAttributes {
+                    group: Some("certificates.k8s.io".to_string()),
+                    resource: Some("certificatesigningrequests".to_string()),
+                    subresource: Some(subresource.to_string()),
+                    verb: Some("create".to_string()),
+                    version: Some("*".to_string()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let reviews: Api<SubjectAccessReview> = Api::all(self.config.client.clone());
+        let answer = reviews.create(&PostParams::default(), &review).await?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
+    }
+
+    async fn sign(
+        &self,
+        api: &Api<CertificateSigningRequest>,
+        csr: &CertificateSigningRequest,
+        name: &str,
+    ) -> Result<(), Error> {
+        let ours = [
+            request::API_CLIENT,
+            request::KUBELET_CLIENT,
+            request::KUBELET_SERVING,
+            request::LEGACY,
+        ];
+        let Some(signer) = &self.signer else {
+            return Ok(());
+        };
+        if !ours.contains(&csr.spec.signer_name.as_str()) {
+            return Ok(());
+        }
+        let parsed = request::parse(&csr.spec.request.0)
+            .map_err(|error| Error::Object(format!("unable to parse csr {name:?}: {error}")))?;
+        let usages = csr.spec.usages.clone().unwrap_or_default();
+        let mut updated = csr.clone();
+        match request::check(&parsed, &csr.spec.signer_name, &usages) {
+            Err(problem) => {
+                self.add_condition(&mut updated, "Failed", "SignerValidationFailure", &problem);
+            }
+            Ok(()) => {
+                let environment = &self.config.environment;
+                let pem = signer
+                    .sign(&parsed, &usages, csr.spec.expiration_seconds, environment)
+                    .map_err(|error| Error::Object(format!("error auto signing csr: {error}")))?;
+                updated.status.get_or_insert_default().certificate =
+                    Some(ByteString(pem.into_bytes()));
+            }
+        }
+        let parameters = PostParams::default();
+        api.replace_status(name, &parameters, &updated).await?;
+        Ok(())
+    }
+
+    fn add_condition(
+        &self,
+        csr: &mut CertificateSigningRequest,
+        kind: &str,
+        reason: &str,
+        message: &str,
+    ) {
+        let now = Time(self.config.environment.now());
+        let status = csr.status.get_or_insert_default();
+        let conditions = status.conditions.get_or_insert_default();
+        conditions.push(CertificateSigningRequestCondition {
+            type_: kind.to_string(),
+            status: "True".to_string(),
+            reason: Some(reason.to_string()),
+            message: Some(message.to_string()),
+            last_update_time: Some(now.clone()),
+            last_transition_time: Some(now),
+        });
+    }
+}
+
+fn has_condition(csr: &CertificateSigningRequest, kind: &str) -> bool {
+    let status = csr.status.as_ref();
+    status
+        .and_then(|status| status.conditions.as_ref())
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == kind && condition.status == "True")
+}
+
+fn is_issued(csr: &CertificateSigningRequest) -> bool {
+    let certificate = csr
+        .status
+        .as_ref()
+        .and_then(|status| status.certificate.as_ref());
+    certificate.is_some_and(|certificate| !certificate.0.is_empty())
+}
+
+/// Signed, denied or failed: nothing more will happen to it.
+fn is_settled(csr: &CertificateSigningRequest) -> bool {
+    is_issued(csr) || has_condition(csr, "Denied") || has_condition(csr, "Failed")
+}
+
+/// How long a request is kept: an hour after it was settled, a day if nobody looked at it.
+fn seconds_left(csr: &CertificateSigningRequest, now: i64) -> i64 {
+    let conditions = csr
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref())
+        .unwrap_or_default();
+    let settled = conditions
+        .iter()
+        .filter(|condition| condition.type_ != "Approved" || is_issued(csr))
+        .filter_map(|condition| condition.last_update_time.as_ref())
+        .map(|time| time.0.as_second())
+        .min();
+    let created = csr.metadata.creation_timestamp.as_ref();
+    let created = created.map_or(now, |time| time.0.as_second());
+    match (settled, conditions.is_empty()) {
+        (Some(since), _) => since + SETTLED_SECONDS - now,
+        (None, true) => created + PENDING_SECONDS - now,
+        // Approved and waiting for a signer that is not us.
+        (None, false) => SETTLED_SECONDS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn csr(status: serde_json::Value) -> CertificateSigningRequest {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"creationTimestamp": "1970-01-01T00:00:00Z"},
+            "spec": {"request": "", "signerName": "x"}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn old_requests_go() {
+        let at = "1970-01-01T01:00:00Z";
+        let condition = |kind: &str| serde_json::json!([{"type": kind, "status": "True", "lastUpdateTime": at}]);
+        assert_eq!(seconds_left(&csr(serde_json::json!({})), 0), 24 * 3600);
+        let denied = csr(serde_json::json!({"conditions": condition("Denied")}));
+        assert_eq!(seconds_left(&denied, 3600), 3600);
+        let approved = csr(serde_json::json!({"conditions": condition("Approved")}));
+        assert_eq!(seconds_left(&approved, 100_000), 3600);
+        let issued = csr(serde_json::json!({
+            "conditions": condition("Approved"), "certificate": "YQ=="}));
+        assert_eq!(seconds_left(&issued, 7200), 0);
+        assert!(is_settled(&issued) && is_settled(&denied) && !is_settled(&approved));
+    }
+}

@@ -1,0 +1,282 @@
+//! DaemonSet: one pod on every node that fits.
+
+mod fit;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::controller::Outcome;
+use client::{Change, Informer, ObjectKey, WorkQueue, retry};
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::Api;
+use kube::api::PostParams;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::owned_pods::{PodControl, claim, expectations, from_template};
+use crate::watching::{self, enqueue, own_key, owner_key};
+use crate::{Config, Error, history, meta};
+use plan::{Ended, Observed, Plan};
+
+const CONTROLLER: &str = "daemon-set-controller";
+const HASH_LABEL: &str = "controller-revision-hash";
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+const TEMPLATE_GENERATION_LABEL: &str = "pod-template-generation";
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(15 * 60);
+
+pub async fn run(config: Config, shutdown: CancellationToken) {
+    let sets = config.informers.of::<DaemonSet>();
+    let pods = config.informers.of::<Pod>();
+    let nodes = config.informers.of::<Node>();
+    let revisions = config.informers.of::<ControllerRevision>();
+    let queue = WorkQueue::new();
+    let feeds = futures::future::join5(
+        enqueue(&sets, &queue, own_key),
+        enqueue(&pods, &queue, owner_key("DaemonSet")),
+        enqueue(&pods, &queue, {
+            let sets = sets.clone();
+            move |pod: &Pod| watching::possible_owners(&sets, pod, selector)
+        }),
+        enqueue(&revisions, &queue, owner_key("DaemonSet")),
+        enqueue_all_on_node_changes(nodes.clone(), sets.clone(), queue.clone()),
+    );
+    let controller = Arc::new(Controller {
+        control: PodControl::new(&config, CONTROLLER),
+        failures: Mutex::default(),
+        config,
+        sets,
+        pods,
+        nodes,
+        revisions,
+    });
+    let reconcile = move |key: ObjectKey| {
+        let controller = controller.clone();
+        async move { controller.reconcile(&key).await }
+    };
+    watching::run("daemonset", 4, queue, feeds, reconcile, shutdown).await;
+}
+
+struct Controller {
+    config: Config,
+    sets: Informer<DaemonSet>,
+    pods: Informer<Pod>,
+    nodes: Informer<Node>,
+    revisions: Informer<ControllerRevision>,
+    control: PodControl,
+    /// By set and node: when a pod there last failed and how long its successor waits. Bounded by
+    /// the sets and nodes there are.
+    failures: Mutex<BTreeMap<ObjectKey, BTreeMap<String, Failure>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Failure {
+    at: Instant,
+    delay: Duration,
+}
+
+impl Controller {
+    /// 1. Make sure that the newest revision is that of the current template.
+    /// 2. Unless the cache is behind what we did last time, carry out what is planned.
+    /// 3. Write the status when it changed, and forget revisions beyond the limit.
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+        self.sets.synced().await;
+        self.pods.synced().await;
+        self.nodes.synced().await;
+        self.revisions.synced().await;
+        let Some(set) = self.sets.get(&key.namespace, &key.name) else {
+            self.control.expectations.forget(key);
+            self.failures.lock().remove(key);
+            return Ok(Outcome::Done);
+        };
+        if set.metadata.deletion_timestamp.is_some() {
+            return Ok(Outcome::Done);
+        }
+        let uid = set.metadata.uid.as_deref().unwrap_or_default();
+        let pods = self.pods.list_in(&key.namespace);
+        let is_current = self.control.expectations.are_met(key, uid, &pods);
+        let selector = selector(&set);
+        let pods = self.control.claim(&*set, &selector, pods, |_| true).await?;
+        let client = &self.config.client;
+        let revisions = self.revisions.list_in(&key.namespace);
+        let mut revisions = claim::claim(client, &*set, &selector, revisions, |_| true).await?;
+        history::sort(&mut revisions);
+
+        let spec = set.spec.clone().unwrap_or_default();
+        let status = set.status.clone().unwrap_or_default();
+        let mut collisions = status.collision_count.unwrap_or(0);
+        let snapshot = history::Snapshot::of(&spec.template);
+        let step = history::step(&revisions, &snapshot);
+        let current =
+            history::take(client, &*set, HASH_LABEL, &snapshot, step, &mut collisions).await?;
+        let hash = meta::label(&current.metadata, HASH_LABEL).unwrap_or_default();
+        let nodes = self.nodes.list();
+        let now = self.config.environment.now();
+        let observed = Observed {
+            set: &set,
+            nodes: &nodes,
+            pods: &pods,
+            hash,
+            now,
+        };
+        let (mut failure, mut retry) = (None, None);
+        if is_current {
+            let plan = plan::plan(&observed, &|node| self.remaining_backoff(key, node));
+            retry = plan.retry;
+            failure = self.carry_out(key, &set, hash, plan).await.err();
+        }
+        self.update_status(&set, plan::status(&observed, collisions))
+            .await?;
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        let is_live = |revision: &ControllerRevision| {
+            let hash = meta::label(&revision.metadata, HASH_LABEL);
+            revision.metadata.name == current.metadata.name
+                || pods
+                    .iter()
+                    .any(|pod| meta::label(&pod.metadata, HASH_LABEL) == hash)
+        };
+        let limit = spec.revision_history_limit.unwrap_or(10);
+        history::forget(client, history::surplus(&revisions, is_live, limit)).await?;
+        let waiting = (!is_current).then_some(expectations::LONGEST_WAIT);
+        let min_ready_seconds = spec.min_ready_seconds.unwrap_or(0);
+        let ready = pods.iter().map(|pod| &**pod);
+        let available = meta::next_availability(ready, min_ready_seconds, now);
+        let next = [retry, waiting, available].into_iter().flatten().min();
+        Ok(next.map_or(Outcome::Done, Outcome::After))
+    }
+
+    async fn carry_out(
+        &self,
+        key: &ObjectKey,
+        set: &DaemonSet,
+        hash: &str,
+        plan: Plan,
+    ) -> Result<(), Error> {
+        for (pod, ended) in &plan.ended {
+            let node = fit::target(pod).unwrap_or_default();
+            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            let pod = format!("{}/{name}", key.namespace);
+            let events = &self.control.events;
+            match ended {
+                Ended::Failed => {
+                    self.count_failure(key, node);
+                    let message = format!(
+                        "Found failed daemon pod {pod} on node {node}, will try to kill it"
+                    );
+                    events.warning(set, "FailedDaemonPod", message);
+                }
+                Ended::Succeeded => {
+                    let message = format!(
+                        "Found succeeded daemon pod {pod} on node {node}, will try to delete it"
+                    );
+                    events.normal(set, "SucceededDaemonPod", message);
+                }
+            }
+        }
+        let create = plan.create.iter().map(|node| new_pod(set, hash, node));
+        let (_, create) = self.control.create_all(key, set, create.collect()).await;
+        let (_, delete) = self.control.delete_all(key, set, &plan.delete).await;
+        create.or(delete).map_or(Ok(()), Err)
+    }
+
+    async fn update_status(
+        &self,
+        set: &DaemonSet,
+        status: k8s_openapi::api::apps::v1::DaemonSetStatus,
+    ) -> Result<(), Error> {
+        if set.status.as_ref() == Some(&status) {
+            return Ok(());
+        }
+        let mut updated = set.clone();
+        updated.status = Some(status);
+        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+        let api: Api<DaemonSet> = Api::namespaced(self.config.client.clone(), namespace);
+        let name = set.metadata.name.as_deref().unwrap_or_default();
+        match api
+            .replace_status(name, &PostParams::default(), &updated)
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(error) if retry::is_not_found(&error) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn remaining_backoff(&self, key: &ObjectKey, node: &str) -> Duration {
+        let failures = self.failures.lock();
+        let failure = failures.get(key).and_then(|nodes| nodes.get(node));
+        failure.map_or(Duration::ZERO, |failure| {
+            failure.delay.saturating_sub(failure.at.elapsed())
+        })
+    }
+
+    /// Delays double, and start over after twice the longest without a failure.
+    fn count_failure(&self, key: &ObjectKey, node: &str) {
+        let mut failures = self.failures.lock();
+        let nodes = failures.entry(key.clone()).or_default();
+        let failure = nodes.entry(node.to_owned()).or_insert(Failure {
+            at: Instant::now(),
+            delay: Duration::ZERO,
+        });
+        failure.delay = if failure.at.elapsed() > 2 * LONGEST_BACKOFF {
+            FIRST_BACKOFF
+        } else {
+            (2 * failure.delay).clamp(FIRST_BACKOFF, LONGEST_BACKOFF)
+        };
+        failure.at = Instant::now();
+        nodes.retain(|_, failure| failure.at.elapsed() <= 2 * LONGEST_BACKOFF);
+    }
+}
+
+fn new_pod(set: &DaemonSet, hash: &str, node: &str) -> Pod {
+    let template = set.spec.clone().unwrap_or_default().template;
+    let mut pod = from_template(set, &template);
+    let spec = pod.spec.get_or_insert_default();
+    fit::add_tolerations(spec);
+    fit::pin(spec, node);
+    let labels = pod.metadata.labels.get_or_insert_default();
+    labels.insert(HASH_LABEL.to_owned(), hash.to_owned());
+    if let Some(generation) = meta::annotation(&set.metadata, TEMPLATE_GENERATION) {
+        labels.insert(TEMPLATE_GENERATION_LABEL.to_owned(), generation.to_owned());
+    }
+    pod
+}
+
+fn selector(set: &DaemonSet) -> LabelSelector {
+    let spec = set.spec.as_ref();
+    spec.map(|spec| spec.selector.clone()).unwrap_or_default()
+}
+
+/// Every set looks again when a node comes, goes, or changes in what pods are placed by. Not on
+/// heartbeats.
+async fn enqueue_all_on_node_changes(
+    nodes: Informer<Node>,
+    sets: Informer<DaemonSet>,
+    queue: WorkQueue<ObjectKey>,
+) {
+    let mut changes = nodes.subscribe();
+    loop {
+        let matters = match changes.next().await {
+            Change::Added(_) | Change::Deleted(_) => true,
+            Change::Modified { old, new } => {
+                let taints = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone());
+                old.metadata.labels != new.metadata.labels || taints(&old) != taints(&new)
+            }
+            Change::Resynced => false,
+        };
+        if matters {
+            for set in sets.list() {
+                queue.add(ObjectKey::of(&*set));
+            }
+        }
+    }
+}

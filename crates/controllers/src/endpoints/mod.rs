@@ -1,0 +1,122 @@
+//! Endpoints: the legacy form of what EndpointSlices say, one object per Service with a selector.
+
+mod plan;
+
+use std::sync::Arc;
+
+use client::controller::Outcome;
+use client::events::Recorder;
+use client::{Informer, ObjectKey, WorkQueue, retry};
+use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use tokio_util::sync::CancellationToken;
+
+use crate::service_pods::{self, services_selecting};
+use crate::watching::{self, enqueue, own_key};
+use crate::{Config, Error};
+
+pub async fn run(config: Config, shutdown: CancellationToken) {
+    let services = config.informers.of::<Service>();
+    let pods = config.informers.of::<Pod>();
+    let endpoints = config.informers.of::<Endpoints>();
+    let queue = WorkQueue::new();
+    let feeds = futures::future::join3(
+        enqueue(&services, &queue, own_key),
+        enqueue(&pods, &queue, {
+            let services = services.clone();
+            move |pod: &Pod| services_selecting(&services, pod)
+        }),
+        enqueue(&endpoints, &queue, own_key),
+    );
+    let controller = Arc::new(Controller {
+        events: config.events(plan::MANAGED_BY),
+        config,
+        services,
+        pods,
+        endpoints,
+    });
+    let reconcile = move |key: ObjectKey| {
+        let controller = controller.clone();
+        async move { controller.reconcile(&key).await }
+    };
+    watching::run("endpoints", 4, queue, feeds, reconcile, shutdown).await;
+}
+
+struct Controller {
+    config: Config,
+    events: Recorder,
+    services: Informer<Service>,
+    pods: Informer<Pod>,
+    endpoints: Informer<Endpoints>,
+}
+
+impl Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+        self.services.synced().await;
+        self.pods.synced().await;
+        self.endpoints.synced().await;
+        let api: Api<Endpoints> = Api::namespaced(self.config.client.clone(), &key.namespace);
+        let current = self.endpoints.get(&key.namespace, &key.name);
+        let Some(service) = self.services.get(&key.namespace, &key.name) else {
+            // Endpoints that we did not make belong to somebody else, e.g. an elected leader.
+            if current.is_some_and(|endpoints| is_ours(&endpoints)) {
+                match api.delete(&key.name, &DeleteParams::default()).await {
+                    Err(error) if !retry::is_not_found(&error) => return Err(error.into()),
+                    _ => {}
+                }
+            }
+            return Ok(Outcome::Done);
+        };
+        let Some(selector) = service_pods::selector(&service) else {
+            return Ok(Outcome::Done);
+        };
+        let pods: Vec<Arc<Pod>> = self
+            .pods
+            .list_in(&key.namespace)
+            .into_iter()
+            .filter(|pod| service_pods::labels_match(selector, pod))
+            .collect();
+        let Some(wanted) = plan::plan(&service, &pods, current.as_deref()) else {
+            return Ok(Outcome::Done);
+        };
+        let (namespace, name) = (&key.namespace, &key.name);
+        let result = match current {
+            None => api.create(&PostParams::default(), &wanted).await,
+            Some(_) => api.replace(name, &PostParams::default(), &wanted).await,
+        };
+        match result {
+            Ok(_) => Ok(Outcome::Done),
+            Err(error) if retry::is_namespace_terminating(&error) => Ok(Outcome::Done),
+            // Our cache was behind.
+            Err(error) if retry::is_already_exists(&error) => {
+                Ok(Outcome::After(crate::written::CATCH_UP))
+            }
+            Err(error) => {
+                if !retry::is_conflict(&error) {
+                    let (reason, message) = match wanted.metadata.resource_version {
+                        None => (
+                            "FailedToCreateEndpoint",
+                            format!(
+                                "Failed to create endpoint for service {namespace}/{name}: {error}"
+                            ),
+                        ),
+                        Some(_) => (
+                            "FailedToUpdateEndpoint",
+                            format!("Failed to update endpoint {namespace}/{name}: {error}"),
+                        ),
+                    };
+                    self.events.warning(&wanted, reason, message);
+                }
+                Err(error.into())
+            }
+        }
+    }
+}
+
+fn is_ours(endpoints: &Endpoints) -> bool {
+    let labels = endpoints.metadata.labels.as_ref();
+    labels.is_some_and(|labels| {
+        labels.get(plan::MANAGED_BY_LABEL).map(String::as_str) == Some(plan::MANAGED_BY)
+    })
+}

@@ -1,0 +1,157 @@
+//! EndpointSlice mirroring: Endpoints that somebody writes for a Service without a selector are
+//! copied into slices, which is what proxies read.
+
+mod plan;
+
+use std::sync::Arc;
+
+use client::controller::Outcome;
+use client::events::Recorder;
+use client::{Informer, ObjectKey, WorkQueue, retry};
+use k8s_openapi::api::core::v1::{Endpoints, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use tokio_util::sync::CancellationToken;
+
+use crate::endpointslice::packing::Action;
+use crate::endpointslice::{MANAGED_BY_LABEL, SERVICE_LABEL};
+use crate::watching::{self, enqueue, own_key};
+use crate::written::{CATCH_UP, Written};
+use crate::{Config, Error};
+
+const MANAGED_BY: &str = "endpointslicemirroring-controller.k8s.io";
+
+pub async fn run(config: Config, shutdown: CancellationToken) {
+    let services = config.informers.of::<Service>();
+    let endpoints = config.informers.of::<Endpoints>();
+    let slices = config.informers.of::<EndpointSlice>();
+    let queue = WorkQueue::new();
+    let feeds = futures::future::join3(
+        enqueue(&services, &queue, own_key),
+        enqueue(&endpoints, &queue, own_key),
+        enqueue(&slices, &queue, mirrored),
+    );
+    let controller = Arc::new(Controller {
+        events: config.events("endpoint-slice-mirroring-controller"),
+        config,
+        services,
+        endpoints,
+        slices,
+        written: Written::default(),
+    });
+    let reconcile = move |key: ObjectKey| {
+        let controller = controller.clone();
+        async move { controller.reconcile(&key).await }
+    };
+    watching::run(
+        "endpointslice-mirroring",
+        2,
+        queue,
+        feeds,
+        reconcile,
+        shutdown,
+    )
+    .await;
+}
+
+struct Controller {
+    config: Config,
+    events: Recorder,
+    services: Informer<Service>,
+    endpoints: Informer<Endpoints>,
+    slices: Informer<EndpointSlice>,
+    written: Written,
+}
+
+impl Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+        self.services.synced().await;
+        self.endpoints.synced().await;
+        self.slices.synced().await;
+        let existing: Vec<Arc<EndpointSlice>> = self
+            .slices
+            .list_in(&key.namespace)
+            .into_iter()
+            .filter(|slice| mirrored(slice).contains(key))
+            .collect();
+        let service = self.services.get(&key.namespace, &key.name);
+        let endpoints = self
+            .endpoints
+            .get(&key.namespace, &key.name)
+            .filter(|endpoints| plan::is_mirrored(endpoints, service.as_deref()));
+        let Some(endpoints) = endpoints else {
+            self.written.forget(key);
+            for slice in existing {
+                self.delete(key, slice.metadata.name.as_deref().unwrap_or_default())
+                    .await?;
+            }
+            return Ok(Outcome::Done);
+        };
+        if !self.written.is_shown(key, &self.slices) {
+            return Ok(Outcome::After(CATCH_UP));
+        }
+        let (actions, skipped) = plan::plan(&endpoints, &existing);
+        if !actions.is_empty() {
+            self.report(&endpoints, &skipped);
+        }
+        let api: Api<EndpointSlice> = Api::namespaced(self.config.client.clone(), &key.namespace);
+        for action in actions {
+            match action {
+                Action::Create(slice) => match api.create(&PostParams::default(), &slice).await {
+                    Ok(created) => self.written.note(key, &created),
+                    Err(error) if retry::is_namespace_terminating(&error) => {}
+                    Err(error) => return Err(error.into()),
+                },
+                Action::Replace(slice) => {
+                    let name = slice.metadata.name.clone().unwrap_or_default();
+                    let replaced = api.replace(&name, &PostParams::default(), &slice).await?;
+                    self.written.note(key, &replaced);
+                }
+                Action::Delete { name } => self.delete(key, &name).await?,
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn delete(&self, key: &ObjectKey, name: &str) -> Result<(), Error> {
+        let api: Api<EndpointSlice> = Api::namespaced(self.config.client.clone(), &key.namespace);
+        match api.delete(name, &DeleteParams::default()).await {
+            Err(error) if !retry::is_not_found(&error) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn report(&self, endpoints: &Endpoints, skipped: &plan::Skipped) {
+        if skipped.invalid > 0 {
+            let message = format!(
+                "Skipped {} invalid IP addresses when mirroring to EndpointSlices",
+                skipped.invalid
+            );
+            self.events.warning(endpoints, "InvalidIPAddress", message);
+        }
+        if skipped.too_many > 0 {
+            let message = format!(
+                "A max of {} addresses can be mirrored to EndpointSlices per Endpoints subset. {} addresses were skipped",
+                plan::CAPACITY,
+                skipped.too_many + skipped.invalid
+            );
+            self.events
+                .warning(endpoints, "TooManyAddressesToMirror", message);
+        }
+    }
+}
+
+/// The Endpoints that a slice mirrors.
+fn mirrored(slice: &EndpointSlice) -> Vec<ObjectKey> {
+    let labels = slice.metadata.labels.as_ref();
+    labels
+        .filter(|labels| labels.get(MANAGED_BY_LABEL).map(String::as_str) == Some(MANAGED_BY))
+        .and_then(|labels| labels.get(SERVICE_LABEL))
+        .map(|name| {
+            let namespace = slice.metadata.namespace.clone().unwrap_or_default();
+            ObjectKey::new(namespace, name.clone())
+        })
+        .into_iter()
+        .collect()
+}

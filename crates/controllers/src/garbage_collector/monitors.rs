@@ -1,0 +1,265 @@
+//! Keeps the graph in step with every kind the server serves: kinds that other controllers hold
+//! whole are shared with them, of all others the metadata is watched. Kinds that appear later (a
+//! CRD) are picked up, those that vanish are dropped.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Change, Informer, Informers, Metadata, Object, ObjectKey, WorkQueue};
+use k8s_openapi::api::apps::v1::{
+    ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet,
+};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::{
+    Endpoints, Namespace, Node as ClusterNode, PersistentVolume, PersistentVolumeClaim, Pod,
+    ReplicationController, ResourceQuota, Service, ServiceAccount,
+};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::storage::v1::{StorageClass, VolumeAttributesClass};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+use super::graph::{Graph, Node};
+use crate::Config;
+use crate::discovery::{self, Served};
+
+/// What is served changes with CRDs, which we are told of, and with aggregated servers, which we
+/// are not.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// After a change among CRDs the server takes a moment to serve them.
+const SETTLE: Duration = Duration::from_millis(200);
+/// A kind that cannot be listed must not hold up all others for ever.
+const FILLING: Duration = Duration::from_secs(30);
+
+type Filled = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+pub struct Monitors {
+    graph: Arc<Mutex<Graph>>,
+    queue: WorkQueue<ObjectKey>,
+    served: Mutex<Vec<Served>>,
+    filled: Semaphore,
+    /// A CRD or an aggregated group has changed.
+    changed: Arc<Notify>,
+}
+
+struct Feed {
+    task: AbortHandle,
+    uids: Arc<Mutex<BTreeMap<ObjectKey, String>>>,
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Monitors {
+    pub fn new(graph: Arc<Mutex<Graph>>, queue: WorkQueue<ObjectKey>) -> Monitors {
+        Monitors {
+            graph,
+            queue,
+            served: Mutex::default(),
+            filled: Semaphore::new(0),
+            changed: Arc::default(),
+        }
+    }
+
+    /// The served kind that an owner reference names.
+    pub fn served(&self, api_version: &str, kind: &str) -> Option<Served> {
+        let (group, version) = api::catalogue::split_api_version(api_version);
+        let served = self.served.lock();
+        served
+            .iter()
+            .find(|served| {
+                served.group == group && served.version == version && served.kind == kind
+            })
+            .cloned()
+    }
+
+    /// Waits until every kind that was served at first is in the graph.
+    pub async fn filled(&self) {
+        let _ = self.filled.acquire().await;
+    }
+
+    /// Runs for ever; drop it to stop.
+    pub async fn run(&self, config: &Config) {
+        let mut feeds: BTreeMap<(String, String), Feed> = BTreeMap::new();
+        let mut first = true;
+        loop {
+            match discovery::served(&config.client).await {
+                Ok(served) => {
+                    *self.served.lock() = served;
+                    let filled = self.follow(config, &mut feeds);
+                    if first {
+                        first = false;
+                        if timeout(FILLING, futures::future::join_all(filled))
+                            .await
+                            .is_err()
+                        {
+                            tracing::warn!("some kinds cannot be listed; collecting without them");
+                        }
+                        self.filled.add_permits(1);
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "discovering what is served"),
+            }
+            let pause = if first { SETTLE } else { LOOK_AGAIN };
+            tokio::select! {
+                biased;
+                () = self.changed.notified() => sleep(SETTLE).await,
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Starts and ends feeds as the served kinds ask; gives what waits for the new ones' first
+    /// lists.
+    fn follow(&self, config: &Config, feeds: &mut BTreeMap<(String, String), Feed>) -> Vec<Filled> {
+        let wanted: BTreeMap<(String, String), Served> = self
+            .served
+            .lock()
+            .iter()
+            .filter(|served| is_collected(served))
+            .map(|served| {
+                (
+                    (served.group.clone(), served.plural.clone()),
+                    served.clone(),
+                )
+            })
+            .collect();
+        let mut filled = Vec::new();
+        for (key, served) in &wanted {
+            if !feeds.contains_key(key) {
+                let (feed, synced) = self.feed(&config.informers, served);
+                feeds.insert(key.clone(), feed);
+                filled.push(synced);
+            }
+        }
+        feeds.retain(|key, feed| {
+            let kept = wanted.contains_key(key);
+            if !kept {
+                for uid in std::mem::take(&mut *feed.uids.lock()).into_values() {
+                    self.touch(self.graph.lock().remove(&uid));
+                }
+            }
+            kept
+        });
+        filled
+    }
+
+    fn feed(&self, informers: &Informers, served: &Served) -> (Feed, Filled) {
+        macro_rules! shared {
+            ($($group:literal $plural:literal $kind:ty),* $(,)?) => {
+                match (served.group.as_str(), served.plural.as_str()) {
+                    $(($group, $plural) => {
+                        return self.follow_informer(informers.of::<$kind>(), served);
+                    })*
+                    _ => {}
+                }
+            };
+        }
+        shared!(
+            "" "endpoints" Endpoints,
+            "" "namespaces" Namespace,
+            "" "nodes" ClusterNode,
+            "" "persistentvolumeclaims" PersistentVolumeClaim,
+            "" "persistentvolumes" PersistentVolume,
+            "" "pods" Pod,
+            "" "replicationcontrollers" ReplicationController,
+            "" "resourcequotas" ResourceQuota,
+            "" "serviceaccounts" ServiceAccount,
+            "" "services" Service,
+            "apps" "controllerrevisions" ControllerRevision,
+            "apps" "daemonsets" DaemonSet,
+            "apps" "deployments" Deployment,
+            "apps" "replicasets" ReplicaSet,
+            "apps" "statefulsets" StatefulSet,
+            "batch" "cronjobs" CronJob,
+            "batch" "jobs" Job,
+            "certificates.k8s.io" "certificatesigningrequests" CertificateSigningRequest,
+            "discovery.k8s.io" "endpointslices" EndpointSlice,
+            "networking.k8s.io" "ipaddresses" IPAddress,
+            "networking.k8s.io" "servicecidrs" ServiceCIDR,
+            "policy" "poddisruptionbudgets" PodDisruptionBudget,
+            "rbac.authorization.k8s.io" "clusterroles" ClusterRole,
+            "storage.k8s.io" "storageclasses" StorageClass,
+            "storage.k8s.io" "volumeattributesclasses" VolumeAttributesClass,
+        );
+        self.follow_informer::<Metadata>(informers.metadata_at(&served.path()), served)
+    }
+
+    fn follow_informer<K: Object>(&self, informer: Informer<K>, served: &Served) -> (Feed, Filled) {
+        let (graph, queue) = (self.graph.clone(), self.queue.clone());
+        let uids: Arc<Mutex<BTreeMap<ObjectKey, String>>> = Arc::default();
+        let known = uids.clone();
+        let (api_version, kind) = (served.api_version(), served.kind.clone());
+        let announces = matches!(kind.as_str(), "CustomResourceDefinition" | "APIService");
+        let announced = announces.then(|| self.changed.clone());
+        let mut changes = informer.subscribe();
+        let task = tokio::spawn(async move {
+            loop {
+                let change = changes.next().await;
+                if let Some(changed) = &announced {
+                    changed.notify_one();
+                }
+                let touched = match change {
+                    Change::Added(object) | Change::Modified { new: object, .. } => {
+                        let node = node_of(&*object, &api_version, &kind);
+                        known
+                            .lock()
+                            .insert(ObjectKey::of(&*object), node.uid.clone());
+                        graph.lock().put(node)
+                    }
+                    Change::Deleted(object) => {
+                        known.lock().remove(&ObjectKey::of(&*object));
+                        graph
+                            .lock()
+                            .remove(object.meta().uid.as_deref().unwrap_or_default())
+                    }
+                    Change::Resynced => continue,
+                };
+                for uid in touched {
+                    queue.add(ObjectKey::new("", uid));
+                }
+            }
+        });
+        let feed = Feed {
+            task: task.abort_handle(),
+            uids,
+        };
+        (feed, Box::pin(async move { informer.synced().await }))
+    }
+
+    fn touch(&self, uids: Vec<String>) {
+        for uid in uids {
+            self.queue.add(ObjectKey::new("", uid));
+        }
+    }
+}
+
+/// Events come and go by themselves; the rest is collected if it can be.
+fn is_collected(served: &Served) -> bool {
+    served.preferred && served.plural != "events" && served.allows(&["list", "watch", "delete"])
+}
+
+fn node_of<K: Object>(object: &K, api_version: &str, kind: &str) -> Node {
+    let meta = object.meta();
+    Node {
+        uid: meta.uid.clone().unwrap_or_default(),
+        api_version: api_version.to_string(),
+        kind: kind.to_string(),
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: meta.name.clone().unwrap_or_default(),
+        owners: meta.owner_references.clone().unwrap_or_default(),
+        finalizers: meta.finalizers.clone().unwrap_or_default(),
+        deleting: meta.deletion_timestamp.is_some(),
+    }
+}

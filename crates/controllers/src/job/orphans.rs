@@ -1,0 +1,74 @@
+//! Pods that still carry the tracking finalizer although nobody will count them: their Job is gone
+//! or finished. Without this they could never be deleted.
+
+use std::sync::Arc;
+
+use client::controller::Outcome;
+use client::{Informer, ObjectKey, WorkQueue};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use tokio_util::sync::CancellationToken;
+
+use super::{CONTROLLER, is_finished, pod, selector};
+use crate::owned_pods::PodControl;
+use crate::watching::{self, enqueue};
+use crate::{Config, Error, meta};
+
+pub async fn run(config: Config, shutdown: CancellationToken) {
+    let jobs = config.informers.of::<Job>();
+    let pods = config.informers.of::<Pod>();
+    let queue = WorkQueue::new();
+    let feeds = futures::future::join(
+        enqueue(&pods, &queue, |pod: &Pod| match pod::is_tracked(pod) {
+            true => vec![ObjectKey::of(pod)],
+            false => Vec::new(),
+        }),
+        enqueue(&jobs, &queue, {
+            let pods = pods.clone();
+            move |job: &Job| tracked_pods_of(&pods, job)
+        }),
+    );
+    let control = Arc::new(PodControl::new(&config, CONTROLLER));
+    let reconcile = move |key: ObjectKey| {
+        let (jobs, pods, control) = (jobs.clone(), pods.clone(), control.clone());
+        async move {
+            jobs.synced().await;
+            pods.synced().await;
+            if let Some(pod) = pods.get(&key.namespace, &key.name)
+                && pod::is_tracked(&pod)
+                && is_orphan(&jobs, &pod)
+            {
+                control.remove_finalizer(&pod, pod::TRACKING).await?;
+            }
+            Ok::<_, Error>(Outcome::Done)
+        }
+    };
+    watching::run("job-orphans", 1, queue, feeds, reconcile, shutdown).await;
+}
+
+/// Whether no unfinished Job counts this pod or is about to adopt it.
+fn is_orphan(jobs: &Informer<Job>, pod: &Pod) -> bool {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    match meta::controller_of(&pod.metadata) {
+        Some(owner) if owner.kind != "Job" => true,
+        Some(owner) => jobs
+            .get(namespace, &owner.name)
+            .is_none_or(|job| job.metadata.uid.as_ref() != Some(&owner.uid) || is_finished(&job)),
+        None => !jobs.list_in(namespace).iter().any(|job| {
+            let labels = pod.metadata.labels.as_ref();
+            job.metadata.deletion_timestamp.is_none()
+                && !is_finished(job)
+                && labels.is_some_and(|labels| meta::selects(&selector(job), labels))
+        }),
+    }
+}
+
+/// Pods may have been seen to go before their Job was, so they are looked at again with it.
+fn tracked_pods_of(pods: &Informer<Pod>, job: &Job) -> Vec<ObjectKey> {
+    let uid = job.metadata.uid.as_deref().unwrap_or_default();
+    pods.list_in(job.metadata.namespace.as_deref().unwrap_or_default())
+        .into_iter()
+        .filter(|pod| pod::is_tracked(pod) && meta::is_controlled_by(&pod.metadata, uid))
+        .map(|pod| ObjectKey::of(&*pod))
+        .collect()
+}

@@ -1,0 +1,157 @@
+//! Node IPAM: gives each node that has none a /24 of the cluster's pod range. Nodes that bring a
+//! range keep it, and it is never given twice.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use client::controller::Outcome;
+use client::events::Recorder;
+use client::{Informer, ObjectKey, WorkQueue, retry};
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::watching::{self, enqueue, own_key};
+use crate::{Config, Error};
+
+const NODE_BITS: u8 = 24;
+
+pub async fn run(config: Config, shutdown: CancellationToken) {
+    let range = config.pod_range.as_deref().and_then(parse);
+    let Some(range) = range.filter(|(_, bits)| *bits <= NODE_BITS) else {
+        return shutdown.cancelled().await;
+    };
+    let nodes = config.informers.of::<Node>();
+    let queue = WorkQueue::new();
+    let feed = enqueue(&nodes, &queue, own_key);
+    let controller = Arc::new(Controller {
+        events: config.events("cidrAllocator"),
+        config,
+        nodes,
+        range,
+        given: Mutex::default(),
+    });
+    let reconcile = move |key: ObjectKey| {
+        let controller = controller.clone();
+        async move { controller.reconcile(&key.name).await }
+    };
+    // One worker: two nodes must not choose the same range.
+    watching::run("node-ipam", 1, queue, feed, reconcile, shutdown).await;
+}
+
+type Range = (Ipv4Addr, u8);
+
+struct Controller {
+    config: Config,
+    events: Recorder,
+    nodes: Informer<Node>,
+    range: Range,
+    /// Given in this life; the cache may not show it yet.
+    given: Mutex<BTreeSet<(String, Range)>>,
+}
+
+impl Controller {
+    async fn reconcile(&self, name: &str) -> Result<Outcome, Error> {
+        self.nodes.synced().await;
+        let Some(node) = self.nodes.get("", name) else {
+            self.given.lock().retain(|(owner, _)| owner != name);
+            return Ok(Outcome::Done);
+        };
+        if !ranges(&node).is_empty() {
+            return Ok(Outcome::Done);
+        }
+        let mut taken: Vec<Range> = self
+            .nodes
+            .list()
+            .iter()
+            .flat_map(|node| ranges(node))
+            .collect();
+        taken.extend(
+            self.given
+                .lock()
+                .iter()
+                .filter(|(owner, _)| owner != name)
+                .map(|(_, range)| *range),
+        );
+        let Some(free) = choose(self.range, &taken) else {
+            let message = format!("Node {name} status is now: CIDRNotAvailable");
+            self.events.normal(&*node, "CIDRNotAvailable", message);
+            return Ok(Outcome::Done);
+        };
+        self.given.lock().insert((name.to_string(), free));
+        let text = format!("{}/{}", free.0, free.1);
+        let patch = serde_json::json!({
+            "metadata": {"resourceVersion": node.metadata.resource_version},
+            "spec": {"podCIDR": text, "podCIDRs": [text]},
+        });
+        let nodes: Api<Node> = Api::all(self.config.client.clone());
+        match nodes
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
+            Err(error) if !retry::is_not_found(&error) => Err(error.into()),
+            _ => Ok(Outcome::Done),
+        }
+    }
+}
+
+/// The first free part of `range` that overlaps nothing taken.
+fn choose(range: Range, taken: &[Range]) -> Option<Range> {
+    let step = 1u32 << (32 - NODE_BITS);
+    let count = 1u32 << (NODE_BITS - range.1);
+    let first = u32::from(range.0) & mask(range.1);
+    (0..count)
+        .map(|index| (Ipv4Addr::from(first + index * step), NODE_BITS))
+        .find(|candidate| !taken.iter().any(|other| overlap(*candidate, *other)))
+}
+
+fn overlap(a: Range, b: Range) -> bool {
+    let mask = mask(a.1.min(b.1));
+    u32::from(a.0) & mask == u32::from(b.0) & mask
+}
+
+fn mask(bits: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0)
+}
+
+fn parse(text: &str) -> Option<Range> {
+    let (address, bits) = text.split_once('/')?;
+    let bits: u8 = bits.parse().ok()?;
+    (bits <= 32).then_some((address.parse().ok()?, bits))
+}
+
+fn ranges(node: &Node) -> Vec<Range> {
+    let spec = node.spec.as_ref();
+    let many = spec
+        .and_then(|spec| spec.pod_cidrs.clone())
+        .unwrap_or_default();
+    let single = spec.and_then(|spec| spec.pod_cidr.clone());
+    many.iter()
+        .chain(&single)
+        .filter_map(|text| parse(text))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_range_that_overlaps_nothing_is_chosen() {
+        let range = parse("10.244.0.0/16").unwrap();
+        let check = |taken: &[&str], expected: Option<&str>| {
+            let taken: Vec<Range> = taken.iter().map(|text| parse(text).unwrap()).collect();
+            let found = choose(range, &taken).map(|(address, _)| address.to_string());
+            assert_eq!(found.as_deref(), expected);
+        };
+        check(&[], Some("10.244.0.0"));
+        check(&["10.244.0.0/24", "10.244.2.0/24"], Some("10.244.1.0"));
+        check(&["10.244.0.0/23"], Some("10.244.2.0"));
+        check(&["10.244.1.128/25", "10.244.0.0/24"], Some("10.244.2.0"));
+        check(&["10.244.0.0/16"], None);
+        check(&["10.0.0.0/8"], None);
+    }
+}

@@ -1,0 +1,133 @@
+//! What a controller has created and deleted but has not yet seen come back through its watch.
+//! Acting on a cache that lacks our own writes would create or delete twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::ObjectKey;
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// A pod that was created and removed between two looks never comes back through the watch; its
+/// expectation must not hold up its owner for ever.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// By owner.
+#[derive(Default)]
+pub struct Expectations {
+    expected: Mutex<BTreeMap<ObjectKey, Expected>>,
+}
+
+struct Expected {
+    /// Another owner of the same name expects nothing of what the former one did.
+    owner: String,
+    created: BTreeSet<String>,
+    deleted: BTreeSet<String>,
+    since: Instant,
+}
+
+impl Expectations {
+    pub fn created(&self, key: &ObjectKey, owner: &str, pod: &str) {
+        self.with(key, owner, |expected| {
+            expected.created.insert(pod.to_owned());
+        });
+    }
+
+    pub fn deleted(&self, key: &ObjectKey, owner: &str, pod: &str) {
+        self.with(key, owner, |expected| {
+            expected.deleted.insert(pod.to_owned());
+        });
+    }
+
+    /// The deletion did not happen after all.
+    pub fn not_deleted(&self, key: &ObjectKey, pod: &str) {
+        if let Some(expected) = self.expected.lock().get_mut(key) {
+            expected.deleted.remove(pod);
+        }
+    }
+
+    pub fn forget(&self, key: &ObjectKey) {
+        self.expected.lock().remove(key);
+    }
+
+    /// Whether the cache shows all we did; `pods` are those of the namespace, `owner` is a UID. A
+    /// deletion is seen when the pod is gone or marked.
+    pub fn are_met(&self, key: &ObjectKey, owner: &str, pods: &[Arc<Pod>]) -> bool {
+        let mut all = self.expected.lock();
+        let Some(expected) = all.get_mut(key) else {
+            return true;
+        };
+        for pod in pods {
+            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+            expected.created.remove(uid);
+        }
+        expected.deleted.retain(|uid| {
+            pods.iter().any(|pod| {
+                pod.metadata.uid.as_ref() == Some(uid) && pod.metadata.deletion_timestamp.is_none()
+            })
+        });
+        let met = expected.created.is_empty() && expected.deleted.is_empty()
+            || expected.owner != owner
+            || expected.since.elapsed() >= LONGEST_WAIT;
+        if met {
+            all.remove(key);
+        }
+        met
+    }
+
+    fn with(&self, key: &ObjectKey, owner: &str, change: impl FnOnce(&mut Expected)) {
+        let mut all = self.expected.lock();
+        let expected = all.entry(key.clone()).or_insert_with(|| Expected {
+            owner: owner.to_owned(),
+            created: BTreeSet::new(),
+            deleted: BTreeSet::new(),
+            since: Instant::now(),
+        });
+        if expected.owner != owner {
+            *expected = Expected {
+                owner: owner.to_owned(),
+                created: BTreeSet::new(),
+                deleted: BTreeSet::new(),
+                since: Instant::now(),
+            };
+        }
+        change(expected);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(uid: &str, terminating: bool) -> Arc<Pod> {
+        let mut pod = Pod::default();
+        pod.metadata.uid = Some(uid.to_owned());
+        if terminating {
+            pod.metadata.deletion_timestamp = Some(
+                k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH),
+            );
+        }
+        Arc::new(pod)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn they_are_met_by_the_cache_or_by_time() {
+        let key = ObjectKey::new("default", "web");
+        let expectations = Expectations::default();
+        expectations.created(&key, "owner", "a");
+        expectations.deleted(&key, "owner", "b");
+        assert!(!expectations.are_met(&key, "owner", &[pod("b", false)]));
+        assert!(!expectations.are_met(&key, "owner", &[pod("a", false), pod("b", false)]));
+        assert!(expectations.are_met(&key, "owner", &[pod("a", false), pod("b", true)]));
+
+        expectations.created(&key, "owner", "never-seen");
+        assert!(!expectations.are_met(&key, "owner", &[]));
+        tokio::time::advance(LONGEST_WAIT).await;
+        assert!(expectations.are_met(&key, "owner", &[]));
+
+        expectations.created(&key, "former", "c");
+        assert!(expectations.are_met(&key, "successor", &[]));
+    }
+}

@@ -1,0 +1,215 @@
+//! What every controller of pods does with them: claim, create in growing batches, delete, and
+//! remember what it did until the watch shows it. Not a controller itself.
+
+pub mod claim;
+pub mod expectations;
+pub mod rank;
+
+use std::sync::Arc;
+
+use client::{Object, ObjectKey, events, retry};
+use expectations::Expectations;
+use futures::future::join_all;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+
+use crate::{Config, Error, meta};
+
+/// At most this many pods are created or deleted in one round.
+pub const BURST: usize = 500;
+
+/// A controller's hands.
+pub struct PodControl {
+    client: kube::Client,
+    pub events: events::Recorder,
+    pub expectations: Expectations,
+}
+
+impl PodControl {
+    /// `component` is who Events name.
+    pub fn new(config: &Config, component: &str) -> PodControl {
+        PodControl {
+            client: config.client.clone(),
+            events: events::Recorder::new(
+                config.client.clone(),
+                config.environment.clone(),
+                component,
+                None,
+            ),
+            expectations: Expectations::default(),
+        }
+    }
+
+    /// The pods among `pods` that belong to `owner`.
+    pub async fn claim<Owner>(
+        &self,
+        owner: &Owner,
+        selector: &LabelSelector,
+        pods: Vec<Arc<Pod>>,
+        adoptable: impl Fn(&Pod) -> bool,
+    ) -> Result<Vec<Arc<Pod>>, Error>
+    where
+        Owner: Object + kube::Resource<Scope = NamespaceResourceScope> + std::fmt::Debug,
+    {
+        claim::claim(&self.client, owner, selector, pods, adoptable).await
+    }
+
+    /// Creates pods in batches that double from one on, so that a quota or a webhook that refuses
+    /// them is asked once and not a thousand times. Stops after a batch with a failure; returns
+    /// how many were made and the first failure.
+    pub async fn create_all<Owner: Object>(
+        &self,
+        key: &ObjectKey,
+        owner: &Owner,
+        pods: Vec<Pod>,
+    ) -> (usize, Option<Error>) {
+        let mut waiting = pods.into_iter().take(BURST).peekable();
+        let (mut batch, mut made) = (1, 0);
+        while waiting.peek().is_some() {
+            let creating = waiting.by_ref().take(batch);
+            let results = join_all(creating.map(|pod| self.create(key, owner, pod))).await;
+            let mut failure = None;
+            for result in results {
+                match result {
+                    Ok(created) => made += usize::from(created),
+                    Err(error) => failure = failure.or(Some(error)),
+                }
+            }
+            if failure.is_some() {
+                return (made, failure);
+            }
+            batch *= 2;
+        }
+        (made, None)
+    }
+
+    /// Whether the pod was made; a namespace that is being deleted takes none, which is no error.
+    pub async fn create<Owner: Object>(
+        &self,
+        key: &ObjectKey,
+        owner: &Owner,
+        pod: Pod,
+    ) -> Result<bool, Error> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        match api.create(&PostParams::default(), &pod).await {
+            Ok(pod) => {
+                let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+                self.expectations.created(key, owner_uid(owner), uid);
+                let name = pod.metadata.name.unwrap_or_default();
+                self.events
+                    .normal(owner, "SuccessfulCreate", format!("Created pod: {name}"));
+                Ok(true)
+            }
+            Err(error) if retry::is_namespace_terminating(&error) => Ok(false),
+            Err(error) => {
+                let message = format!("Error creating: {}", meta::message(&error));
+                self.events.warning(owner, "FailedCreate", message);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Deletes pods side by side; returns how many are gone or going, and the first failure.
+    pub async fn delete_all<Owner: Object>(
+        &self,
+        key: &ObjectKey,
+        owner: &Owner,
+        pods: &[Arc<Pod>],
+    ) -> (usize, Option<Error>) {
+        let deleting = pods.iter().take(BURST);
+        let results = join_all(deleting.map(|pod| self.delete(key, owner, pod))).await;
+        let (mut done, mut failure) = (0, None);
+        for result in results {
+            match result {
+                Ok(()) => done += 1,
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        (done, failure)
+    }
+
+    pub async fn delete<Owner: Object>(
+        &self,
+        key: &ObjectKey,
+        owner: &Owner,
+        pod: &Pod,
+    ) -> Result<(), Error> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        // Recorded first: the watch may be quicker than the answer.
+        self.expectations.deleted(key, owner_uid(owner), uid);
+        match api.delete(name, &of_uid(uid)).await {
+            Ok(_) => {
+                self.events
+                    .normal(owner, "SuccessfulDelete", format!("Deleted pod: {name}"));
+                Ok(())
+            }
+            Err(error) => {
+                self.expectations.not_deleted(key, uid);
+                if retry::is_not_found(&error) || retry::is_conflict(&error) {
+                    return Ok(());
+                }
+                let message = format!("Error deleting: {}", meta::message(&error));
+                self.events.warning(owner, "FailedDelete", message);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Takes a finalizer off a pod; a pod that is gone has none.
+    pub async fn remove_finalizer(&self, pod: &Pod, finalizer: &str) -> Result<(), Error> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let patch = serde_json::json!({"metadata": {
+            "uid": pod.metadata.uid,
+            "$deleteFromPrimitiveList/finalizers": [finalizer],
+        }});
+        match api
+            .patch(name, &PatchParams::default(), &Patch::Strategic(patch))
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Deletion of exactly that object, not of a later one of the same name.
+pub fn of_uid(uid: &str) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    }
+}
+
+/// A pod as the template says, controlled by `owner`, with a name made by the server.
+pub fn from_template<Owner: Object>(owner: &Owner, template: &PodTemplateSpec) -> Pod {
+    let meta = template.metadata.clone().unwrap_or_default();
+    let name = owner.meta().name.as_deref().unwrap_or_default();
+    Pod {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{name}-")),
+            namespace: owner.meta().namespace.clone(),
+            labels: meta.labels,
+            annotations: meta.annotations,
+            finalizers: meta.finalizers,
+            owner_references: Some(vec![meta::owner_reference(owner)]),
+            ..ObjectMeta::default()
+        },
+        spec: template.spec.clone(),
+        status: None,
+    }
+}
+
+fn owner_uid<Owner: Object>(owner: &Owner) -> &str {
+    owner.meta().uid.as_deref().unwrap_or_default()
+}

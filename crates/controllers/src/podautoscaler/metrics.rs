@@ -1,0 +1,87 @@
+//! What pods use, from the resource metrics API (`metrics.k8s.io`).
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+
+use super::usage::{Measure, milli};
+use crate::meta;
+
+#[derive(Deserialize)]
+struct PodMetricsList {
+    items: Vec<PodMetrics>,
+}
+
+#[derive(Deserialize)]
+struct PodMetrics {
+    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    timestamp: Timestamp,
+    /// In Go's notation, e.g. `30s`.
+    window: String,
+    #[serde(default)]
+    containers: Vec<ContainerMetrics>,
+}
+
+#[derive(Deserialize)]
+struct ContainerMetrics {
+    name: String,
+    #[serde(default)]
+    usage: BTreeMap<String, String>,
+}
+
+/// By pod name: of one container, or of all together.
+pub async fn fetch(
+    client: &kube::Client,
+    namespace: &str,
+    selector: &str,
+    resource: &str,
+    container: Option<&str>,
+) -> Result<BTreeMap<String, Measure>, String> {
+    let selector: String = selector
+        .bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => {
+                char::from(byte).to_string()
+            }
+            other => format!("%{other:02X}"),
+        })
+        .collect();
+    let path = format!(
+        "/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods?labelSelector={selector}"
+    );
+    let request = http::Request::get(path)
+        .body(Vec::new())
+        .map_err(|error| error.to_string())?;
+    let list: PodMetricsList = client.request(request).await.map_err(|error| {
+        let cause = match client::retry::is_not_found(&error) {
+            true => "the server could not find the requested resource (get pods.metrics.k8s.io)"
+                .to_owned(),
+            false => meta::message(&error),
+        };
+        format!("unable to fetch metrics from resource metrics API: {cause}")
+    })?;
+    if list.items.is_empty() {
+        return Err("no metrics returned from resource metrics API".to_owned());
+    }
+    let measures = list.items.into_iter().filter_map(|pod| {
+        let counted = pod.containers.iter();
+        let counted = counted.filter(|one| container.is_none_or(|wanted| one.name == wanted));
+        // A pod without a measurement of every container is one without a measurement.
+        let used: Option<Vec<i64>> = counted
+            .map(|one| one.usage.get(resource).map(|usage| milli(usage)))
+            .collect();
+        let used = used.filter(|used| !used.is_empty())?;
+        let measure = Measure {
+            milli: used.into_iter().sum(),
+            at: pod.timestamp,
+            window: window(&pod.window),
+        };
+        Some((pod.metadata.name?, measure))
+    });
+    Ok(measures.collect())
+}
+
+fn window(text: &str) -> SignedDuration {
+    text.parse().unwrap_or(SignedDuration::from_secs(30))
+}

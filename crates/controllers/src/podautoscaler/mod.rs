@@ -1,0 +1,444 @@
+//! HorizontalPodAutoscaler: as many pods as their use of CPU and memory asks for. Metrics of other
+//! APIs (custom, external) are named as unavailable in the conditions.
+
+mod behavior;
+mod metrics;
+mod status;
+mod usage;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::selector::LabelSelector;
+use client::controller::Outcome;
+use client::{Change, Informer, ObjectKey, WorkQueue, events, retry};
+use jiff::Timestamp;
+use k8s_openapi::api::autoscaling::v1::Scale;
+use k8s_openapi::api::autoscaling::v2::{
+    HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, HorizontalPodAutoscalerStatus,
+    MetricSpec, MetricStatus, MetricTarget,
+};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::PostParams;
+use kube::core::GroupVersionKind;
+use kube::discovery::oneshot;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Config, Error, meta, watching};
+use behavior::Memory;
+use status::Conditions;
+use usage::{Observed, Proposal, Target, Tolerance};
+
+/// How often use is looked at.
+const PERIOD: Duration = Duration::from_secs(15);
+const TOLERANCE: f64 = 0.1;
+
+pub async fn run(config: Config, shutdown: CancellationToken) {
+    let scalers = config.informers.of::<HorizontalPodAutoscaler>();
+    let pods = config.informers.of::<Pod>();
+    let queue = WorkQueue::new();
+    let feeds = enqueue_changed_specs(scalers.clone(), queue.clone());
+    let controller = Arc::new(Controller {
+        events: config.events("horizontal-pod-autoscaler"),
+        memory: Mutex::default(),
+        config,
+        scalers,
+        pods,
+    });
+    let reconcile = move |key: ObjectKey| {
+        let controller = controller.clone();
+        async move { controller.reconcile(&key).await }
+    };
+    watching::run("podautoscaler", 2, queue, feeds, reconcile, shutdown).await;
+}
+
+struct Controller {
+    config: Config,
+    scalers: Informer<HorizontalPodAutoscaler>,
+    pods: Informer<Pod>,
+    events: events::Recorder,
+    /// By autoscaler; forgotten with it.
+    memory: Mutex<BTreeMap<ObjectKey, Memory>>,
+}
+
+/// The best of all metrics.
+struct Recommendation {
+    replicas: i32,
+    metric: String,
+    statuses: Vec<MetricStatus>,
+}
+
+impl Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+        self.scalers.synced().await;
+        self.pods.synced().await;
+        let Some(scaler) = self.scalers.get(&key.namespace, &key.name) else {
+            self.memory.lock().remove(key);
+            return Ok(Outcome::Done);
+        };
+        let now = self.config.environment.now();
+        let mut status = scaler.status.clone().unwrap_or_default();
+        let mut conditions = Conditions::of(&status, now);
+        let result = self
+            .scale(key, &scaler, &mut status, &mut conditions, now)
+            .await;
+        status.observed_generation = scaler.metadata.generation;
+        status.conditions = Some(conditions.list);
+        if scaler.status.as_ref() != Some(&status) {
+            let mut updated = (*scaler).clone();
+            updated.status = Some(status);
+            let api: Api<HorizontalPodAutoscaler> =
+                Api::namespaced(self.config.client.clone(), &key.namespace);
+            match api
+                .replace_status(&key.name, &PostParams::default(), &updated)
+                .await
+            {
+                Ok(_) => {}
+                Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if let Err(reason) = result {
+            tracing::debug!(%key, reason, "not scaled");
+        }
+        Ok(Outcome::After(PERIOD))
+    }
+
+    async fn scale(
+        &self,
+        key: &ObjectKey,
+        scaler: &HorizontalPodAutoscaler,
+        status: &mut HorizontalPodAutoscalerStatus,
+        conditions: &mut Conditions,
+        now: Timestamp,
+    ) -> Result<(), String> {
+        let spec = scaler.spec.clone();
+        let (path, scale) = match self.target(key, &spec).await {
+            Ok(found) => found,
+            Err(error) => {
+                let cause = error.to_string();
+                self.events.warning(scaler, "FailedGetScale", &cause);
+                let message = format!(
+                    "the HPA controller was unable to get the target's current scale: {cause}"
+                );
+                conditions.set("AbleToScale", false, "FailedGetScale", &message);
+                return Err(cause);
+            }
+        };
+        let message = "the HPA controller was able to get the target's current scale";
+        conditions.set("AbleToScale", true, "SucceededGetScale", message);
+        let current = scale
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.replicas)
+            .unwrap_or(0);
+        let observed = scale
+            .status
+            .as_ref()
+            .map_or(current, |status| status.replicas);
+        status.current_replicas = Some(observed);
+        let least = spec.min_replicas.unwrap_or(1);
+        self.memory
+            .lock()
+            .entry(key.clone())
+            .or_default()
+            .begin(current, now);
+        let (desired, reason) = if current == 0 && least != 0 {
+            let message = "scaling is disabled since the replica count of the target is zero";
+            conditions.set("ScalingActive", false, "ScalingDisabled", message);
+            (0, String::new())
+        } else if current > spec.max_replicas {
+            let reason = "Current number of replicas above Spec.MaxReplicas";
+            (spec.max_replicas, reason.to_owned())
+        } else if current < least {
+            let reason = "Current number of replicas below Spec.MinReplicas";
+            (least, reason.to_owned())
+        } else {
+            let found = self
+                .recommend(key, scaler, &spec, &scale, conditions, now)
+                .await;
+            let best = match found {
+                Ok(best) => best,
+                Err(cause) => {
+                    status.desired_replicas = current;
+                    let reason = "FailedComputeMetricsReplicas";
+                    self.events.warning(scaler, reason, &cause);
+                    return Err(cause);
+                }
+            };
+            status.current_metrics = Some(best.statuses);
+            let decision = {
+                let mut memory = self.memory.lock();
+                let memory = memory.entry(key.clone()).or_default();
+                memory.decide(&spec, current, best.replicas, now)
+            };
+            match decision.stabilized {
+                Some((reason, message)) => conditions.set("AbleToScale", true, reason, message),
+                None => {
+                    let message = "recommended size matches current size";
+                    conditions.set("AbleToScale", true, "ReadyForNewScale", message);
+                }
+            }
+            let (reason, message) = decision.limit;
+            conditions.set("ScalingLimited", decision.limited, reason, message);
+            let reason = if decision.replicas > current {
+                format!("{} above target", best.metric)
+            } else {
+                "All metrics below target".to_owned()
+            };
+            (decision.replicas, reason)
+        };
+        status.desired_replicas = desired;
+        if desired == current {
+            return Ok(());
+        }
+        if let Err(error) = self.write_scale(&path, &scale, desired).await {
+            let cause = meta::message(&error);
+            let about = format!("New size: {desired}; reason: {reason}; error: {cause}");
+            self.events.warning(scaler, "FailedRescale", about);
+            let message =
+                format!("the HPA controller was unable to update the target scale: {cause}");
+            conditions.set("AbleToScale", false, "FailedUpdateScale", &message);
+            status.desired_replicas = current;
+            return Err(cause);
+        }
+        let message =
+            format!("the HPA controller was able to update the target scale to {desired}");
+        conditions.set("AbleToScale", true, "SucceededRescale", &message);
+        let about = format!("New size: {desired}; reason: {reason}");
+        self.events.normal(scaler, "SuccessfulRescale", about);
+        status.last_scale_time = Some(Time(now));
+        if let Some(memory) = self.memory.lock().get_mut(key) {
+            memory.note_change(current, desired, now);
+        }
+        Ok(())
+    }
+
+    /// The path of the target's scale, and the scale.
+    async fn target(
+        &self,
+        key: &ObjectKey,
+        spec: &HorizontalPodAutoscalerSpec,
+    ) -> Result<(String, Scale), Error> {
+        let reference = &spec.scale_target_ref;
+        let version = reference.api_version.as_deref().unwrap_or("v1");
+        let (group, short) = version.rsplit_once('/').unwrap_or(("", version));
+        let kind = GroupVersionKind::gvk(group, short, &reference.kind);
+        let (resource, _) = oneshot::pinned_kind(&self.config.client, &kind).await?;
+        let prefix = if group.is_empty() { "/api" } else { "/apis" };
+        let path = format!(
+            "{prefix}/{version}/namespaces/{}/{}/{}/scale",
+            key.namespace, resource.plural, reference.name
+        );
+        let request = http::Request::get(&path)
+            .body(Vec::new())
+            .map_err(|error| Error::Object(error.to_string()))?;
+        Ok((path, self.config.client.request(request).await?))
+    }
+
+    async fn write_scale(
+        &self,
+        path: &str,
+        scale: &Scale,
+        replicas: i32,
+    ) -> Result<(), kube::Error> {
+        let mut wanted = scale.clone();
+        wanted.spec.get_or_insert_default().replicas = Some(replicas);
+        let body = serde_json::to_vec(&wanted).map_err(kube::Error::SerdeError)?;
+        let request = http::Request::put(path)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(body)
+            .map_err(kube::Error::HttpError)?;
+        self.config.client.request::<Scale>(request).await?;
+        Ok(())
+    }
+
+    async fn recommend(
+        &self,
+        key: &ObjectKey,
+        scaler: &HorizontalPodAutoscaler,
+        spec: &HorizontalPodAutoscalerSpec,
+        scale: &Scale,
+        conditions: &mut Conditions,
+        now: Timestamp,
+    ) -> Result<Recommendation, String> {
+        let text = scale
+            .status
+            .as_ref()
+            .and_then(|status| status.selector.clone());
+        let text = text.unwrap_or_default();
+        if text.is_empty() {
+            let message = "the HPA target's scale is missing a selector";
+            self.events
+                .warning(scaler, "SelectorRequired", "selector is required");
+            conditions.set("ScalingActive", false, "InvalidSelector", message);
+            return Err(message.to_owned());
+        }
+        let selector = LabelSelector::parse(&text).map_err(|error| error.to_string())?;
+        let mut pods = self.pods.list_in(&key.namespace);
+        pods.retain(|pod| selector.matches(|label| meta::label(&pod.metadata, label)));
+        let current = scale
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.replicas)
+            .unwrap_or(0);
+        let rules = spec.behavior.as_ref();
+        let tolerance = |rules: Option<&k8s_openapi::api::autoscaling::v2::HPAScalingRules>| {
+            let given = rules.and_then(|rules| rules.tolerance.as_ref());
+            given.map_or(TOLERANCE, |given| usage::milli(&given.0) as f64 / 1000.0)
+        };
+        let tolerance = Tolerance {
+            down: tolerance(rules.and_then(|rules| rules.scale_down.as_ref())),
+            up: tolerance(rules.and_then(|rules| rules.scale_up.as_ref())),
+        };
+        let (mut best, mut failure) = (None::<(i32, String)>, None);
+        let mut statuses = Vec::new();
+        let metrics = spec.metrics.clone().unwrap_or_default();
+        for metric in &metrics {
+            match self
+                .of_metric(key, metric, &text, &pods, current, tolerance, now)
+                .await
+            {
+                Ok((proposal, name)) => {
+                    statuses.push(status::of_metric(metric, &proposal));
+                    if best
+                        .as_ref()
+                        .is_none_or(|(most, _)| proposal.replicas > *most)
+                    {
+                        best = Some((proposal.replicas, name));
+                    }
+                }
+                Err((reason, cause)) => {
+                    self.events.warning(scaler, reason, &cause);
+                    failure = failure.or(Some((reason, cause)));
+                }
+            }
+        }
+        // With a metric unknown, the others may only ask for more.
+        let decided = best.filter(|(replicas, _)| failure.is_none() || *replicas > current);
+        match (decided, failure) {
+            (Some((replicas, metric)), _) => {
+                let message = format!(
+                    "the HPA was able to successfully calculate a replica count from {metric}"
+                );
+                conditions.set("ScalingActive", true, "ValidMetricFound", &message);
+                Ok(Recommendation {
+                    replicas,
+                    metric,
+                    statuses,
+                })
+            }
+            (None, Some((reason, cause))) => {
+                let message = format!("the HPA was unable to compute the replica count: {cause}");
+                conditions.set("ScalingActive", false, reason, &message);
+                Err(format!(
+                    "invalid metrics (1 invalid out of {}), first error is: {cause}",
+                    metrics.len()
+                ))
+            }
+            (None, None) => Err("no metrics are given".to_owned()),
+        }
+    }
+
+    /// What one metric asks for, and its name; or the reason and message why it is not known.
+    #[expect(clippy::too_many_arguments, reason = "one look at one metric")]
+    async fn of_metric(
+        &self,
+        key: &ObjectKey,
+        metric: &MetricSpec,
+        selector: &str,
+        pods: &[Arc<Pod>],
+        current: i32,
+        tolerance: Tolerance,
+        now: Timestamp,
+    ) -> Result<(Proposal, String), (&'static str, String)> {
+        let (resource, container, wanted, reason) =
+            match (&metric.resource, &metric.container_resource) {
+                (Some(source), _) => (
+                    &source.name,
+                    None,
+                    &source.target,
+                    "FailedGetResourceMetric",
+                ),
+                (_, Some(source)) => (
+                    &source.name,
+                    Some(source.container.as_str()),
+                    &source.target,
+                    "FailedGetContainerResourceMetric",
+                ),
+                _ => {
+                    let (reason, api) = match metric.type_.as_str() {
+                        "Pods" => ("FailedGetPodsMetric", "custom"),
+                        "Object" => ("FailedGetObjectMetric", "custom"),
+                        "External" => ("FailedGetExternalMetric", "external"),
+                        _ => ("InvalidMetricSourceType", "custom"),
+                    };
+                    let message = format!(
+                        "unable to fetch metrics from {api} metrics API: the server \
+                                       could not find the requested resource"
+                    );
+                    return Err((reason, message));
+                }
+            };
+        let (target, what) = target_of(wanted).ok_or_else(|| {
+            let message = "invalid resource metric source: neither an average utilization target \
+                           nor an average value (usage) target was set";
+            (reason, message.to_owned())
+        })?;
+        let fails = |cause: String| (reason, format!("failed to get {resource} {what}: {cause}"));
+        let client = &self.config.client;
+        let measures = metrics::fetch(client, &key.namespace, selector, resource, container)
+            .await
+            .map_err(|cause| {
+                fails(format!(
+                    "unable to get metrics for resource {resource}: {cause}"
+                ))
+            })?;
+        let observed = Observed {
+            current,
+            pods,
+            measures,
+            resource,
+            container,
+            now,
+        };
+        let proposal = usage::propose(observed, target, tolerance).map_err(fails)?;
+        let name = match (target, container) {
+            (Target::Average(_), _) => format!("{resource} resource"),
+            (_, None) => format!("{resource} resource utilization (percentage of request)"),
+            (_, Some(_)) => {
+                format!("{resource} container resource utilization (percentage of request)")
+            }
+        };
+        Ok((proposal, name))
+    }
+}
+
+fn target_of(target: &MetricTarget) -> Option<(Target, &'static str)> {
+    if let Some(average) = &target.average_value {
+        return Some((Target::Average(usage::milli(&average.0)), "usage"));
+    }
+    let percent = target.average_utilization?;
+    Some((Target::Utilization(percent), "utilization"))
+}
+
+/// A new autoscaler or another spec is looked at at once, our own status writes are not.
+async fn enqueue_changed_specs(
+    scalers: Informer<HorizontalPodAutoscaler>,
+    queue: WorkQueue<ObjectKey>,
+) {
+    let mut changes = scalers.subscribe();
+    loop {
+        match changes.next().await {
+            Change::Added(scaler) | Change::Deleted(scaler) => queue.add(ObjectKey::of(&*scaler)),
+            Change::Modified { old, new } if old.spec != new.spec => {
+                queue.add(ObjectKey::of(&*new));
+            }
+            Change::Modified { .. } | Change::Resynced => {}
+        }
+    }
+}

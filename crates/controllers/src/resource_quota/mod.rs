@@ -1,0 +1,234 @@
+//! ResourceQuota: recounts what a quota's namespace uses and writes it down. Admission counts up
+//! as objects come; this counts down as they go, and mends what went wrong in between.
+
+mod usage;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Value;
+use api::resources::Amounts;
+use client::controller::Outcome;
+use client::{Change, Informer, Metadata, Object, ObjectKey, WorkQueue, retry};
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaStatus, Service,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::Api;
+use kube::api::PostParams;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::watching::{self, enqueue, own_key};
+use crate::{Config, Error, discovery, meta};
+use usage::Counted;
+
+/// Mends what nobody told us of.
+const RECOUNT: Duration = Duration::from_secs(300);
+
+pub async fn run(config: Config, shutdown: CancellationToken) {
+    let quotas = config.informers.of::<ResourceQuota>();
+    let pods = config.informers.of::<Pod>();
+    let services = config.informers.of::<Service>();
+    let claims = config.informers.of::<PersistentVolumeClaim>();
+    let queue = WorkQueue::new();
+    let feeds = futures::future::join4(
+        enqueue(&quotas, &queue, own_key),
+        follow(
+            pods.clone(),
+            quotas.clone(),
+            queue.clone(),
+            |old: &Pod, new: &Pod| {
+                let ended = |pod: &Pod| matches!(meta::phase(pod), "Succeeded" | "Failed");
+                ended(old) != ended(new) || old.spec != new.spec
+            },
+        ),
+        follow(
+            services.clone(),
+            quotas.clone(),
+            queue.clone(),
+            |old: &Service, new| old.spec != new.spec,
+        ),
+        follow(
+            claims.clone(),
+            quotas.clone(),
+            queue.clone(),
+            |old: &PersistentVolumeClaim, new| old.spec != new.spec,
+        ),
+    );
+    let controller = Arc::new(Controller {
+        config,
+        quotas,
+        pods,
+        services,
+        claims,
+        queue: queue.clone(),
+        others: Mutex::default(),
+    });
+    let reconcile = move |key: ObjectKey| {
+        let controller = controller.clone();
+        async move { controller.reconcile(&key).await }
+    };
+    watching::run("resource-quota", 4, queue, feeds, reconcile, shutdown).await;
+}
+
+/// Enqueues a namespace's quotas when something in it is gone or has changed what it uses.
+async fn follow<K: Object>(
+    objects: Informer<K>,
+    quotas: Informer<ResourceQuota>,
+    queue: WorkQueue<ObjectKey>,
+    differs: impl Fn(&K, &K) -> bool,
+) {
+    let mut changes = objects.subscribe();
+    loop {
+        let object = match changes.next().await {
+            Change::Deleted(object) => object,
+            Change::Modified { old, new } if differs(&old, &new) => new,
+            _ => continue,
+        };
+        for quota in quotas.list_in(object.meta().namespace.as_deref().unwrap_or_default()) {
+            queue.add(ObjectKey::of(&*quota));
+        }
+    }
+}
+
+struct Controller {
+    config: Config,
+    quotas: Informer<ResourceQuota>,
+    pods: Informer<Pod>,
+    services: Informer<Service>,
+    claims: Informer<PersistentVolumeClaim>,
+    queue: WorkQueue<ObjectKey>,
+    /// Kinds that some quota counts and nobody else watches, by `plural.group`. None if nothing
+    /// of that name is served.
+    others: Mutex<BTreeMap<String, Option<Informer<Metadata>>>>,
+}
+
+impl Controller {
+    async fn reconcile(&self, key: &ObjectKey) -> Result<Outcome, Error> {
+        self.pods.synced().await;
+        self.services.synced().await;
+        self.claims.synced().await;
+        let Some(quota) = self.quotas.get(&key.namespace, &key.name) else {
+            return Ok(Outcome::Done);
+        };
+        let document = value(&*quota)?;
+        let mut used = Amounts::new();
+        let now = self.config.environment.now();
+        for counted in usage::counted(&document) {
+            let more = match &counted {
+                Counted::Pods => {
+                    usage::of_objects(&document, &counted, &self.values(&self.pods, key)?, now)
+                }
+                Counted::Services => {
+                    usage::of_objects(&document, &counted, &self.values(&self.services, key)?, now)
+                }
+                Counted::Claims => {
+                    usage::of_objects(&document, &counted, &self.values(&self.claims, key)?, now)
+                }
+                Counted::Others { names, resource } => match self.other(resource).await? {
+                    Some(objects) => {
+                        let count = objects.list_in(&key.namespace).len();
+                        usage::of_number(&document, names, count)
+                    }
+                    None => Amounts::new(),
+                },
+            };
+            used.extend(more);
+        }
+        self.write(&quota, used).await?;
+        Ok(Outcome::After(RECOUNT))
+    }
+
+    fn values<K: Object + Serialize>(
+        &self,
+        objects: &Informer<K>,
+        key: &ObjectKey,
+    ) -> Result<Vec<Value>, Error> {
+        let objects = objects.list_in(&key.namespace);
+        objects.iter().map(|object| value(&**object)).collect()
+    }
+
+    /// Watches a kind from its first use by a quota on.
+    async fn other(&self, resource: &str) -> Result<Option<Informer<Metadata>>, Error> {
+        let known = self.others.lock().get(resource).cloned();
+        if let Some(Some(objects)) = known {
+            objects.synced().await;
+            return Ok(Some(objects));
+        }
+        let served = discovery::served(&self.config.client).await?;
+        let served = served.into_iter().find(|served| {
+            served.preferred
+                && served.namespaced
+                && served.qualified() == resource
+                && served.allows(&["list", "watch"])
+        });
+        let Some(served) = served else {
+            return Ok(None);
+        };
+        let objects = self.config.informers.metadata_at(&served.path());
+        let kept = self
+            .others
+            .lock()
+            .entry(resource.to_string())
+            .or_insert_with(|| Some(objects.clone()))
+            .clone();
+        if let Some(kept) = &kept {
+            let following = follow(
+                kept.clone(),
+                self.quotas.clone(),
+                self.queue.clone(),
+                |_: &Metadata, _: &Metadata| false,
+            );
+            // Ends with the informers.
+            tokio::spawn(following);
+            kept.synced().await;
+        }
+        Ok(kept)
+    }
+
+    async fn write(&self, quota: &ResourceQuota, used: Amounts) -> Result<(), Error> {
+        let hard = quota
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.hard.clone())
+            .unwrap_or_default();
+        let before = quota.status.clone().unwrap_or_default();
+        let mut counts = before.used.clone().unwrap_or_default();
+        for (name, amount) in used {
+            let same = counts.get(&name).is_some_and(|known| {
+                api::quantity::Quantity::parse(&known.0).is_ok_and(|known| known == amount)
+            });
+            if !same {
+                counts.insert(name, Quantity(amount.to_string()));
+            }
+        }
+        counts.retain(|name, _| hard.contains_key(name));
+        let status = ResourceQuotaStatus {
+            hard: Some(hard).filter(|hard| !hard.is_empty()),
+            used: Some(counts).filter(|counts| !counts.is_empty()),
+        };
+        if status == before {
+            return Ok(());
+        }
+        let mut updated = quota.clone();
+        updated.status = Some(status);
+        let namespace = quota.metadata.namespace.as_deref().unwrap_or_default();
+        let name = quota.metadata.name.as_deref().unwrap_or_default();
+        let api: Api<ResourceQuota> = Api::namespaced(self.config.client.clone(), namespace);
+        match api
+            .replace_status(name, &PostParams::default(), &updated)
+            .await
+        {
+            Err(error) if !retry::is_not_found(&error) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn value<K: Serialize>(object: &K) -> Result<Value, Error> {
+    let bytes = serde_json::to_vec(object).map_err(|error| Error::Object(error.to_string()))?;
+    Value::from_json(&bytes).map_err(|error| Error::Object(error.to_string()))
+}

@@ -1,0 +1,80 @@
+//! VolumeAttributesClass protection: a class that claims or volumes have is not removed.
+
+use client::controller::Outcome;
+use client::{ObjectKey, WorkQueue};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::VolumeAttributesClass;
+use kube::Api;
+use tokio_util::sync::CancellationToken;
+
+use crate::watching::{self, enqueue, own_key};
+use crate::{Config, finalizers};
+
+const FINALIZER: &str = "kubernetes.io/vac-protection";
+
+pub async fn run(config: Config, shutdown: CancellationToken) {
+    let classes = config.informers.of::<VolumeAttributesClass>();
+    let claims = config.informers.of::<PersistentVolumeClaim>();
+    let volumes = config.informers.of::<PersistentVolume>();
+    let queue = WorkQueue::new();
+    let keys = |names: Vec<String>| -> Vec<ObjectKey> {
+        names
+            .into_iter()
+            .map(|name| ObjectKey::new("", name))
+            .collect()
+    };
+    let feeds = futures::future::join3(
+        enqueue(&classes, &queue, own_key),
+        enqueue(&claims, &queue, move |claim: &PersistentVolumeClaim| {
+            keys(of_claim(claim))
+        }),
+        enqueue(&volumes, &queue, move |volume: &PersistentVolume| {
+            keys(of_volume(volume))
+        }),
+    );
+    let reconcile = move |key: ObjectKey| {
+        let (classes, claims, volumes) = (classes.clone(), claims.clone(), volumes.clone());
+        let api: Api<VolumeAttributesClass> = Api::all(config.client.clone());
+        async move {
+            claims.synced().await;
+            volumes.synced().await;
+            let Some(class) = classes.get("", &key.name) else {
+                return Ok(Outcome::Done);
+            };
+            let in_use = claims
+                .list()
+                .iter()
+                .any(|claim| of_claim(claim).contains(&key.name))
+                || volumes
+                    .list()
+                    .iter()
+                    .any(|volume| of_volume(volume).contains(&key.name));
+            let step = finalizers::step(&*class, FINALIZER, in_use);
+            finalizers::carry_out(&api, &*class, FINALIZER, step).await?;
+            Ok(Outcome::Done)
+        }
+    };
+    watching::run("vac-protection", 1, queue, feeds, reconcile, shutdown).await;
+}
+
+/// The classes a claim asks for, has, or is on its way to.
+fn of_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
+    let wanted = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.volume_attributes_class_name.clone());
+    let status = claim.status.as_ref();
+    let current = status.and_then(|status| status.current_volume_attributes_class_name.clone());
+    let target = status
+        .and_then(|status| status.modify_volume_status.as_ref())
+        .and_then(|modification| modification.target_volume_attributes_class_name.clone());
+    let all = [wanted, current, target].into_iter().flatten();
+    all.filter(|name| !name.is_empty()).collect()
+}
+
+fn of_volume(volume: &PersistentVolume) -> Vec<String> {
+    let spec = volume.spec.as_ref();
+    spec.and_then(|spec| spec.volume_attributes_class_name.clone())
+        .into_iter()
+        .collect()
+}

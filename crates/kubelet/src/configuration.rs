@@ -1,0 +1,310 @@
+//! KubeletConfiguration v1beta1: the part of it that this kubelet acts on, with upstream's
+//! defaults, read from a file and its drop-ins. Later files win, key by key. Fields that are not
+//! ours are accepted and left alone, so that a file written for upstream's kubelet can be used.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::Deserialize;
+
+const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+const KIND: &str = "KubeletConfiguration";
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{path}")]
+    File {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{path}: {message}")]
+    Content { path: PathBuf, message: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, serde::Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Configuration {
+    pub max_pods: i64,
+    pub pod_pids_limit: i64,
+    pub static_pod_path: String,
+    pub allowed_unsafe_sysctls: Vec<String>,
+    pub system_reserved: BTreeMap<String, String>,
+    pub kube_reserved: BTreeMap<String, String>,
+    pub eviction_hard: BTreeMap<String, String>,
+    pub eviction_soft: BTreeMap<String, String>,
+    pub eviction_soft_grace_period: BTreeMap<String, String>,
+    pub eviction_max_pod_grace_period: i64,
+    pub eviction_pressure_transition_period: String,
+    pub container_log_max_size: String,
+    pub container_log_max_files: usize,
+    #[serde(rename = "imageGCHighThresholdPercent")]
+    pub image_gc_high_threshold_percent: i64,
+    #[serde(rename = "imageGCLowThresholdPercent")]
+    pub image_gc_low_threshold_percent: i64,
+    #[serde(rename = "imageMinimumGCAge")]
+    pub image_minimum_gc_age: String,
+    pub shutdown_grace_period: String,
+    pub shutdown_grace_period_critical_pods: String,
+    pub node_lease_duration_seconds: i32,
+    pub register_with_taints: Vec<k8s_openapi::api::core::v1::Taint>,
+    /// Everything else the file says, shown again by `/configz`.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, serde_json::Value>,
+}
+
+impl Default for Configuration {
+    /// Upstream's, but for the disk: 5 % free is enough on machines that are not only a node.
+    fn default() -> Configuration {
+        let map = |pairs: &[(&str, &str)]| {
+            pairs
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect()
+        };
+        Configuration {
+            max_pods: 110,
+            pod_pids_limit: -1,
+            static_pod_path: String::new(),
+            allowed_unsafe_sysctls: Vec::new(),
+            system_reserved: BTreeMap::new(),
+            kube_reserved: BTreeMap::new(),
+            eviction_hard: map(&[
+                ("memory.available", "100Mi"),
+                ("nodefs.available", "5%"),
+                ("nodefs.inodesFree", "5%"),
+                ("imagefs.available", "5%"),
+                ("imagefs.inodesFree", "5%"),
+            ]),
+            eviction_soft: BTreeMap::new(),
+            eviction_soft_grace_period: BTreeMap::new(),
+            eviction_max_pod_grace_period: 0,
+            eviction_pressure_transition_period: "5m0s".to_owned(),
+            container_log_max_size: "10Mi".to_owned(),
+            container_log_max_files: 5,
+            image_gc_high_threshold_percent: 85,
+            image_gc_low_threshold_percent: 80,
+            image_minimum_gc_age: "2m0s".to_owned(),
+            shutdown_grace_period: "0s".to_owned(),
+            shutdown_grace_period_critical_pods: "0s".to_owned(),
+            node_lease_duration_seconds: 40,
+            register_with_taints: Vec::new(),
+            other: BTreeMap::new(),
+        }
+    }
+}
+
+impl Configuration {
+    /// Reads `file` and then the `*.conf` files of `drop_ins` in order of their names. What is not
+    /// there is not read.
+    pub fn read(file: &Path, drop_ins: &Path) -> Result<Configuration, Error> {
+        let mut merged = serde_json::Map::new();
+        let mut files = vec![file.to_path_buf()];
+        if let Ok(entries) = std::fs::read_dir(drop_ins) {
+            let mut found: Vec<PathBuf> = entries
+                .flatten()
+                .map(|entry| entry.path())
+                .filter(|path| path.extension().is_some_and(|end| end == "conf"))
+                .collect();
+            found.sort();
+            files.extend(found);
+        }
+        for path in files {
+            let bytes = match std::fs::read(&path) {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(source) => return Err(Error::File { path, source }),
+            };
+            let fields = parse(&bytes).map_err(|message| Error::Content {
+                path: path.clone(),
+                message,
+            })?;
+            merged.extend(fields);
+        }
+        Configuration::from_fields(merged).map_err(|message| Error::Content {
+            path: file.to_path_buf(),
+            message,
+        })
+    }
+
+    fn from_fields(
+        mut fields: serde_json::Map<String, serde_json::Value>,
+    ) -> Result<Configuration, String> {
+        fields.remove("apiVersion");
+        fields.remove("kind");
+        let configuration: Configuration =
+            serde_json::from_value(serde_json::Value::Object(fields))
+                .map_err(|error| error.to_string())?;
+        configuration.check()?;
+        Ok(configuration)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.container_log_max_files < 2 {
+            return Err("containerLogMaxFiles must be greater than 1".to_owned());
+        }
+        if self.log_max_size().is_none() {
+            return Err(format!(
+                "containerLogMaxSize {:?} is not a quantity",
+                self.container_log_max_size
+            ));
+        }
+        if self.image_gc_low_threshold_percent >= self.image_gc_high_threshold_percent {
+            return Err(
+                "imageGCLowThresholdPercent must be less than imageGCHighThresholdPercent"
+                    .to_owned(),
+            );
+        }
+        for text in [
+            &self.eviction_pressure_transition_period,
+            &self.image_minimum_gc_age,
+            &self.shutdown_grace_period,
+            &self.shutdown_grace_period_critical_pods,
+        ]
+        .into_iter()
+        .chain(self.eviction_soft_grace_period.values())
+        {
+            duration(text).ok_or_else(|| format!("{text:?} is not a duration"))?;
+        }
+        Ok(())
+    }
+
+    pub fn log_max_size(&self) -> Option<u64> {
+        let quantity = api::quantity::Quantity::parse(&self.container_log_max_size).ok()?;
+        u64::try_from(quantity.value()).ok()
+    }
+
+    pub fn transition_period(&self) -> Duration {
+        duration(&self.eviction_pressure_transition_period).unwrap_or(Duration::from_secs(300))
+    }
+
+    pub fn image_minimum_age(&self) -> Duration {
+        duration(&self.image_minimum_gc_age).unwrap_or(Duration::from_secs(120))
+    }
+
+    pub fn shutdown_grace(&self) -> Duration {
+        duration(&self.shutdown_grace_period).unwrap_or_default()
+    }
+
+    pub fn shutdown_grace_critical(&self) -> Duration {
+        duration(&self.shutdown_grace_period_critical_pods).unwrap_or_default()
+    }
+
+    /// How much of a resource is kept for the machine, in thousandths.
+    pub fn reserved_milli(&self, resource: &str) -> i64 {
+        [&self.system_reserved, &self.kube_reserved]
+            .into_iter()
+            .filter_map(|reserved| reserved.get(resource))
+            .filter_map(|amount| api::quantity::Quantity::parse(amount).ok())
+            .map(api::quantity::Quantity::milli)
+            .sum()
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<serde_json::Map<String, serde_json::Value>, String> {
+    let documents =
+        api::document::yaml::parse_documents(bytes).map_err(|error| error.to_string())?;
+    let mut fields = serde_json::Map::new();
+    for document in documents {
+        let value: serde_json::Value =
+            serde_json::from_slice(&document.to_json()).map_err(|error| error.to_string())?;
+        match value {
+            serde_json::Value::Object(found) => {
+                let said = |key: &str| found.get(key).and_then(|text| text.as_str());
+                if said("kind").is_some_and(|kind| kind != KIND)
+                    || said("apiVersion").is_some_and(|version| version != API_VERSION)
+                {
+                    return Err(format!("expected a {KIND} of {API_VERSION}"));
+                }
+                fields.extend(found);
+            }
+            serde_json::Value::Null => {}
+            _ => return Err("expected a mapping".to_owned()),
+        }
+    }
+    Ok(fields)
+}
+
+/// A duration as Go writes it: `1h30m`, `10s`, `500ms`.
+pub fn duration(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let end = rest
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        let seconds = match &rest[..end] {
+            "h" => 3600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 0.001,
+            "us" | "µs" => 0.000_001,
+            _ => return None,
+        };
+        total += Duration::try_from_secs_f64(number * seconds).ok()?;
+        rest = &rest[end..];
+    }
+    (!text.is_empty()).then_some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_files_win_key_by_key() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("kubelet.yaml");
+        let drop_ins = directory.path().join("kubelet.d");
+        std::fs::create_dir(&drop_ins).expect("made");
+        std::fs::write(
+            &file,
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 20\npodPidsLimit: 100\nfailSwapOn: false\n",
+        )
+        .expect("written");
+        std::fs::write(drop_ins.join("10.conf"), "maxPods: 30\nimageGCHighThresholdPercent: 90\n")
+            .expect("written");
+        let read = Configuration::read(&file, &drop_ins).expect("a configuration");
+        assert_eq!((read.max_pods, read.pod_pids_limit), (30, 100));
+        assert_eq!(read.image_gc_high_threshold_percent, 90);
+        assert_eq!(read.other["failSwapOn"], serde_json::json!(false));
+        assert_eq!(read.eviction_hard["memory.available"], "100Mi");
+        let absent = Configuration::read(&directory.path().join("none"), &drop_ins.join("none"));
+        assert_eq!(absent.expect("defaults"), Configuration::default());
+    }
+
+    #[test]
+    fn a_wrong_file_is_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("kubelet.yaml");
+        for text in [
+            "kind: Pod\n",
+            "maxPods: many\n",
+            "containerLogMaxFiles: 1\n",
+            "shutdownGracePeriod: soon\n",
+            "- a\n",
+        ] {
+            std::fs::write(&file, text).expect("written");
+            assert!(Configuration::read(&file, directory.path()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_read_as_in_go() {
+        assert_eq!(duration("1h0m30s"), Some(Duration::from_secs(3630)));
+        assert_eq!(duration("1.5s"), Some(Duration::from_millis(1500)));
+        assert_eq!(duration("500ms"), Some(Duration::from_millis(500)));
+        assert_eq!(duration("0s"), Some(Duration::ZERO));
+        assert_eq!(duration("5"), None);
+        assert_eq!(duration(""), None);
+    }
+}

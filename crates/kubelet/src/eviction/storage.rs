@@ -1,0 +1,116 @@
+//! Pods that hold more of the node's disk than their limits say. Pure.
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::{resources, stats::PodSample};
+
+/// Whether anything of the pod's disk use is limited.
+pub fn is_limited(pod: &Pod) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    let volumes = spec.volumes.iter().flatten();
+    let mut sized = volumes.filter_map(|volume| volume.empty_dir.as_ref());
+    sized.any(|source| source.size_limit.is_some())
+        || spec
+            .containers
+            .iter()
+            .any(|container| limit(container).is_some())
+}
+
+/// Why the pod must leave, if it must.
+pub fn excess(pod: &Pod, sample: &PodSample) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    for volume in spec.volumes.iter().flatten() {
+        let Some(limit) = volume
+            .empty_dir
+            .as_ref()
+            .and_then(|source| source.size_limit.as_ref())
+        else {
+            continue;
+        };
+        let allowed = resources::whole(limit).filter(|limit| *limit > 0);
+        let used = sample.volumes.get(&volume.name).map(|volume| volume.usage.bytes);
+        if let (Some(allowed), Some(used)) = (allowed, used)
+            && used as i64 > allowed
+        {
+            return Some(format!(
+                "Usage of EmptyDir volume \"{}\" exceeds the limit \"{}\". ",
+                volume.name, limit.0
+            ));
+        }
+    }
+    let limits: Vec<Option<i64>> = spec.containers.iter().map(limit).collect();
+    let total: i64 = limits.iter().flatten().sum();
+    if limits.iter().all(Option::is_some) && sample.disk().bytes as i64 > total && total > 0 {
+        return Some(format!(
+            "Pod ephemeral local storage usage exceeds the total limit of containers {}. ",
+            super::rank::binary(total)
+        ));
+    }
+    for (container, limit) in spec.containers.iter().zip(limits) {
+        let Some(limit) = limit else { continue };
+        let used = sample
+            .containers
+            .iter()
+            .find(|one| one.name == container.name)
+            .map_or(0, |one| one.rootfs.bytes + one.logs.bytes);
+        if used as i64 > limit {
+            let text = container
+                .resources
+                .as_ref()
+                .and_then(|all| all.limits.as_ref()?.get("ephemeral-storage"))
+                .map(|quantity| quantity.0.clone())
+                .unwrap_or_default();
+            return Some(format!(
+                "Container {} exceeded its local ephemeral storage limit \"{text}\". ",
+                container.name
+            ));
+        }
+    }
+    None
+}
+
+fn limit(container: &k8s_openapi::api::core::v1::Container) -> Option<i64> {
+    resources::limit_whole(container, "ephemeral-storage").filter(|limit| *limit > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::{ContainerSample, Usage, VolumeSample};
+
+    fn check(volume: u64, log: u64, expected: Option<&str>) {
+        let pod: Pod = serde_json::from_value(serde_json::json!({"spec": {
+            "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}],
+            "containers": [{"name": "a", "resources": {"limits": {"ephemeral-storage": "1Mi"}}},
+                {"name": "b"}],
+        }}))
+        .expect("a pod");
+        let mut sample = PodSample {
+            containers: vec![ContainerSample {
+                name: "a".to_owned(),
+                logs: Usage { bytes: log, inodes: 1 },
+                ..ContainerSample::default()
+            }],
+            ..PodSample::default()
+        };
+        let usage = Usage { bytes: volume, inodes: 1 };
+        sample.volumes.insert("v".to_owned(), VolumeSample { usage, in_memory: false });
+        assert!(is_limited(&pod));
+        assert_eq!(excess(&pod, &sample).as_deref(), expected);
+    }
+
+    #[test]
+    fn volumes_and_containers_have_limits() {
+        check(1 << 20, 1 << 20, None);
+        check(
+            2 << 20,
+            0,
+            Some("Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". "),
+        );
+        check(
+            0,
+            2 << 20,
+            Some("Container a exceeded its local ephemeral storage limit \"1Mi\". "),
+        );
+    }
+}

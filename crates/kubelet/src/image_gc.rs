@@ -1,0 +1,237 @@
+//! Image garbage collection: when the disk that holds images fills up, images that nothing uses
+//! leave, the longest unused first. The choice is pure; this file also looks and removes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use cri::v1;
+use tokio_util::sync::CancellationToken;
+
+use crate::{node_context::NodeContext, stats};
+
+const PERIOD: Duration = Duration::from_secs(300);
+
+/// An image as the collection sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Candidate {
+    pub id: String,
+    pub size: u64,
+    pub pinned: bool,
+    pub in_use: bool,
+    /// When we first knew of it and when it was last in use, in microseconds.
+    pub first_seen: i64,
+    pub last_used: i64,
+}
+
+/// Which images leave, in order, so that `wanted` bytes become free.
+pub fn choose(mut images: Vec<Candidate>, wanted: u64, minimum_age: i64, now: i64) -> Vec<String> {
+    images.retain(|image| !image.pinned && !image.in_use && now - image.first_seen >= minimum_age);
+    images.sort_by(|a, b| {
+        (a.last_used, a.first_seen, &a.id).cmp(&(b.last_used, b.first_seen, &b.id))
+    });
+    let mut freed = 0;
+    let mut chosen = Vec::new();
+    for image in images {
+        if freed >= wanted {
+            break;
+        }
+        freed += image.size;
+        chosen.push(image.id);
+    }
+    chosen
+}
+
+/// What is remembered of images between two looks.
+#[derive(Default)]
+struct Memory(BTreeMap<String, (i64, i64)>);
+
+impl Memory {
+    /// Joins what is there now with what was known before.
+    fn update(&mut self, images: Vec<v1::Image>, used: &BTreeSet<String>, now: i64) -> Vec<Candidate> {
+        let present: BTreeSet<&String> = images.iter().map(|image| &image.id).collect();
+        self.0.retain(|id, _| present.contains(id));
+        images
+            .into_iter()
+            .map(|image| {
+                let in_use = used.contains(&image.id)
+                    || image.repo_digests.iter().any(|digest| used.contains(digest));
+                let (first_seen, last_used) = self.0.entry(image.id.clone()).or_insert((now, 0));
+                if in_use {
+                    *last_used = now;
+                }
+                Candidate {
+                    size: image.size,
+                    pinned: image.pinned,
+                    in_use,
+                    first_seen: *first_seen,
+                    last_used: *last_used,
+                    id: image.id,
+                }
+            })
+            .collect()
+    }
+}
+
+/// Looks every five minutes until `shutdown`.
+pub async fn run(node: Arc<NodeContext>, shutdown: CancellationToken) {
+    let mut memory = Memory::default();
+    let configuration = &node.configuration;
+    let (high, low) = (
+        configuration.image_gc_high_threshold_percent,
+        configuration.image_gc_low_threshold_percent,
+    );
+    let minimum_age = configuration.image_minimum_age().as_micros() as i64;
+    let mut ticks = tokio::time::interval(PERIOD);
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        let now = node.environment.now_micros();
+        let candidates = match look(&node, &mut memory, now).await {
+            Ok(candidates) => candidates,
+            Err(status) => {
+                tracing::warn!(%status, "images could not be listed");
+                continue;
+            }
+        };
+        let root = node.volumes.pods_root.clone();
+        let Ok(space) = tokio::task::spawn_blocking(move || stats::space(&root)).await else {
+            continue;
+        };
+        let Some(wanted) = to_free(space.capacity, space.available, high, low) else {
+            continue;
+        };
+        let freed = remove(&node, choose(candidates, wanted, minimum_age, now)).await;
+        tracing::info!(wanted, freed, "images were removed to free disk space");
+    }
+}
+
+/// Removes every image that nothing uses. Returns how many.
+pub async fn free_everything(node: &Arc<NodeContext>) -> usize {
+    let now = node.environment.now_micros();
+    match look(node, &mut Memory::default(), now).await {
+        Ok(candidates) => remove(node, choose(candidates, u64::MAX, 0, now)).await,
+        Err(_) => 0,
+    }
+}
+
+/// How many bytes must go, if the disk is fuller than `high` percent: down to `low`.
+fn to_free(capacity: u64, available: u64, high: i64, low: i64) -> Option<u64> {
+    if capacity == 0 || high >= 100 {
+        return None;
+    }
+    let used_percent = 100 - (u128::from(available) * 100 / u128::from(capacity)) as i64;
+    if used_percent < high {
+        return None;
+    }
+    let wanted_free = u128::from(capacity) * (100 - low).max(0) as u128 / 100;
+    Some((wanted_free as u64).saturating_sub(available))
+}
+
+async fn look(
+    node: &NodeContext,
+    memory: &mut Memory,
+    now: i64,
+) -> Result<Vec<Candidate>, tonic::Status> {
+    let (mut runtime, mut images) = (node.cri.runtime.clone(), node.cri.images.clone());
+    let (images, containers) = tokio::try_join!(
+        images.list_images(v1::ListImagesRequest { filter: None }),
+        runtime.list_containers(v1::ListContainersRequest { filter: None })
+    )?;
+    let used: BTreeSet<String> = containers
+        .into_inner()
+        .containers
+        .into_iter()
+        .flat_map(|container| {
+            let named = container.image.map(|image| image.image);
+            [Some(container.image_ref), Some(container.image_id), named]
+        })
+        .flatten()
+        .filter(|name| !name.is_empty())
+        .collect();
+    Ok(memory.update(images.into_inner().images, &used, now))
+}
+
+async fn remove(node: &NodeContext, chosen: Vec<String>) -> usize {
+    let mut removed = 0;
+    for id in chosen {
+        let request = v1::RemoveImageRequest {
+            image: Some(v1::ImageSpec {
+                image: id.clone(),
+                ..Default::default()
+            }),
+        };
+        match node.cri.images.clone().remove_image(request).await {
+            Ok(_) => removed += 1,
+            Err(status) => tracing::warn!(%status, image = id, "an image could not be removed"),
+        }
+    }
+    removed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: i64 = 60_000_000;
+
+    fn image(id: &str, last_used: i64) -> Candidate {
+        Candidate {
+            id: id.to_owned(),
+            size: 100,
+            last_used,
+            ..Candidate::default()
+        }
+    }
+
+    #[test]
+    fn the_longest_unused_leave_first_and_no_more_than_needed() {
+        let images = vec![
+            image("late", 5),
+            image("early", 1),
+            Candidate {
+                in_use: true,
+                ..image("used", 0)
+            },
+            Candidate {
+                pinned: true,
+                ..image("pinned", 0)
+            },
+            Candidate {
+                first_seen: 9 * MINUTE,
+                ..image("young", 0)
+            },
+        ];
+        let choose = |wanted| choose(images.clone(), wanted, 2 * MINUTE, 10 * MINUTE);
+        assert_eq!(choose(50), ["early"]);
+        assert_eq!(choose(150), ["early", "late"]);
+        assert_eq!(choose(5000), ["early", "late"]);
+        assert!(choose(0).is_empty());
+    }
+
+    #[test]
+    fn the_disk_is_brought_from_high_to_low() {
+        assert_eq!(to_free(1000, 200, 85, 80), None);
+        assert_eq!(to_free(1000, 100, 85, 80), Some(100));
+        assert_eq!(to_free(0, 0, 85, 80), None);
+    }
+
+    #[test]
+    fn use_is_remembered() {
+        let mut memory = Memory::default();
+        let images = || {
+            vec![v1::Image {
+                id: "a".to_owned(),
+                ..Default::default()
+            }]
+        };
+        let used = BTreeSet::from(["a".to_owned()]);
+        assert!(memory.update(images(), &used, 5)[0].in_use);
+        let later = memory.update(images(), &BTreeSet::new(), 9);
+        assert_eq!((later[0].first_seen, later[0].last_used), (5, 5));
+    }
+}

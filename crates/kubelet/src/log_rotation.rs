@@ -1,0 +1,146 @@
+//! Container logs are kept short: a log that has grown past its limit is put aside and begun anew,
+//! and of those put aside only the newest stay. The choice is pure.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use cri::v1;
+use tokio_util::sync::CancellationToken;
+
+use crate::{node_context::NodeContext, runtime::observe};
+
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// Looks every ten seconds until `shutdown`.
+pub async fn run(node: Arc<NodeContext>, shutdown: CancellationToken) {
+    let Some(limit) = node.configuration.log_max_size().filter(|limit| *limit > 0) else {
+        return;
+    };
+    let files = node.configuration.container_log_max_files;
+    let mut ticks = tokio::time::interval(PERIOD);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        match running(&node).await {
+            Ok(containers) => {
+                for (id, sandbox) in containers {
+                    rotate_if_large(&node, id, sandbox, limit, files).await;
+                }
+            }
+            Err(status) => tracing::debug!(%status, "containers could not be listed"),
+        }
+    }
+}
+
+async fn running(node: &NodeContext) -> Result<Vec<(String, String)>, tonic::Status> {
+    let request = v1::ListContainersRequest {
+        filter: Some(v1::ContainerFilter {
+            state: Some(v1::ContainerStateValue {
+                state: v1::ContainerState::ContainerRunning as i32,
+            }),
+            ..Default::default()
+        }),
+    };
+    let response = node.cri.runtime.clone().list_containers(request).await?;
+    Ok(response
+        .into_inner()
+        .containers
+        .into_iter()
+        .map(|container| (container.id, container.pod_sandbox_id))
+        .collect())
+}
+
+async fn rotate_if_large(
+    node: &NodeContext,
+    id: String,
+    sandbox: String,
+    limit: u64,
+    files: usize,
+) {
+    let Ok(Some(record)) = observe::container(&node.cri, id.clone(), sandbox).await else {
+        return;
+    };
+    let path = PathBuf::from(&record.log_path);
+    let large = tokio::fs::metadata(&path)
+        .await
+        .is_ok_and(|metadata| metadata.len() >= limit);
+    if !large {
+        return;
+    }
+    let stamp = node.environment.now().strftime("%Y%m%d-%H%M%S").to_string();
+    let aside = PathBuf::from(format!("{}.{stamp}", path.display()));
+    let moved = path.clone();
+    let result = tokio::task::spawn_blocking(move || put_aside(&moved, &aside, files)).await;
+    if let Ok(Err(error)) = result {
+        tracing::warn!(path = %path.display(), %error, "a log could not be rotated");
+        return;
+    }
+    let request = v1::ReopenContainerLogRequest { container_id: id };
+    let mut runtime = node.cri.runtime.clone();
+    if let Err(status) = runtime.reopen_container_log(request).await {
+        tracing::warn!(path = %path.display(), %status, "a log could not be begun anew");
+    }
+}
+
+fn put_aside(path: &Path, aside: &Path, files: usize) -> std::io::Result<()> {
+    std::fs::rename(path, aside)?;
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(());
+    };
+    let entries: Vec<String> = std::fs::read_dir(directory)?
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    for old in surplus(entries, &name.to_string_lossy(), files) {
+        std::fs::remove_file(directory.join(old))?;
+    }
+    Ok(())
+}
+
+/// Which of the files put aside are too many: `files` counts the one being written too.
+fn surplus(mut entries: Vec<String>, log: &str, files: usize) -> Vec<String> {
+    let prefix = format!("{log}.");
+    entries.retain(|entry| entry.starts_with(&prefix));
+    // The time is in the name: the order of names is the order of age.
+    entries.sort();
+    let keep = files.saturating_sub(1);
+    let count = entries.len().saturating_sub(keep);
+    entries.truncate(count);
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_stay() {
+        let entries = ["0.log", "0.log.3", "0.log.1", "0.log.2", "1.log.0"];
+        let entries: Vec<String> = entries.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(surplus(entries.clone(), "0.log", 3), ["0.log.1"]);
+        assert!(surplus(entries, "0.log", 5).is_empty());
+    }
+
+    #[test]
+    fn a_log_is_moved_and_the_oldest_removed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let log = directory.path().join("0.log");
+        for stamp in ["1", "2", "3"] {
+            std::fs::write(&log, stamp).expect("written");
+            put_aside(&log, &directory.path().join(format!("0.log.{stamp}")), 3).expect("moved");
+        }
+        let mut left: Vec<String> = std::fs::read_dir(directory.path())
+            .expect("read")
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["0.log.2", "0.log.3"]);
+    }
+}

@@ -1,0 +1,264 @@
+//! What pods and the node use: read over CRI, from the machine's own files and from disk. Who asks
+//! decides how deep disks are searched.
+
+mod disk;
+mod machine;
+mod rates;
+pub mod summary;
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use cri::v1;
+use k8s_openapi::api::core::v1::Pod;
+
+pub use disk::{Space, Usage, space};
+pub use machine::{Machine, read as read_machine};
+pub use rates::Rates;
+
+use crate::{node_context::NodeContext, runtime::label};
+
+/// How much of the disks is looked at: walking directories takes time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Only what the runtime tells.
+    Shallow,
+    /// Also logs and volumes.
+    Deep,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    pub working_set: u64,
+    pub usage: u64,
+    pub rss: u64,
+    pub available: Option<u64>,
+    pub page_faults: u64,
+    pub major_page_faults: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Cpu {
+    /// Nanoseconds of CPU time since the beginning.
+    pub total: u64,
+    /// Nanoseconds of CPU time per second, once there are two samples.
+    pub rate: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ContainerSample {
+    pub name: String,
+    pub id: String,
+    pub image: String,
+    pub started_at: i64,
+    pub cpu: Option<Cpu>,
+    pub memory: Option<Memory>,
+    pub rootfs: Usage,
+    pub logs: Usage,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct NetworkSample {
+    pub interface: String,
+    pub received: u64,
+    pub receive_errors: u64,
+    pub sent: u64,
+    pub send_errors: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct PodSample {
+    pub uid: String,
+    pub namespace: String,
+    pub name: String,
+    pub started_at: i64,
+    pub cpu: Option<Cpu>,
+    pub memory: Option<Memory>,
+    pub network: Vec<NetworkSample>,
+    pub processes: Option<u64>,
+    pub containers: Vec<ContainerSample>,
+    /// emptyDir volumes by name; those in memory are not on a disk and marked so.
+    pub volumes: BTreeMap<String, VolumeSample>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct VolumeSample {
+    pub usage: Usage,
+    pub in_memory: bool,
+}
+
+impl PodSample {
+    /// Bytes and inodes that the pod holds on the node's disks.
+    pub fn disk(&self) -> Usage {
+        let mut total = Usage::default();
+        for container in &self.containers {
+            total.add(container.rootfs);
+            total.add(container.logs);
+        }
+        for volume in self.volumes.values().filter(|volume| !volume.in_memory) {
+            total.add(volume.usage);
+        }
+        total
+    }
+}
+
+/// Samples of all pods that have a sandbox. `deep`: which of them are searched on disk.
+pub async fn collect(
+    node: &Arc<NodeContext>,
+    pods: &[Arc<Pod>],
+    deep: impl Fn(&Pod) -> Depth,
+) -> Result<Vec<PodSample>, tonic::Status> {
+    let request = v1::ListPodSandboxStatsRequest { filter: None };
+    let response = node.cri.runtime.clone().list_pod_sandbox_stats(request).await?;
+    let now = node.environment.now_micros();
+    let mut samples: Vec<PodSample> = response
+        .into_inner()
+        .stats
+        .into_iter()
+        .filter_map(|stats| sample(&node.rates, stats, now))
+        .collect();
+    samples.sort_by(|a, b| a.uid.cmp(&b.uid));
+    let searched: Vec<(usize, Places)> = samples
+        .iter()
+        .enumerate()
+        .filter_map(|(index, sample)| {
+            let pod = pods
+                .iter()
+                .find(|pod| pod.metadata.uid.as_deref() == Some(&sample.uid))?;
+            (deep(pod) == Depth::Deep).then(|| (index, Places::of(node, pod)))
+        })
+        .collect();
+    let found = tokio::task::spawn_blocking(move || {
+        let measured = searched.into_iter().map(|(index, places)| (index, places.measure()));
+        measured.collect::<Vec<_>>()
+    });
+    for (index, (logs, volumes)) in found.await.unwrap_or_default() {
+        for container in &mut samples[index].containers {
+            container.logs = logs.get(&container.name).copied().unwrap_or_default();
+        }
+        samples[index].volumes = volumes;
+    }
+    Ok(samples)
+}
+
+/// Where one pod's files are.
+struct Places {
+    logs: PathBuf,
+    volumes: Vec<(String, PathBuf, bool)>,
+}
+
+impl Places {
+    fn of(node: &NodeContext, pod: &Pod) -> Places {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let directory = node.volumes.pod_dir(uid).join("volumes/kubernetes.io~empty-dir");
+        let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        Places {
+            logs: node.pod_log_dir(pod),
+            volumes: volumes
+                .filter_map(|volume| {
+                    let source = volume.empty_dir.as_ref()?;
+                    let in_memory = source.medium.as_deref() == Some("Memory");
+                    Some((volume.name.clone(), directory.join(&volume.name), in_memory))
+                })
+                .collect(),
+        }
+    }
+
+    fn measure(&self) -> (BTreeMap<String, Usage>, BTreeMap<String, VolumeSample>) {
+        let mut logs = BTreeMap::new();
+        for entry in std::fs::read_dir(&self.logs).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            logs.insert(name, disk::usage(&entry.path()));
+        }
+        let volumes = self
+            .volumes
+            .iter()
+            .map(|(name, path, in_memory)| {
+                let sample = VolumeSample {
+                    usage: disk::usage(path),
+                    in_memory: *in_memory,
+                };
+                (name.clone(), sample)
+            })
+            .collect();
+        (logs, volumes)
+    }
+}
+
+fn sample(rates: &Rates, stats: v1::PodSandboxStats, now: i64) -> Option<PodSample> {
+    let attributes = stats.attributes?;
+    let uid = attributes.labels.get(label::POD_UID)?.clone();
+    let metadata = attributes.metadata.unwrap_or_default();
+    let linux = stats.linux.unwrap_or_default();
+    let containers = linux
+        .containers
+        .into_iter()
+        .filter_map(|stats| {
+            let attributes = stats.attributes?;
+            Some(ContainerSample {
+                name: attributes.labels.get(label::CONTAINER_NAME)?.clone(),
+                cpu: cpu(rates, &attributes.id, stats.cpu, now),
+                id: attributes.id,
+                memory: stats.memory.map(memory),
+                rootfs: stats.writable_layer.map_or_else(Usage::default, |layer| Usage {
+                    bytes: number(layer.used_bytes),
+                    inodes: number(layer.inodes_used),
+                }),
+                ..ContainerSample::default()
+            })
+        })
+        .collect();
+    let interfaces = linux.network.map(|network| {
+        network
+            .default_interface
+            .into_iter()
+            .chain(network.interfaces)
+            .map(|interface| NetworkSample {
+                interface: interface.name,
+                received: number(interface.rx_bytes),
+                receive_errors: number(interface.rx_errors),
+                sent: number(interface.tx_bytes),
+                send_errors: number(interface.tx_errors),
+            })
+            .collect()
+    });
+    Some(PodSample {
+        cpu: cpu(rates, &uid, linux.cpu, now),
+        uid,
+        namespace: metadata.namespace,
+        name: metadata.name,
+        started_at: 0,
+        memory: linux.memory.map(memory),
+        network: interfaces.unwrap_or_default(),
+        processes: linux
+            .process
+            .and_then(|process| process.process_count)
+            .map(|count| count.value),
+        containers,
+        volumes: BTreeMap::new(),
+    })
+}
+
+fn cpu(rates: &Rates, key: &str, usage: Option<v1::CpuUsage>, now: i64) -> Option<Cpu> {
+    let usage = usage?;
+    let total = usage.usage_core_nano_seconds?.value;
+    let told = usage.usage_nano_cores.map(|rate| rate.value);
+    Some(Cpu {
+        total,
+        rate: told.or_else(|| rates.sample(key, total, now)),
+    })
+}
+
+fn memory(usage: v1::MemoryUsage) -> Memory {
+    Memory {
+        working_set: number(usage.working_set_bytes),
+        usage: number(usage.usage_bytes),
+        rss: number(usage.rss_bytes),
+        available: usage.available_bytes.map(|bytes| bytes.value),
+        page_faults: number(usage.page_faults),
+        major_page_faults: number(usage.major_page_faults),
+    }
+}
+
+fn number(value: Option<v1::UInt64Value>) -> u64 {
+    value.map_or(0, |value| value.value)
+}

@@ -1,0 +1,176 @@
+//! `/stats/summary`: samples in the form of upstream's summary API. Pure.
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Cpu, Machine, Memory, NetworkSample, PodSample, Space, Usage};
+
+pub struct Input<'a> {
+    pub node_name: &'a str,
+    pub now: Timestamp,
+    pub machine: &'a Machine,
+    pub machine_cpu_rate: Option<u64>,
+    pub node_space: Space,
+    pub pods: &'a [PodSample],
+}
+
+pub fn build(input: &Input<'_>) -> Value {
+    let machine = input.machine;
+    let time = input.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let used = machine.memory_total.saturating_sub(machine.memory_available);
+    let node_cpu = Cpu {
+        total: machine.cpu_total,
+        rate: input.machine_cpu_rate,
+    };
+    let file_system = json!({
+        "time": time, "availableBytes": input.node_space.available,
+        "capacityBytes": input.node_space.capacity, "usedBytes": input.node_space.used,
+        "inodesFree": input.node_space.inodes_free, "inodes": input.node_space.inodes,
+        "inodesUsed": input.node_space.inodes - input.node_space.inodes_free,
+    });
+    let pods: Vec<Value> = input.pods.iter().map(|pod| one(pod, &time, input)).collect();
+    json!({
+        "node": {
+            "nodeName": input.node_name,
+            "startTime": seconds(machine.boot_time),
+            "cpu": cpu(&node_cpu, &time),
+            "memory": {
+                "time": time, "availableBytes": machine.memory_available, "usageBytes": used,
+                "workingSetBytes": used, "rssBytes": used, "pageFaults": 0, "majorPageFaults": 0,
+            },
+            "network": network(&machine.network, &time),
+            "fs": file_system,
+            "runtime": {"imageFs": file_system, "containerFs": file_system},
+            "rlimit": {"time": time, "maxpid": machine.max_processes, "curproc": machine.processes},
+        },
+        "pods": pods,
+    })
+}
+
+fn one(pod: &PodSample, time: &str, input: &Input<'_>) -> Value {
+    let space = input.node_space;
+    let on_disk = |usage: Usage| {
+        json!({
+            "time": time, "availableBytes": space.available, "capacityBytes": space.capacity,
+            "usedBytes": usage.bytes, "inodesFree": space.inodes_free, "inodes": space.inodes,
+            "inodesUsed": usage.inodes,
+        })
+    };
+    let containers: Vec<Value> = pod
+        .containers
+        .iter()
+        .map(|container| {
+            let mut value = json!({
+                "name": container.name, "startTime": nanos(container.started_at),
+                "rootfs": on_disk(container.rootfs), "logs": on_disk(container.logs),
+            });
+            fill(&mut value, container.cpu.as_ref(), container.memory.as_ref(), time);
+            value
+        })
+        .collect();
+    let volumes: Vec<Value> = pod
+        .volumes
+        .iter()
+        .map(|(name, volume)| {
+            let mut value = on_disk(volume.usage);
+            value["name"] = json!(name);
+            value
+        })
+        .collect();
+    let mut value = json!({
+        "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+        "startTime": nanos(pod.started_at),
+        "containers": containers,
+        "network": network(&pod.network, time),
+        "volume": volumes,
+        "ephemeral-storage": on_disk(pod.disk()),
+    });
+    if let Some(processes) = pod.processes {
+        value["process_stats"] = json!({"process_count": processes});
+    }
+    fill(&mut value, pod.cpu.as_ref(), pod.memory.as_ref(), time);
+    value
+}
+
+fn fill(value: &mut Value, used_cpu: Option<&Cpu>, used: Option<&Memory>, time: &str) {
+    if let Some(used_cpu) = used_cpu {
+        value["cpu"] = cpu(used_cpu, time);
+    }
+    if let Some(used) = used {
+        value["memory"] = json!({
+            "time": time, "usageBytes": used.usage, "workingSetBytes": used.working_set,
+            "rssBytes": used.rss, "pageFaults": used.page_faults,
+            "majorPageFaults": used.major_page_faults,
+        });
+        if let Some(available) = used.available {
+            value["memory"]["availableBytes"] = json!(available);
+        }
+    }
+}
+
+fn cpu(cpu: &Cpu, time: &str) -> Value {
+    json!({
+        "time": time, "usageNanoCores": cpu.rate.unwrap_or(0), "usageCoreNanoSeconds": cpu.total,
+    })
+}
+
+fn network(interfaces: &[NetworkSample], time: &str) -> Value {
+    let all: Vec<Value> = interfaces
+        .iter()
+        .map(|one| {
+            json!({
+                "name": one.interface, "rxBytes": one.received, "rxErrors": one.receive_errors,
+                "txBytes": one.sent, "txErrors": one.send_errors,
+            })
+        })
+        .collect();
+    let mut value = all.first().cloned().unwrap_or_else(|| json!({"name": ""}));
+    value["time"] = json!(time);
+    value["interfaces"] = json!(all);
+    value
+}
+
+fn seconds(seconds: i64) -> String {
+    nanos(seconds.saturating_mul(1_000_000_000))
+}
+
+fn nanos(nanos: i64) -> String {
+    let time = Timestamp::from_nanosecond(nanos.into()).unwrap_or(Timestamp::UNIX_EPOCH);
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::ContainerSample;
+
+    #[test]
+    fn a_pod_is_summed_up() {
+        let pod = PodSample {
+            uid: "u".to_owned(),
+            name: "p".to_owned(),
+            containers: vec![ContainerSample {
+                name: "c".to_owned(),
+                rootfs: Usage { bytes: 10, inodes: 1 },
+                logs: Usage { bytes: 5, inodes: 1 },
+                cpu: Some(Cpu { total: 7, rate: Some(3) }),
+                ..ContainerSample::default()
+            }],
+            ..PodSample::default()
+        };
+        let summary = build(&Input {
+            node_name: "n1",
+            now: Timestamp::UNIX_EPOCH,
+            machine: &Machine::default(),
+            machine_cpu_rate: None,
+            node_space: Space::default(),
+            pods: &[pod],
+        });
+        assert_eq!(summary["node"]["nodeName"], "n1");
+        let pod = &summary["pods"][0];
+        assert_eq!(pod["podRef"]["uid"], "u");
+        assert_eq!(pod["ephemeral-storage"]["usedBytes"], 15);
+        assert_eq!(pod["containers"][0]["cpu"]["usageNanoCores"], 3);
+        assert_eq!(pod["containers"][0]["startTime"], "1970-01-01T00:00:00Z");
+    }
+}

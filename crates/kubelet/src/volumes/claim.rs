@@ -1,0 +1,97 @@
+//! persistentVolumeClaim and generic ephemeral volumes: the claim is followed to its volume, and
+//! the volume to a place on this node. Volumes that need a driver are not here.
+
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::{HostPathVolumeSource, PersistentVolume, PersistentVolumeClaim};
+use kube::Api;
+
+use super::{Context, Error, blocking, host_path, ownership};
+
+pub(super) struct Bound {
+    pub path: PathBuf,
+    pub read_only: bool,
+}
+
+/// The path of the volume that the claim `name` of the pod's namespace is bound to. `owned`: the
+/// claim must have been made for this pod.
+pub(super) async fn set_up(
+    context: &Context<'_>,
+    name: &str,
+    owned: bool,
+) -> Result<Bound, Error> {
+    let namespace = context.pod.metadata.namespace.as_deref().unwrap_or_default();
+    let claims: Api<PersistentVolumeClaim> =
+        Api::namespaced(context.volumes.client.clone(), namespace);
+    let about = |what: String| Error::Claim(format!("error processing PVC {namespace}/{name}: {what}"));
+    let claim = claims
+        .get_opt(name)
+        .await
+        .map_err(|error| about(format!("failed to fetch PVC from API server: {error}")))?
+        .ok_or_else(|| {
+            about(format!(
+                "failed to fetch PVC from API server: persistentvolumeclaims \"{name}\" not found"
+            ))
+        })?;
+    if owned && !is_owned(&claim, context.uid()) {
+        let pod = context.pod.metadata.name.as_deref().unwrap_or_default();
+        return Err(Error::Claim(format!(
+            "PVC {namespace}/{name} was not created for pod {namespace}/{pod} (pod is not owner)"
+        )));
+    }
+    if claim.metadata.deletion_timestamp.is_some() {
+        return Err(about("PVC is being deleted".to_owned()));
+    }
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    let volume_name = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.volume_name.as_deref())
+        .filter(|volume| !volume.is_empty() && phase == Some("Bound"))
+        .ok_or_else(|| about("PVC is not bound".to_owned()))?;
+    let volumes: Api<PersistentVolume> = Api::all(context.volumes.client.clone());
+    let volume = volumes.get(volume_name).await.map_err(|error| {
+        about(format!("failed to fetch PV {volume_name} from API server: {error}"))
+    })?;
+    let spec = volume.spec.unwrap_or_default();
+    let claimed_by = spec.claim_ref.and_then(|claim| claim.uid);
+    if claimed_by.is_some() && claimed_by != claim.metadata.uid {
+        return Err(about(format!(
+            "PV {volume_name} is bound to another PVC"
+        )));
+    }
+    let read_only = spec
+        .access_modes
+        .is_some_and(|modes| modes == ["ReadOnlyMany"]);
+    if let Some(local) = &spec.local {
+        let path = PathBuf::from(&local.path);
+        let (root, group) = (path.clone(), context.fs_group());
+        let only_on_mismatch = context.changes_owner_on_mismatch_only();
+        blocking(move || {
+            if !root.exists() {
+                return Err(Error::HostPath(format!("path \"{}\" does not exist", root.display())));
+            }
+            ownership::apply(&root, group, read_only, only_on_mismatch)
+        })
+        .await?;
+        return Ok(Bound { path, read_only });
+    }
+    if let Some(source) = &spec.host_path {
+        let source = HostPathVolumeSource {
+            path: source.path.clone(),
+            type_: source.type_.clone(),
+        };
+        let path = host_path::set_up(&source).await?;
+        return Ok(Bound { path, read_only });
+    }
+    Err(Error::Unsupported)
+}
+
+fn is_owned(claim: &PersistentVolumeClaim, pod_uid: &str) -> bool {
+    claim
+        .metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .any(|owner| owner.uid == pod_uid && owner.controller == Some(true))
+}

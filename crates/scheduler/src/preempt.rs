@@ -1,0 +1,369 @@
+//! Making room: which pods of lower priority would have to go so that a pod fits, and on which node
+//! that does the least harm. Pure; the loop carries it out.
+
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::{
+    api::{core::v1::Pod, policy::v1::PodDisruptionBudget},
+    jiff::Timestamp,
+};
+
+use crate::{
+    NodeInfo, NodeVerdict, PodInfo, Snapshot, Verdict,
+    decide::{reasons_by_count, reject},
+    framework::Framework,
+};
+
+/// Room for the pod on a node, and whom it costs.
+pub(crate) struct Preemption {
+    pub(crate) node: String,
+    pub(crate) victims: Vec<Arc<PodInfo>>,
+}
+
+/// A budget that forbids disruptions beyond a number.
+pub(crate) struct Budget {
+    namespace: String,
+    selector: api::selector::LabelSelector,
+    allowed: i32,
+    /// Pods whose disruption is counted already.
+    disrupted: Vec<String>,
+}
+
+impl Budget {
+    /// None for a budget without a selector or with one nothing can match: it protects nobody.
+    pub(crate) fn of(budget: &PodDisruptionBudget) -> Option<Budget> {
+        let selector = budget.spec.as_ref()?.selector.as_ref()?;
+        let text = serde_json::to_vec(selector).ok()?;
+        let document = api::Value::from_json(&text).ok()?;
+        let status = budget.status.as_ref();
+        let disrupted = status.and_then(|status| status.disrupted_pods.as_ref());
+        Some(Budget {
+            namespace: budget.metadata.namespace.clone().unwrap_or_default(),
+            selector: api::selector::LabelSelector::from_document(&document).ok()?,
+            allowed: status
+                .and_then(|status| status.disruptions_allowed)
+                .unwrap_or(0),
+            disrupted: disrupted
+                .into_iter()
+                .flat_map(|pods| pods.keys().cloned())
+                .collect(),
+        })
+    }
+
+    fn protects(&self, pod: &Pod) -> bool {
+        let labels = pod.metadata.labels.as_ref();
+        labels.is_some_and(|labels| !labels.is_empty())
+            && pod.metadata.namespace.as_deref().unwrap_or_default() == self.namespace
+            && !self
+                .disrupted
+                .iter()
+                .any(|name| Some(name) == pod.metadata.name.as_ref())
+            && self
+                .selector
+                .matches(|name| labels?.get(name).map(String::as_str))
+    }
+}
+
+/// Looks for room among the nodes that turned the pod away; otherwise says why there is none, as the
+/// FailedScheduling event has it.
+pub(crate) fn preempt(
+    framework: &Framework,
+    pod: &PodInfo,
+    snapshot: &Snapshot,
+    verdicts: &[NodeVerdict],
+    budgets: &[Budget],
+) -> Result<Preemption, String> {
+    let count = snapshot.node_count();
+    if never_preempts(pod) {
+        return Err("not eligible due to preemptionPolicy=Never.".to_owned());
+    }
+    if waits_for_room(pod, snapshot) {
+        return Err("not eligible due to a terminating pod on the nominated node.".to_owned());
+    }
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut candidates = Vec::new();
+    for verdict in verdicts {
+        let Verdict::Rejected { plugin, .. } = &verdict.verdict else {
+            continue;
+        };
+        if !framework.resolvable(plugin) {
+            *reasons
+                .entry("Preemption is not helpful for scheduling")
+                .or_default() += 1;
+            continue;
+        }
+        let Some(node) = snapshot.node(&verdict.node) else {
+            continue;
+        };
+        match victims(framework, pod, node, snapshot, budgets) {
+            Some(candidate) => candidates.push(candidate),
+            None => *reasons.entry(NO_VICTIMS).or_default() += 1,
+        }
+    }
+    // Nodes that were never looked at could not be helped either.
+    let unlisted = count.saturating_sub(verdicts.len());
+    if unlisted > 0 {
+        *reasons
+            .entry("Preemption is not helpful for scheduling")
+            .or_default() += unlisted;
+    }
+    let chosen = candidates.into_iter().min_by_key(Candidate::harm);
+    chosen.map(Candidate::into_preemption).ok_or_else(|| {
+        let listed = reasons_by_count(&reasons);
+        format!("0/{count} nodes are available: {listed}.")
+    })
+}
+
+const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
+
+struct Candidate {
+    node: String,
+    /// The most important first; never empty.
+    victims: Vec<Arc<PodInfo>>,
+    violations: usize,
+}
+
+impl Candidate {
+    /// Least is best: broken budgets, the highest priority among the victims, the sum of their
+    /// priorities, their number, and how long the most important of them have run.
+    fn harm(&self) -> (usize, i32, i64, usize, Reverse<Timestamp>) {
+        let highest = self.victims.first().map_or(i32::MIN, |pod| pod.priority);
+        let sum = self
+            .victims
+            .iter()
+            .map(|pod| i64::from(pod.priority) + (1 << 31))
+            .sum();
+        let started = self
+            .victims
+            .iter()
+            .filter(|pod| pod.priority == highest)
+            .map(|pod| start_time(&pod.pod))
+            .min()
+            .unwrap_or(Timestamp::MAX);
+        (
+            self.violations,
+            highest,
+            sum,
+            self.victims.len(),
+            Reverse(started),
+        )
+    }
+
+    fn into_preemption(self) -> Preemption {
+        Preemption {
+            node: self.node,
+            victims: self.victims,
+        }
+    }
+}
+
+/// The fewest, least important pods of lower priority without which the pod fits on the node.
+fn victims(
+    framework: &Framework,
+    pod: &PodInfo,
+    node: &NodeInfo,
+    snapshot: &Snapshot,
+    budgets: &[Budget],
+) -> Option<Candidate> {
+    let mut trial = node.clone();
+    let mut potential: Vec<Arc<PodInfo>> = node
+        .pods
+        .values()
+        .filter(|other| other.priority < pod.priority)
+        .cloned()
+        .collect();
+    if potential.is_empty() {
+        return None;
+    }
+    for other in &potential {
+        trial.remove_pod(&other.uid);
+    }
+    if reject(framework, pod, &trial, snapshot).is_some() {
+        return None;
+    }
+    potential.sort_by_key(|other| (Reverse(other.priority), start_time(&other.pod)));
+    let (violating, harmless) = split_by_budgets(potential, budgets);
+    let mut victims = Vec::new();
+    let mut violations = 0;
+    for (other, violates) in violating
+        .into_iter()
+        .map(|other| (other, true))
+        .chain(harmless.into_iter().map(|other| (other, false)))
+    {
+        trial.add_pod(other.clone());
+        if reject(framework, pod, &trial, snapshot).is_some() {
+            trial.remove_pod(&other.uid);
+            victims.push(other);
+            violations += usize::from(violates);
+        }
+    }
+    victims.sort_by_key(|other| (Reverse(other.priority), start_time(&other.pod)));
+    (!victims.is_empty()).then(|| Candidate {
+        node: node.name.clone(),
+        victims,
+        violations,
+    })
+}
+
+/// Those whose going would break a budget, and the others, both in order. A budget is used up by
+/// the pods that come first.
+fn split_by_budgets(
+    pods: Vec<Arc<PodInfo>>,
+    budgets: &[Budget],
+) -> (Vec<Arc<PodInfo>>, Vec<Arc<PodInfo>>) {
+    let mut left: Vec<i32> = budgets.iter().map(|budget| budget.allowed).collect();
+    pods.into_iter().partition(|pod| {
+        let mut violates = false;
+        for (budget, left) in budgets.iter().zip(&mut left) {
+            if budget.protects(&pod.pod) {
+                *left -= 1;
+                violates |= *left < 0;
+            }
+        }
+        violates
+    })
+}
+
+fn never_preempts(pod: &PodInfo) -> bool {
+    let policy = pod
+        .spec()
+        .and_then(|spec| spec.preemption_policy.as_deref());
+    policy == Some("Never")
+}
+
+/// Whether room is being made already: a pod of lower priority is on its way out of the node that
+/// the pod was promised.
+fn waits_for_room(pod: &PodInfo, snapshot: &Snapshot) -> bool {
+    let status = pod.pod.status.as_ref();
+    let promised = status.and_then(|status| status.nominated_node_name.as_deref());
+    let node = promised.and_then(|name| snapshot.node(name));
+    node.is_some_and(|node| {
+        node.pods.values().any(|other| {
+            other.priority < pod.priority && other.pod.metadata.deletion_timestamp.is_some()
+        })
+    })
+}
+
+/// Pods that have not started count as the youngest.
+fn start_time(pod: &Pod) -> Timestamp {
+    let started = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.start_time.as_ref());
+    started.map_or(Timestamp::MAX, |time| time.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        decide::decide,
+        fixtures::{no_binder, node_with, pod},
+    };
+
+    fn asking(name: &str, cpu: &str, priority: i32) -> Arc<PodInfo> {
+        let spec = format!(
+            r#"{{"priority":{priority},"containers":[{{"name":"c","resources":{{"requests":{{"cpu":"{cpu}"}}}}}}]}}"#
+        );
+        pod(name, &spec)
+    }
+
+    fn snapshot(placed: &[(&str, Arc<PodInfo>)]) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        snapshot.set_node(node_with("a", "2"));
+        snapshot.set_node(node_with("b", "2"));
+        for (node, pod) in placed {
+            snapshot.confirm(pod.clone(), node);
+        }
+        snapshot
+    }
+
+    fn outcome(snapshot: &Snapshot, pod: &PodInfo, budgets: &[Budget]) -> Result<String, String> {
+        let framework = Framework::with_defaults(no_binder());
+        let decision = decide(&framework, pod, snapshot, 0, || 0);
+        let found = preempt(&framework, pod, snapshot, &decision.nodes, budgets)?;
+        let names: Vec<_> = found
+            .victims
+            .iter()
+            .map(|pod| pod.key.name.as_str())
+            .collect();
+        Ok(format!("{}: {}", found.node, names.join(" ")))
+    }
+
+    #[test]
+    fn the_fewest_and_least_important_go() {
+        let crowded = snapshot(&[
+            ("a", asking("low", "1", 1)),
+            ("a", asking("middle", "1", 5)),
+            ("b", asking("high", "2", 9)),
+        ]);
+        assert_eq!(
+            outcome(&crowded, &asking("web", "1", 10), &[]).unwrap(),
+            "a: low"
+        );
+        assert_eq!(
+            outcome(&crowded, &asking("web", "2", 10), &[]).unwrap(),
+            "a: middle low"
+        );
+        assert_eq!(
+            outcome(&crowded, &asking("web", "1", 1), &[]).unwrap_err(),
+            "0/2 nodes are available: 2 No preemption victims found for incoming pod."
+        );
+    }
+
+    #[test]
+    fn the_node_with_the_lesser_victim_is_chosen() {
+        let crowded = snapshot(&[("a", asking("five", "2", 5)), ("b", asking("four", "2", 4))]);
+        assert_eq!(
+            outcome(&crowded, &asking("web", "1", 10), &[]).unwrap(),
+            "b: four"
+        );
+        let budget = |pod: &Arc<PodInfo>| {
+            let mut labelled = (*pod.pod).clone();
+            labelled.metadata.labels = Some([("app".to_owned(), pod.key.name.clone())].into());
+            Arc::new(PodInfo::new(Arc::new(labelled)))
+        };
+        let protected = budget(&asking("four", "2", 4));
+        let crowded = snapshot(&[("a", asking("five", "2", 5)), ("b", protected)]);
+        let text = r#"{"metadata":{"namespace":"default","name":"x"},"spec":{"selector":{"matchLabels":{"app":"four"}}},"status":{"disruptionsAllowed":0,"currentHealthy":1,"desiredHealthy":1,"expectedPods":1}}"#;
+        let budget = Budget::of(&serde_json::from_str(text).expect("a budget")).expect("a budget");
+        assert_eq!(
+            outcome(&crowded, &asking("web", "1", 10), &[budget]).unwrap(),
+            "a: five"
+        );
+    }
+
+    #[test]
+    fn some_pods_and_nodes_cannot_be_helped() {
+        let spec = r#"{"priority":10,"preemptionPolicy":"Never","containers":[{"name":"c","resources":{"requests":{"cpu":"2"}}}]}"#;
+        let crowded = snapshot(&[("a", asking("x", "1", 0)), ("b", asking("y", "1", 0))]);
+        assert_eq!(
+            outcome(&crowded, &pod("web", spec), &[]).unwrap_err(),
+            "not eligible due to preemptionPolicy=Never."
+        );
+        let spec = r#"{"priority":10,"nodeSelector":{"a":"b"},"containers":[]}"#;
+        assert_eq!(
+            outcome(&crowded, &pod("web", spec), &[]).unwrap_err(),
+            "0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+        );
+    }
+
+    #[test]
+    fn room_that_is_being_made_is_waited_for() {
+        let mut leaving = (*asking("x", "2", 0).pod).clone();
+        leaving.metadata.deletion_timestamp =
+            Some(serde_json::from_str("\"2026-01-01T00:00:00Z\"").expect("a time"));
+        let crowded = snapshot(&[
+            ("a", Arc::new(PodInfo::new(Arc::new(leaving)))),
+            ("b", asking("y", "2", 0)),
+        ]);
+        let mut promised = (*asking("web", "2", 10).pod).clone();
+        promised.status =
+            Some(serde_json::from_str(r#"{"nominatedNodeName":"a"}"#).expect("a status"));
+        let promised = PodInfo::new(Arc::new(promised));
+        assert_eq!(
+            outcome(&crowded, &promised, &[]).unwrap_err(),
+            "not eligible due to a terminating pod on the nominated node."
+        );
+    }
+}
