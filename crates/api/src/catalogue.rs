@@ -150,6 +150,8 @@ const NOT_SERVED: &[(&str, &str, &str)] = &[
     ("autoscaling/v1", "", ""),
     ("events.k8s.io", "", ""),
     ("", "bindings", ""),
+    // Asks the scheduler's and the controllers' own ports, which one process does not have;
+    // deprecated since v1.19.
     ("", "componentstatuses", ""),
     ("", "pods", "ephemeralcontainers"),
     ("", "pods", "resize"),
