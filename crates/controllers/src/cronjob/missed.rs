@@ -115,7 +115,10 @@ mod tests {
             assert_eq!(missed.many, many, "{now}");
         }
         let ran = cron("2026-01-01T00:10:00Z", Some("2026-01-01T07:00:00Z"), None);
-        assert_eq!(missed(&ran, &hourly, true, time("2026-01-01T07:30:00Z")).latest, None);
+        assert_eq!(
+            missed(&ran, &hourly, true, time("2026-01-01T07:30:00Z")).latest,
+            None
+        );
     }
 
     #[test]

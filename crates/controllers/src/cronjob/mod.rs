@@ -126,7 +126,10 @@ impl Controller {
         let status = cron.status.clone().unwrap_or_default();
         for active in status.active.iter().flatten() {
             let uid = active.uid.clone().unwrap_or_default();
-            if jobs.iter().any(|job| job.metadata.uid.as_ref() == Some(&uid)) {
+            if jobs
+                .iter()
+                .any(|job| job.metadata.uid.as_ref() == Some(&uid))
+            {
                 continue;
             }
             let name = active.name.as_deref().unwrap_or_default();

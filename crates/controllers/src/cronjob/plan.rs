@@ -78,7 +78,10 @@ impl Plan {
         for uid in observed.missing {
             let active = self.status.active.iter().flatten();
             let mut active = active.filter(|one| one.uid.as_ref() == Some(uid));
-            if let Some(name) = active.next().map(|one| one.name.clone().unwrap_or_default()) {
+            if let Some(name) = active
+                .next()
+                .map(|one| one.name.clone().unwrap_or_default())
+            {
                 self.tell("MissingJob", format!("Active job went missing: {name}"));
                 drop_active(&mut self.status, Some(uid));
             }
@@ -213,7 +216,10 @@ fn new_job(cron: &CronJob, name: String, due: Timestamp) -> Job {
     let from = template.metadata.unwrap_or_default();
     let zone = spec.time_zone.as_deref().and_then(schedule::find_zone);
     let at = match zone {
-        Some(zone) => due.to_zoned(zone).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
+        Some(zone) => due
+            .to_zoned(zone)
+            .strftime("%Y-%m-%dT%H:%M:%S%:z")
+            .to_string(),
         None => due.to_string(),
     };
     let mut annotations = from.annotations.unwrap_or_default();
@@ -256,7 +262,8 @@ mod tests {
 
     fn job(name: &str, condition: Option<&str>, started: i64) -> Arc<Job> {
         let started = Timestamp::from_second(started).unwrap().to_string();
-        let conditions = condition.map(|kind| serde_json::json!([{"type": kind, "status": "True"}]));
+        let conditions =
+            condition.map(|kind| serde_json::json!([{"type": kind, "status": "True"}]));
         Arc::new(
             serde_json::from_value(serde_json::json!({
                 "metadata": {"name": name, "uid": name},
@@ -313,11 +320,19 @@ mod tests {
             job("two", Some("Complete"), 20),
             job("bad", Some("Failed"), 30),
         ];
-        let plan = planned(&cron("Allow", &["two", "bad"]), &jobs, "2026-01-01T00:01:00Z");
+        let plan = planned(
+            &cron("Allow", &["two", "bad"]),
+            &jobs,
+            "2026-01-01T00:01:00Z",
+        );
         assert_eq!(plan.status.active, None);
         let last = plan.status.last_successful_time.unwrap();
         assert_eq!(last.0.as_second(), 20);
-        let gone: Vec<_> = plan.delete.iter().filter_map(|job| job.metadata.name.clone()).collect();
+        let gone: Vec<_> = plan
+            .delete
+            .iter()
+            .filter_map(|job| job.metadata.name.clone())
+            .collect();
         assert_eq!(gone, ["one", "bad"]);
     }
 
@@ -325,7 +340,11 @@ mod tests {
     fn suspended_and_unknown_zones_start_nothing() {
         let mut suspended = cron("Allow", &[]);
         suspended.spec.suspend = Some(true);
-        assert!(planned(&suspended, &[], "2026-01-01T00:05:01Z").create.is_none());
+        assert!(
+            planned(&suspended, &[], "2026-01-01T00:05:01Z")
+                .create
+                .is_none()
+        );
         let mut lost = cron("Allow", &[]);
         lost.spec.time_zone = Some("Moon/Crater".to_owned());
         let plan = planned(&lost, &[], "2026-01-01T00:05:01Z");

@@ -50,7 +50,9 @@ impl World {
         let nodes = (0..nodes).map(|index| format!("n{index}"));
         World {
             set: set(strategy),
-            nodes: nodes.map(|name| (name.clone(), node(&name, None))).collect(),
+            nodes: nodes
+                .map(|name| (name.clone(), node(&name, None)))
+                .collect(),
             pods: BTreeMap::new(),
             hash: "one".to_owned(),
             made: 0,
@@ -73,7 +75,10 @@ impl World {
             self.pods.insert(name, pod);
         }
         for pod in plan.delete {
-            let pod = self.pods.get_mut(pod.metadata.name.as_ref().unwrap()).unwrap();
+            let pod = self
+                .pods
+                .get_mut(pod.metadata.name.as_ref().unwrap())
+                .unwrap();
             pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
         }
         idle
@@ -119,7 +124,8 @@ impl World {
             4..7 => self.end(name),
             _ if break_pods => {
                 let pod = self.pods.get_mut(name).unwrap();
-                pod.status = serde_json::from_value(serde_json::json!({"phase": "Failed"})).unwrap();
+                pod.status =
+                    serde_json::from_value(serde_json::json!({"phase": "Failed"})).unwrap();
             }
             _ => {}
         }
@@ -151,7 +157,11 @@ impl World {
                 && meta::phase(pod) == "Running"
                 && meta::is_ready(pod)
         };
-        let nodes = self.pods.values().filter(available).filter_map(|pod| fit::target(pod));
+        let nodes = self
+            .pods
+            .values()
+            .filter(available)
+            .filter_map(|pod| fit::target(pod));
         nodes.collect::<std::collections::BTreeSet<_>>().len()
     }
 
@@ -173,7 +183,9 @@ fn histories_converge_to_one_pod_per_fitting_node() {
     for seed in 0..60 {
         let mut random = StdRng::seed_from_u64(seed);
         let strategy = match seed % 3 {
-            0 => serde_json::json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}),
+            0 => {
+                serde_json::json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}})
+            }
             1 => serde_json::json!({"type": "RollingUpdate",
                 "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 2}}),
             _ => serde_json::json!({"type": "OnDelete"}),
@@ -189,7 +201,10 @@ fn histories_converge_to_one_pod_per_fitting_node() {
         world.settle();
         let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
         for pod in world.pods.values() {
-            by_node.entry(fit::target(pod).unwrap()).or_default().push(pod);
+            by_node
+                .entry(fit::target(pod).unwrap())
+                .or_default()
+                .push(pod);
         }
         for (name, node) in &world.nodes {
             let pods = by_node.remove(name.as_str()).unwrap_or_default();
@@ -202,7 +217,10 @@ fn histories_converge_to_one_pod_per_fitting_node() {
             for pod in pods {
                 let current = meta::label(&pod.metadata, HASH_LABEL) == Some(&world.hash);
                 let tainted = effect.is_some();
-                assert!(current || tainted || seed % 3 == 2, "seed {seed}: {name} is outdated");
+                assert!(
+                    current || tainted || seed % 3 == 2,
+                    "seed {seed}: {name} is outdated"
+                );
             }
         }
         assert!(by_node.is_empty(), "seed {seed}: pods for no node");
@@ -228,7 +246,10 @@ fn an_update_keeps_to_its_limits() {
         for _ in 0..200 {
             world.round();
             let served = world.served();
-            assert!(served >= 6 - unavailable, "seed {seed}: only {served} nodes are served");
+            assert!(
+                served >= 6 - unavailable,
+                "seed {seed}: only {served} nodes are served"
+            );
             let staying = world.pods.values();
             let staying = staying.filter(|pod| pod.metadata.deletion_timestamp.is_none());
             assert!(staying.count() <= 6 + surge, "seed {seed}: too many pods");
@@ -244,7 +265,9 @@ fn an_update_keeps_to_its_limits() {
 fn the_status_counts_nodes() {
     let mut world = World::new(serde_json::json!({"type": "OnDelete"}), 3);
     world.settle();
-    world.nodes.insert("n0".to_owned(), node("n0", Some("NoSchedule")));
+    world
+        .nodes
+        .insert("n0".to_owned(), node("n0", Some("NoSchedule")));
     world.hash = "two".to_owned();
     let nodes: Vec<Arc<Node>> = world.nodes.values().cloned().collect();
     let pods: Vec<Arc<Pod>> = world.pods.values().cloned().map(Arc::new).collect();

@@ -37,10 +37,18 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         }),
         // Another wanted number changes every share of it.
         futures::future::join4(
-            enqueue(&scales.deployments, &queue, in_namespace::<Deployment>(&budgets)),
+            enqueue(
+                &scales.deployments,
+                &queue,
+                in_namespace::<Deployment>(&budgets),
+            ),
             enqueue(&scales.replica_sets, &queue, in_namespace(&budgets)),
             enqueue(&scales.stateful_sets, &queue, in_namespace(&budgets)),
-            enqueue(&scales.replication_controllers, &queue, in_namespace(&budgets)),
+            enqueue(
+                &scales.replication_controllers,
+                &queue,
+                in_namespace(&budgets),
+            ),
         ),
     );
     let controller = Arc::new(Controller {
@@ -82,7 +90,8 @@ impl Controller {
         let mut pods = self.pods.list_in(&key.namespace);
         pods.retain(|pod| concerns(&budget, pod));
         if pods.is_empty() {
-            self.events.normal(&*budget, "NoPods", "No matching pods found");
+            self.events
+                .normal(&*budget, "NoPods", "No matching pods found");
         }
         let mut scale = 0;
         if plan::needs_scale(&budget) {

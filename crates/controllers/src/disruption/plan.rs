@@ -37,8 +37,7 @@ pub struct Plan {
 pub fn needs_scale(budget: &PodDisruptionBudget) -> bool {
     let spec = budget.spec.as_ref();
     spec.is_some_and(|spec| {
-        spec.max_unavailable.is_some()
-            || matches!(spec.min_available, Some(IntOrString::String(_)))
+        spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
     })
 }
 
@@ -187,18 +186,71 @@ mod tests {
     fn numbers_and_shares_of_both_kinds() {
         let none = serde_json::json!({});
         for (spec, ready, scale, allowed, desired, expected) in [
-            (serde_json::json!({"minAvailable": 2}), vec![true; 3], 0, 1, 2, 3),
-            (serde_json::json!({"minAvailable": 3}), vec![true; 3], 0, 0, 3, 3),
+            (
+                serde_json::json!({"minAvailable": 2}),
+                vec![true; 3],
+                0,
+                1,
+                2,
+                3,
+            ),
+            (
+                serde_json::json!({"minAvailable": 3}),
+                vec![true; 3],
+                0,
+                0,
+                3,
+                3,
+            ),
             (serde_json::json!({"minAvailable": 1}), vec![], 0, 0, 1, 0),
-            (serde_json::json!({"minAvailable": "50%"}), vec![true; 3], 3, 1, 2, 3),
-            (serde_json::json!({"maxUnavailable": 1}), vec![true; 3], 3, 1, 2, 3),
-            (serde_json::json!({"maxUnavailable": 1}), vec![true, true, false], 3, 0, 2, 3),
-            (serde_json::json!({"maxUnavailable": "30%"}), vec![true; 10], 10, 3, 7, 10),
-            (serde_json::json!({"maxUnavailable": 5}), vec![true; 3], 3, 3, 0, 3),
+            (
+                serde_json::json!({"minAvailable": "50%"}),
+                vec![true; 3],
+                3,
+                1,
+                2,
+                3,
+            ),
+            (
+                serde_json::json!({"maxUnavailable": 1}),
+                vec![true; 3],
+                3,
+                1,
+                2,
+                3,
+            ),
+            (
+                serde_json::json!({"maxUnavailable": 1}),
+                vec![true, true, false],
+                3,
+                0,
+                2,
+                3,
+            ),
+            (
+                serde_json::json!({"maxUnavailable": "30%"}),
+                vec![true; 10],
+                10,
+                3,
+                7,
+                10,
+            ),
+            (
+                serde_json::json!({"maxUnavailable": 5}),
+                vec![true; 3],
+                3,
+                3,
+                0,
+                3,
+            ),
         ] {
             let status = planned(&budget(spec.clone(), none.clone()), &pods(&ready), scale).status;
             assert_eq!(
-                (status.disruptions_allowed, status.desired_healthy, status.expected_pods),
+                (
+                    status.disruptions_allowed,
+                    status.desired_healthy,
+                    status.expected_pods
+                ),
                 (Some(allowed), Some(desired), Some(expected)),
                 "{spec}"
             );
@@ -211,7 +263,10 @@ mod tests {
     #[test]
     fn an_announced_pod_counts_as_gone_until_patience_ends() {
         let spec = serde_json::json!({"minAvailable": 1});
-        let fresh = budget(spec.clone(), serde_json::json!({"p0": "2026-01-01T00:09:00Z"}));
+        let fresh = budget(
+            spec.clone(),
+            serde_json::json!({"p0": "2026-01-01T00:09:00Z"}),
+        );
         let plan = planned(&fresh, &pods(&[true, true]), 0);
         assert_eq!(plan.status.current_healthy, Some(1));
         assert_eq!(plan.retry, Some(Duration::from_secs(60)));

@@ -70,7 +70,10 @@ impl Scales {
         namespace: &str,
         controller: &OwnerReference,
     ) -> Result<Option<(String, i32)>, Error> {
-        let group = controller.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        let group = controller
+            .api_version
+            .rsplit_once('/')
+            .map_or("", |(group, _)| group);
         let name = &controller.name;
         let uid = &controller.uid;
         Ok(match (group, controller.kind.as_str()) {

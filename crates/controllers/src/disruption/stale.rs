@@ -73,7 +73,9 @@ fn announced(pod: &Pod) -> Option<Timestamp> {
         return None;
     }
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let condition = conditions.iter().find(|one| one.type_ == "DisruptionTarget")?;
+    let condition = conditions
+        .iter()
+        .find(|one| one.type_ == "DisruptionTarget")?;
     let by_kubelet = condition.reason.as_deref() == Some("TerminationByKubelet");
     if condition.status != "True" || by_kubelet {
         return None;
@@ -88,10 +90,12 @@ mod tests {
     #[test]
     fn only_announcements_about_running_pods_count() {
         let pod = |phase: &str, status: &str, reason: &str| -> Pod {
-            serde_json::from_value(serde_json::json!({"status": {"phase": phase, "conditions": [{
-                "type": "DisruptionTarget", "status": status, "reason": reason,
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }]}}))
+            serde_json::from_value(
+                serde_json::json!({"status": {"phase": phase, "conditions": [{
+                    "type": "DisruptionTarget", "status": status, "reason": reason,
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }]}}),
+            )
             .unwrap()
         };
         assert!(announced(&pod("Running", "True", "EvictionByEvictionAPI")).is_some());

@@ -91,7 +91,9 @@ fn last_container_end(pod: &Pod) -> Option<Timestamp> {
 
 fn not_ready_since(pod: &Pod) -> Option<Timestamp> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let ready = conditions.iter().find(|condition| condition.type_ == "Ready")?;
+    let ready = conditions
+        .iter()
+        .find(|condition| condition.type_ == "Ready")?;
     if ready.status != "False" {
         return None;
     }

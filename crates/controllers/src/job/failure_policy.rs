@@ -102,7 +102,8 @@ mod tests {
             "spec": {"template": {}, "podFailurePolicy": {"rules": rules}},
         }))
         .unwrap();
-        let conditions = condition.map(|kind| serde_json::json!([{"type": kind, "status": "True"}]));
+        let conditions =
+            condition.map(|kind| serde_json::json!([{"type": kind, "status": "True"}]));
         let pod: Pod = serde_json::from_value(serde_json::json!({
             "metadata": {"namespace": "ns", "name": "p"},
             "status": {"phase": "Failed", "conditions": conditions, "containerStatuses": [{
@@ -122,7 +123,10 @@ mod tests {
                 {"containerName": "main", "operator": "In", "values": [3]}},
             {"action": "FailIndex", "onExitCodes": {"operator": "NotIn", "values": [7]}},
         ]);
-        assert_eq!(judged(rules.clone(), 3, Some("DisruptionTarget")), Verdict::Ignore);
+        assert_eq!(
+            judged(rules.clone(), 3, Some("DisruptionTarget")),
+            Verdict::Ignore
+        );
         assert_eq!(
             judged(rules.clone(), 3, None),
             Verdict::FailJob(

@@ -95,11 +95,12 @@ impl Indexes {
         let end = self
             .intervals
             .partition_point(|(begin, _)| *begin <= last.saturating_add(1));
-        let merged = self.intervals[start..end]
-            .iter()
-            .fold((first, last), |(first, last), (other_first, other_last)| {
+        let merged = self.intervals[start..end].iter().fold(
+            (first, last),
+            |(first, last), (other_first, other_last)| {
                 (first.min(*other_first), last.max(*other_last))
-            });
+            },
+        );
         self.intervals.splice(start..end, [merged]);
     }
 }

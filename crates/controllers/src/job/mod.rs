@@ -104,7 +104,10 @@ impl Controller {
             self.forget(key);
             return Ok(Outcome::Done);
         };
-        let manager = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
+        let manager = job
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.managed_by.as_deref());
         if manager.is_some_and(|manager| manager != MANAGER) {
             return Ok(Outcome::Done);
         }
@@ -137,8 +140,8 @@ impl Controller {
                 plan::condition("SuccessCriteriaMet", "CompletionsReached", message, now)
             }),
         };
-        let suspension = Suspension::due(&view)
-            .filter(|_| acts && plan.verdict.is_none() && verdict.is_none());
+        let suspension =
+            Suspension::due(&view).filter(|_| acts && plan.verdict.is_none() && verdict.is_none());
         let retry = plan.retry;
         self.count(key, &view, &plan, counts, verdict, suspension, backoff)
             .await?;
@@ -183,10 +186,7 @@ impl Controller {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        let (made, refused) = self
-            .control
-            .create_all(key, job, plan.create.clone())
-            .await;
+        let (made, refused) = self.control.create_all(key, job, plan.create.clone()).await;
         counts.active += made as i32;
         (counts, failure.or(refused))
     }
@@ -310,5 +310,6 @@ impl Controller {
 
 fn selector(job: &Job) -> LabelSelector {
     let spec = job.spec.as_ref();
-    spec.and_then(|spec| spec.selector.clone()).unwrap_or_default()
+    spec.and_then(|spec| spec.selector.clone())
+        .unwrap_or_default()
 }

@@ -100,7 +100,8 @@ fn verdict(view: &View<'_>, now: Timestamp) -> Option<JobCondition> {
         let message = target.message.as_deref().unwrap_or_default();
         return Some(condition("Failed", reason, message, now));
     }
-    let fails = |reason: &str, message: &str| Some(condition("FailureTarget", reason, message, now));
+    let fails =
+        |reason: &str, message: &str| Some(condition("FailureTarget", reason, message, now));
     let failed_pods = view.pods.iter().filter(|pod| view.is_failed(pod));
     for pod in failed_pods {
         if let Verdict::FailJob(message) = failure_policy::judge(view.job, pod) {
@@ -192,7 +193,9 @@ fn remaining_deadline(view: &View<'_>, now: Timestamp) -> Option<Duration> {
         return None;
     }
     let started = view.status.start_time.as_ref().map_or(now, |time| time.0);
-    let end = started.as_millisecond().saturating_add(deadline.saturating_mul(1000));
+    let end = started
+        .as_millisecond()
+        .saturating_add(deadline.saturating_mul(1000));
     let left = (end - now.as_millisecond()).max(0);
     Some(Duration::from_millis(left as u64))
 }
@@ -219,7 +222,12 @@ fn manage(
         None => parallelism,
         Some(completions) => (completions - succeeded).clamp(0, parallelism),
     };
-    plan.delete = surplus(view, active.clone(), (running - wanted).max(0) as usize, now);
+    plan.delete = surplus(
+        view,
+        active.clone(),
+        (running - wanted).max(0) as usize,
+        now,
+    );
     plan.delete.truncate(BURST);
     if !plan.delete.is_empty() {
         return;

@@ -49,12 +49,7 @@ pub fn new(job: &Job) -> Pod {
 
 /// A new pod for an index. `counts_failures` says that indexes have backoff limits of their own;
 /// then the pod carries on the count of the one it replaces.
-pub fn new_for_index(
-    job: &Job,
-    index: i32,
-    counts_failures: bool,
-    replaced: Option<&Pod>,
-) -> Pod {
+pub fn new_for_index(job: &Job, index: i32, counts_failures: bool, replaced: Option<&Pod>) -> Pod {
     let mut pod = new(job);
     let name = job.metadata.name.as_deref().unwrap_or_default();
     let suffix = format!("-{index}-");

@@ -271,5 +271,7 @@ fn uncounted_total(status: &JobStatus) -> usize {
     status
         .uncounted_terminated_pods
         .as_ref()
-        .map_or(0, |uncounted| length(&uncounted.succeeded) + length(&uncounted.failed))
+        .map_or(0, |uncounted| {
+            length(&uncounted.succeeded) + length(&uncounted.failed)
+        })
 }

@@ -37,9 +37,9 @@ impl<'a> View<'a> {
             failed_indexes: None,
         };
         if view.is_indexed() {
-            view.succeeded_indexes = view.counted_indexes().with(view.ended_indexes(|pod| {
-                meta::phase(pod) == "Succeeded"
-            }));
+            view.succeeded_indexes = view
+                .counted_indexes()
+                .with(view.ended_indexes(|pod| meta::phase(pod) == "Succeeded"));
             if view.has_limit_per_index() {
                 let counted = view.status.failed_indexes.as_deref().unwrap_or_default();
                 let counted = Indexes::parse(counted, view.completions());

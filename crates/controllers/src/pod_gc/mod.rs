@@ -109,7 +109,10 @@ impl Collector {
         if !meta::is_terminal(pod) {
             let now = self.config.environment.now();
             let patch = Patch::Strategic(plan::failure_patch(removal, now));
-            match api.patch_status(name, &PatchParams::default(), &patch).await {
+            match api
+                .patch_status(name, &PatchParams::default(), &patch)
+                .await
+            {
                 Ok(_) => {}
                 Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => {
                     return Ok(());

@@ -41,7 +41,11 @@ pub fn plan(
     for pod in pods {
         let node = meta::node_name(pod);
         let leaving = pod.metadata.deletion_timestamp.is_some();
-        let reason = if leaving && by_name.get(node).is_some_and(|node| is_out_of_service(node)) {
+        let reason = if leaving
+            && by_name
+                .get(node)
+                .is_some_and(|node| is_out_of_service(node))
+        {
             Reason::OutOfService
         } else if gone.iter().any(|name| name == node) {
             Reason::Orphaned
@@ -121,7 +125,10 @@ fn surplus(pods: &[Arc<Pod>], most: usize) -> Vec<Removal> {
 }
 
 fn is_out_of_service(node: &Node) -> bool {
-    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let taints = node
+        .spec
+        .iter()
+        .flat_map(|spec| spec.taints.iter().flatten());
     let tainted = taints
         .into_iter()
         .any(|taint| taint.key == "node.kubernetes.io/out-of-service");
@@ -181,7 +188,12 @@ mod tests {
         let removals = plan(&pods, &nodes, &["gone".to_owned()], 10);
         let found: Vec<(&str, Reason)> = removals
             .iter()
-            .map(|removal| (removal.pod.metadata.name.as_deref().unwrap(), removal.reason))
+            .map(|removal| {
+                (
+                    removal.pod.metadata.name.as_deref().unwrap(),
+                    removal.reason,
+                )
+            })
             .collect();
         assert_eq!(
             found,
@@ -201,7 +213,10 @@ mod tests {
             pod("evicted", "n", "Failed", false, 9),
         ];
         let removals = surplus(&pods, 1);
-        let names: Vec<_> = removals.iter().filter_map(|r| r.pod.metadata.name.clone()).collect();
+        let names: Vec<_> = removals
+            .iter()
+            .filter_map(|r| r.pod.metadata.name.clone())
+            .collect();
         assert_eq!(names, ["evicted", "old"]);
         assert!(surplus(&pods, 3).is_empty());
     }

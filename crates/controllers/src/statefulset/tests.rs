@@ -89,7 +89,10 @@ impl World {
                 }
                 Action::CreateClaims(_, claims) => self.add_claims(claims),
                 Action::Delete(pod) => {
-                    let pod = self.pods.get_mut(pod.metadata.name.as_ref().unwrap()).unwrap();
+                    let pod = self
+                        .pods
+                        .get_mut(pod.metadata.name.as_ref().unwrap())
+                        .unwrap();
                     pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
                 }
                 Action::Repair(_) | Action::SetOwners(..) => {}
@@ -200,10 +203,24 @@ fn histories_converge_and_respect_the_order() {
         world.settle();
         let replicas = identity::replicas(&world.set);
         let names: Vec<String> = world.pods.keys().cloned().collect();
-        let expected: Vec<String> = (0..replicas).map(|ordinal| format!("db-{ordinal}")).collect();
+        let expected: Vec<String> = (0..replicas)
+            .map(|ordinal| format!("db-{ordinal}"))
+            .collect();
         assert_eq!(names, expected, "seed {seed}");
-        let partition = world.set.spec.as_ref().unwrap().update_strategy.as_ref().unwrap();
-        let partition = partition.rolling_update.as_ref().unwrap().partition.unwrap();
+        let partition = world
+            .set
+            .spec
+            .as_ref()
+            .unwrap()
+            .update_strategy
+            .as_ref()
+            .unwrap();
+        let partition = partition
+            .rolling_update
+            .as_ref()
+            .unwrap()
+            .partition
+            .unwrap();
         for (name, pod) in &world.pods {
             assert!(World::is_available(pod), "seed {seed}: {name}");
             let ordinal = identity::ordinal(&world.set, pod).unwrap();
@@ -211,7 +228,10 @@ fn histories_converge_and_respect_the_order() {
                 assert_eq!(identity::revision(pod), world.update, "seed {seed}: {name}");
             }
         }
-        assert!(world.round().is_empty(), "seed {seed}: it does not come to rest");
+        assert!(
+            world.round().is_empty(),
+            "seed {seed}: it does not come to rest"
+        );
     }
 }
 
@@ -249,11 +269,20 @@ fn an_update_takes_no_more_pods_than_it_may() {
         world.set.spec.as_mut().unwrap().template = template("v2");
         for _ in 0..200 {
             world.round();
-            assert!(world.available() >= 5 - limit, "seed {seed}: {}", world.available());
+            assert!(
+                world.available() >= 5 - limit,
+                "seed {seed}: {}",
+                world.available()
+            );
             world.disturb(&mut random, false);
         }
         world.settle();
-        assert!(world.pods.values().all(|pod| identity::revision(pod) == "v2"));
+        assert!(
+            world
+                .pods
+                .values()
+                .all(|pod| identity::revision(pod) == "v2")
+        );
         let status = world.set.status.unwrap();
         assert_eq!(status.current_revision.as_deref(), Some("v2"));
         assert_eq!(status.current_replicas, Some(5));
@@ -263,16 +292,23 @@ fn an_update_takes_no_more_pods_than_it_may() {
 #[test]
 fn ordinals_begin_where_they_are_told_to() {
     let mut late = set("Parallel", 2, serde_json::json!({"partition": 0}));
-    late.spec.as_mut().unwrap().ordinals = serde_json::from_value(serde_json::json!({"start": 7})).unwrap();
+    late.spec.as_mut().unwrap().ordinals =
+        serde_json::from_value(serde_json::json!({"start": 7})).unwrap();
     let mut world = World::new(late);
     world.settle();
     let names: Vec<&String> = world.pods.keys().collect();
     assert_eq!(names, ["db-7", "db-8"]);
     assert!(world.claims.contains_key("data-db-8"));
     let pod = &world.pods["db-7"];
-    assert_eq!(meta::label(&pod.metadata, identity::POD_INDEX_LABEL), Some("7"));
+    assert_eq!(
+        meta::label(&pod.metadata, identity::POD_INDEX_LABEL),
+        Some("7")
+    );
     let volume = &pod.spec.as_ref().unwrap().volumes.as_ref().unwrap()[0];
-    assert_eq!(volume.persistent_volume_claim.as_ref().unwrap().claim_name, "data-db-7");
+    assert_eq!(
+        volume.persistent_volume_claim.as_ref().unwrap().claim_name,
+        "data-db-7"
+    );
 }
 
 #[test]
@@ -287,6 +323,15 @@ fn pods_below_the_partition_keep_the_former_template() {
     world.pods.remove("db-0");
     world.settle();
     assert_eq!(identity::revision(&world.pods["db-0"]), "v1");
-    assert_eq!(world.set.status.as_ref().unwrap().current_revision.as_deref(), Some("v1"));
+    assert_eq!(
+        world
+            .set
+            .status
+            .as_ref()
+            .unwrap()
+            .current_revision
+            .as_deref(),
+        Some("v1")
+    );
     assert_eq!(world.set.status.as_ref().unwrap().updated_replicas, Some(1));
 }
