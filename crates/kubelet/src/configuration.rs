@@ -255,8 +255,11 @@ mod tests {
             "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 20\npodPidsLimit: 100\nfailSwapOn: false\n",
         )
         .expect("written");
-        std::fs::write(drop_ins.join("10.conf"), "maxPods: 30\nimageGCHighThresholdPercent: 90\n")
-            .expect("written");
+        std::fs::write(
+            drop_ins.join("10.conf"),
+            "maxPods: 30\nimageGCHighThresholdPercent: 90\n",
+        )
+        .expect("written");
         let read = Configuration::read(&file, &drop_ins).expect("a configuration");
         assert_eq!((read.max_pods, read.pod_pids_limit), (30, 100));
         assert_eq!(read.image_gc_high_threshold_percent, 90);
@@ -278,7 +281,10 @@ mod tests {
             "- a\n",
         ] {
             std::fs::write(&file, text).expect("written");
-            assert!(Configuration::read(&file, directory.path()).is_err(), "{text}");
+            assert!(
+                Configuration::read(&file, directory.path()).is_err(),
+                "{text}"
+            );
         }
     }
 

@@ -83,14 +83,19 @@ pub fn from_configuration(configuration: &Configuration) -> Vec<Threshold> {
             })
         })
         .collect();
-    thresholds.extend(configuration.eviction_soft.iter().filter_map(|(name, value)| {
-        let grace = configuration.eviction_soft_grace_period.get(name);
-        Some(Threshold {
-            signal: Signal::parse(name)?,
-            value: value.clone(),
-            grace: Some(grace.and_then(|text| duration(text)).unwrap_or_default()),
-        })
-    }));
+    thresholds.extend(
+        configuration
+            .eviction_soft
+            .iter()
+            .filter_map(|(name, value)| {
+                let grace = configuration.eviction_soft_grace_period.get(name);
+                Some(Threshold {
+                    signal: Signal::parse(name)?,
+                    value: value.clone(),
+                    grace: Some(grace.and_then(|text| duration(text)).unwrap_or_default()),
+                })
+            }),
+    );
     thresholds.sort_by_key(|threshold| (threshold.signal, threshold.grace.is_some()));
     thresholds
 }

@@ -253,8 +253,14 @@ fn conditions(
     let all = [
         pressure(
             "MemoryPressure",
-            ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-            ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+            (
+                "KubeletHasSufficientMemory",
+                "kubelet has sufficient memory available",
+            ),
+            (
+                "KubeletHasInsufficientMemory",
+                "kubelet has insufficient memory available",
+            ),
         ),
         pressure(
             "DiskPressure",
@@ -263,8 +269,14 @@ fn conditions(
         ),
         pressure(
             "PIDPressure",
-            ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-            ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+            (
+                "KubeletHasSufficientPID",
+                "kubelet has sufficient PID available",
+            ),
+            (
+                "KubeletHasInsufficientPID",
+                "kubelet has insufficient PID available",
+            ),
         ),
         ready,
     ];
@@ -420,7 +432,12 @@ mod tests {
                 "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:m"
             )
         );
-        let status = conditions(problem(&bad), &["DiskPressure"], None, Timestamp::UNIX_EPOCH);
+        let status = conditions(
+            problem(&bad),
+            &["DiskPressure"],
+            None,
+            Timestamp::UNIX_EPOCH,
+        );
         assert_eq!(status[3].status, "False");
         assert_eq!(status[0].status, "False");
         assert_eq!(status[1].status, "True");

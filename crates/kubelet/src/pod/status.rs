@@ -242,7 +242,9 @@ fn status(
             ContainerState::Created => true,
             _ => {
                 let done = init && !is_sidecar(container) && record.exit_code == 0;
-                !done && role != Role::Ephemeral && may_restart(input.pod, container, record.exit_code)
+                !done
+                    && role != Role::Ephemeral
+                    && may_restart(input.pod, container, record.exit_code)
             }
         })
     });

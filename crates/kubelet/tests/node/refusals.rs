@@ -30,7 +30,9 @@ async fn what_the_node_cannot_run_fails_with_a_reason() {
     assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
     let message = status.message.unwrap_or_default();
     assert!(
-        message.starts_with("Pod was rejected: Node didn't have enough resource: cpu, requested: 4000000"),
+        message.starts_with(
+            "Pod was rejected: Node didn't have enough resource: cpu, requested: 4000000"
+        ),
         "{message}"
     );
     let status = node.wait("tuned", failed).await.status.expect("a status");
@@ -41,8 +43,11 @@ async fn what_the_node_cannot_run_fails_with_a_reason() {
     );
 
     // The room is not taken by those that were refused.
-    node.create("modest", json!({"containers": [{"name": "main", "image": "busybox"}]}))
-        .await;
+    node.create(
+        "modest",
+        json!({"containers": [{"name": "main", "image": "busybox"}]}),
+    )
+    .await;
     node.wait("modest", ready).await;
     assert!(
         !node
@@ -55,12 +60,19 @@ async fn what_the_node_cannot_run_fails_with_a_reason() {
     let mut reasons = Vec::new();
     for _ in 0..200 {
         let list = events.list(&ListParams::default()).await.expect("events");
-        reasons = list.items.into_iter().filter_map(|event| event.reason).collect();
+        reasons = list
+            .items
+            .into_iter()
+            .filter_map(|event| event.reason)
+            .collect();
         if reasons.iter().any(|reason| reason == "SysctlForbidden") {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    assert!(reasons.iter().any(|reason| reason == "SysctlForbidden"), "{reasons:?}");
+    assert!(
+        reasons.iter().any(|reason| reason == "SysctlForbidden"),
+        "{reasons:?}"
+    );
     node.close().await;
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use cri::v1::{
     ContainerAttributes, ContainerStats, CpuUsage, FilesystemIdentifier, FilesystemUsage,
-    LinuxPodSandboxStats, MemoryUsage, NetworkInterfaceUsage, NetworkUsage, PodSandboxAttributes, PodSandboxStats, ProcessUsage,
-    UInt64Value,
+    LinuxPodSandboxStats, MemoryUsage, NetworkInterfaceUsage, NetworkUsage, PodSandboxAttributes,
+    PodSandboxStats, ProcessUsage, UInt64Value,
 };
 
 use super::state::Runtime;
