@@ -146,6 +146,8 @@ const NOT_SERVED: &[(&str, &str, &str)] = &[
     ("apiextensions.k8s.io", "", ""),
     ("apiregistration.k8s.io", "", ""),
     ("flowcontrol.apiserver.k8s.io", "", ""),
+    // Asks the scheduler's and the controllers' own ports, which one process does not have;
+    // deprecated since v1.19.
     ("", "componentstatuses", ""),
 ];
 

@@ -187,6 +187,7 @@ pub async fn run(
             environment,
             context.node_name.clone(),
             uid,
+            context.configuration.node_lease_duration_seconds,
             shutdown.clone(),
         );
         let status = registration::run(context.clone(), identity, node, shutdown.clone());

@@ -130,6 +130,7 @@ pub(crate) async fn create_object(
         strategy.prepare_create(&mut object);
         requester::record(context, resource, &mut object);
         strategy.stamp(&mut object, None, "", &server.timestamp());
+        api::schema::forget_empty(resource, &mut object);
         let reservation = allocation::reserve(server, resource, &mut object, None)?;
         let errors = strategy.validate_create(&object);
         if !errors.is_empty() {

@@ -154,6 +154,7 @@ pub(crate) async fn change(
         repeated.into_iter().for_each(|word| context.warn(word));
         strategy.prepare_update(&mut new, &old, subresource);
         strategy.stamp(&mut new, Some(&old), subresource, &server.timestamp());
+        api::schema::forget_empty(resource, &mut new);
         set_owners(&mut new, owners);
         let reservation = match subresource {
             "" => allocation::reserve(server, resource, &mut new, Some(&old))?,

@@ -152,13 +152,13 @@ mod tests {
                     Signal::NodeFsAvailable,
                     Level {
                         available: disk,
-                        capacity: 1000,
+                        capacity: 100 << 30,
                     },
                 ),
             ])
         };
-        assert!(met(&thresholds, &levels(200 << 20, 500)).is_empty());
-        let both = levels(50 << 20, 49);
+        assert!(met(&thresholds, &levels(200 << 20, 2 << 30)).is_empty());
+        let both = levels(50 << 20, 1 << 20);
         let found = met(&thresholds, &both);
         assert_eq!(found[0].signal, Signal::MemoryAvailable);
         assert_eq!(found[1].signal.condition(), "DiskPressure");

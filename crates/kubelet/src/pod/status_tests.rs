@@ -383,3 +383,22 @@ fn disruption_and_resize_are_conditions() {
     assert_eq!(types[..2], ["DisruptionTarget", "PodResizePending"]);
     assert_eq!(conditions[1].observed_generation, Some(2));
 }
+
+#[test]
+fn a_container_that_is_made_but_not_started_waits_for_a_reason() {
+    let reason = |spec: Value, name: &str| {
+        let status = Scene::new(spec)
+            .container(name, 0, ContainerState::Created, 0)
+            .compute();
+        let all = status.init_container_statuses.unwrap_or_default();
+        let all = all
+            .into_iter()
+            .chain(status.container_statuses.unwrap_or_default());
+        let found = all.into_iter().find(|status| status.name == name);
+        found.and_then(|status| status.state?.waiting?.reason)
+    };
+    let plain = json!({"containers": [{"name": "a"}]});
+    assert_eq!(reason(plain, "a").as_deref(), Some("ContainerCreating"));
+    let init = json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]});
+    assert_eq!(reason(init, "i").as_deref(), Some("PodInitializing"));
+}

@@ -107,7 +107,7 @@ impl Worker {
     ) {
         self.busy.resizing.remove(&id);
         let generation = self.desired.metadata.generation;
-        let progress = self.resize.in_progress.get_or_insert_with(|| Progress {
+        let progress = self.resize.in_progress.get_or_insert(Progress {
             generation,
             error: None,
         });
