@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use api::apply::Write;
 use api::{Reason, Resource, Status, Value};
 use bytes::Bytes;
 use http::Response;
 use store::{Compare, Operation, Transaction, TransactionResult};
 
+use super::update::owners_after;
 use super::{requester, respond};
 use crate::admission::{self, Admitted};
 use crate::allocation;
@@ -16,7 +16,6 @@ use crate::body::Body;
 use crate::cache::Entry;
 use crate::decode;
 use crate::hops::Hops;
-use crate::options;
 use crate::server::{Context, Server, store_failure};
 
 /// Fresh names tried for `generateName` before giving up.
@@ -88,9 +87,8 @@ pub(crate) async fn create_object(
     let owners = match is_owned {
         true => object.remove(&MANAGED_FIELDS),
         false => {
-            let manager = options::manager(context);
-            let write = Write::new(resource, "", &manager, server.timestamp());
-            api::apply::update(&write, None, &mut object)
+            let write = (requested, "");
+            owners_after(context, write, None, &mut object)
         }
     };
     let mut admitted = Admitted {

@@ -205,10 +205,27 @@ fn owners(context: &Context, target: &Target<'_>, old: &Value, new: &mut Value) 
     if target.is_owned {
         return new.remove(&MANAGED_FIELDS);
     }
+    let write = (target.requested, target.subresource);
+    owners_after(context, write, Some(old), new)
+}
+
+/// The owners after a write to a resource and subresource, in the version that was sent. Takes
+/// `managedFields` out of the new state.
+pub(crate) fn owners_after(
+    context: &Context,
+    (requested, subresource): (&'static Resource, &str),
+    old: Option<&Value>,
+    new: &mut Value,
+) -> Option<Value> {
     let manager = options::manager(context);
-    let time = context.server.timestamp();
-    let write = Write::new(target.resource, target.subresource, &manager, time);
-    api::apply::update(&write, Some(old), new)
+    let write = Write::new(requested, subresource, &manager, context.server.timestamp());
+    if api::conversion::is_stored_as_itself(requested) {
+        return api::apply::update(&write, old, new);
+    }
+    let shown = |object: &Value| api::conversion::from_storage(requested, object.clone());
+    let (before, mut after) = (old.map(shown), shown(new));
+    new.remove(&MANAGED_FIELDS);
+    api::apply::update(&write, before.as_ref(), &mut after)
 }
 
 pub(crate) fn set_owners(new: &mut Value, owners: Option<Value>) {
