@@ -112,7 +112,9 @@ fn exec(cluster: &Cluster, spdy: bool) {
 
 /// `script` gives kubectl a terminal, as a person has one.
 fn terminal(cluster: &Cluster, spdy: bool) {
-    let inside = "stty size; tty; read line; echo got $line; exit 5";
+    // The size arrives beside the start, not before it.
+    let inside = "for i in $(seq 100); do stty size 2>&1 | grep 99 && break; sleep 0.05; done; \
+                  tty; read line; echo got $line; exit 5";
     let kubectl = kubectl(cluster, spdy, &["exec", "-it", "boat", "--", "sh", "-c"]);
     let mut words: Vec<String> = vec!["kubectl".into()];
     words.extend(

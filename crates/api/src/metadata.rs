@@ -142,6 +142,7 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     errors.extend(labels(at("labels"), &path.child("labels")));
     errors.extend(annotations(at("annotations"), &path.child("annotations")));
     errors.extend(owner_references(new, &path.child("ownerReferences")));
+    errors.extend(crate::apply::validate_managed_fields(new));
     errors
 }
 

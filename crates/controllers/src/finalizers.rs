@@ -62,9 +62,9 @@ mod tests {
         let object = |finalizers: &[&str], deleting: bool| -> PersistentVolume {
             let mut object = PersistentVolume::default();
             object.metadata.finalizers = Some(finalizers.iter().map(|f| f.to_string()).collect());
-            object.metadata.deletion_timestamp = deleting.then(|| {
-                k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH)
-            });
+            object.metadata.deletion_timestamp = deleting.then_some(
+                k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH),
+            );
             object
         };
         assert_eq!(step(&object(&[], false), "f", true), Step::Add);

@@ -30,7 +30,6 @@ pub enum Error {
 pub struct Configuration {
     pub max_pods: i64,
     pub pod_pids_limit: i64,
-    pub static_pod_path: String,
     pub allowed_unsafe_sysctls: Vec<String>,
     pub system_reserved: BTreeMap<String, String>,
     pub kube_reserved: BTreeMap<String, String>,
@@ -47,8 +46,6 @@ pub struct Configuration {
     pub image_gc_low_threshold_percent: i64,
     #[serde(rename = "imageMinimumGCAge")]
     pub image_minimum_gc_age: String,
-    pub shutdown_grace_period: String,
-    pub shutdown_grace_period_critical_pods: String,
     pub node_lease_duration_seconds: i32,
     pub register_with_taints: Vec<k8s_openapi::api::core::v1::Taint>,
     /// Everything else the file says, shown again by `/configz`.
@@ -57,7 +54,7 @@ pub struct Configuration {
 }
 
 impl Default for Configuration {
-    /// Upstream's, but for the disk: 5 % free is enough on machines that are not only a node.
+    /// Upstream's, but for the disk: a fixed amount must stay free, not a share of a large disk.
     fn default() -> Configuration {
         let map = |pairs: &[(&str, &str)]| {
             pairs
@@ -68,15 +65,14 @@ impl Default for Configuration {
         Configuration {
             max_pods: 110,
             pod_pids_limit: -1,
-            static_pod_path: String::new(),
             allowed_unsafe_sysctls: Vec::new(),
             system_reserved: BTreeMap::new(),
             kube_reserved: BTreeMap::new(),
             eviction_hard: map(&[
                 ("memory.available", "100Mi"),
-                ("nodefs.available", "5%"),
+                ("nodefs.available", "1Gi"),
                 ("nodefs.inodesFree", "5%"),
-                ("imagefs.available", "5%"),
+                ("imagefs.available", "1Gi"),
                 ("imagefs.inodesFree", "5%"),
             ]),
             eviction_soft: BTreeMap::new(),
@@ -88,8 +84,6 @@ impl Default for Configuration {
             image_gc_high_threshold_percent: 85,
             image_gc_low_threshold_percent: 80,
             image_minimum_gc_age: "2m0s".to_owned(),
-            shutdown_grace_period: "0s".to_owned(),
-            shutdown_grace_period_critical_pods: "0s".to_owned(),
             node_lease_duration_seconds: 40,
             register_with_taints: Vec::new(),
             other: BTreeMap::new(),
@@ -161,8 +155,6 @@ impl Configuration {
         for text in [
             &self.eviction_pressure_transition_period,
             &self.image_minimum_gc_age,
-            &self.shutdown_grace_period,
-            &self.shutdown_grace_period_critical_pods,
         ]
         .into_iter()
         .chain(self.eviction_soft_grace_period.values())
@@ -183,14 +175,6 @@ impl Configuration {
 
     pub fn image_minimum_age(&self) -> Duration {
         duration(&self.image_minimum_gc_age).unwrap_or(Duration::from_secs(120))
-    }
-
-    pub fn shutdown_grace(&self) -> Duration {
-        duration(&self.shutdown_grace_period).unwrap_or_default()
-    }
-
-    pub fn shutdown_grace_critical(&self) -> Duration {
-        duration(&self.shutdown_grace_period_critical_pods).unwrap_or_default()
     }
 
     /// How much of a resource is kept for the machine, in thousandths.
@@ -271,8 +255,11 @@ mod tests {
             "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 20\npodPidsLimit: 100\nfailSwapOn: false\n",
         )
         .expect("written");
-        std::fs::write(drop_ins.join("10.conf"), "maxPods: 30\nimageGCHighThresholdPercent: 90\n")
-            .expect("written");
+        std::fs::write(
+            drop_ins.join("10.conf"),
+            "maxPods: 30\nimageGCHighThresholdPercent: 90\n",
+        )
+        .expect("written");
         let read = Configuration::read(&file, &drop_ins).expect("a configuration");
         assert_eq!((read.max_pods, read.pod_pids_limit), (30, 100));
         assert_eq!(read.image_gc_high_threshold_percent, 90);
@@ -290,11 +277,14 @@ mod tests {
             "kind: Pod\n",
             "maxPods: many\n",
             "containerLogMaxFiles: 1\n",
-            "shutdownGracePeriod: soon\n",
+            "imageMinimumGCAge: soon\n",
             "- a\n",
         ] {
             std::fs::write(&file, text).expect("written");
-            assert!(Configuration::read(&file, directory.path()).is_err(), "{text}");
+            assert!(
+                Configuration::read(&file, directory.path()).is_err(),
+                "{text}"
+            );
         }
     }
 

@@ -50,14 +50,22 @@ struct Memory(BTreeMap<String, (i64, i64)>);
 
 impl Memory {
     /// Joins what is there now with what was known before.
-    fn update(&mut self, images: Vec<v1::Image>, used: &BTreeSet<String>, now: i64) -> Vec<Candidate> {
+    fn update(
+        &mut self,
+        images: Vec<v1::Image>,
+        used: &BTreeSet<String>,
+        now: i64,
+    ) -> Vec<Candidate> {
         let present: BTreeSet<&String> = images.iter().map(|image| &image.id).collect();
         self.0.retain(|id, _| present.contains(id));
         images
             .into_iter()
             .map(|image| {
                 let in_use = used.contains(&image.id)
-                    || image.repo_digests.iter().any(|digest| used.contains(digest));
+                    || image
+                        .repo_digests
+                        .iter()
+                        .any(|digest| used.contains(digest));
                 let (first_seen, last_used) = self.0.entry(image.id.clone()).or_insert((now, 0));
                 if in_use {
                     *last_used = now;

@@ -187,6 +187,7 @@ pub async fn run(
             environment,
             context.node_name.clone(),
             uid,
+            context.configuration.node_lease_duration_seconds,
             shutdown.clone(),
         );
         let status = registration::run(context.clone(), identity, node, shutdown.clone());
@@ -203,7 +204,15 @@ pub async fn run(
     let image_gc = image_gc::run(context.clone(), shutdown.clone());
     let log_rotation = log_rotation::run(context.clone(), shutdown.clone());
     let work = pods.run(context.clone(), pod_informer, hints, shutdown.clone());
-    tokio::join!(changes, node, server, work, eviction, image_gc, log_rotation);
+    tokio::join!(
+        changes,
+        node,
+        server,
+        work,
+        eviction,
+        image_gc,
+        log_rotation
+    );
     Ok(())
 }
 

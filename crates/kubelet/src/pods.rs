@@ -160,7 +160,8 @@ impl Pods {
                 return;
             }
             Err(rejection) => {
-                node.events.warning(&pod, &rejection.reason, &rejection.message);
+                node.events
+                    .warning(&pod, &rejection.reason, &rejection.message);
                 let verdict = Verdict {
                     reason: rejection.reason,
                     message: format!("Pod was rejected: {}", rejection.message),

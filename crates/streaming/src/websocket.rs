@@ -16,7 +16,10 @@ use tokio::{
 };
 use tokio_tungstenite::{
     WebSocketStream,
-    tungstenite::{Message, protocol::WebSocketConfig},
+    tungstenite::{
+        Message,
+        protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
+    },
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -216,7 +219,7 @@ async fn write<I>(
                 Message::Binary(vec![CLOSE, channel as u8].into())
             }
             Some(Outgoing::End) | None => {
-                let _ = writer.close().await;
+                let _ = writer.send(goodbye()).await;
                 return;
             }
             Some(_) => continue,
@@ -225,6 +228,14 @@ async fn write<I>(
             return;
         }
     }
+}
+
+/// Clients take a goodbye without a code for a failure.
+fn goodbye() -> Message {
+    Message::Close(Some(CloseFrame {
+        code: CloseCode::Normal,
+        reason: "".into(),
+    }))
 }
 
 fn encode(channel: u8, bytes: &[u8], form: Form) -> Message {
@@ -262,7 +273,7 @@ where
             }
             next = chunks.next().await;
         }
-        let _ = writer.close().await;
+        let _ = writer.send(goodbye()).await;
     };
     let listening = async { while let Some(Ok(_)) = reader.next().await {} };
     tokio::pin!(sending, listening);
@@ -302,7 +313,7 @@ where
                     return;
                 }
             }
-            let _ = writer.close().await;
+            let _ = writer.send(goodbye()).await;
         };
         tokio::pin!(inward, outward);
         // When one side is done the other gets a moment for its last bytes.

@@ -33,7 +33,7 @@ pub fn apply_declared_defaults(definition: &Definition, object: &mut Value) {
 
 /// Writes what Go's encoder would have written: fields that are always there get their zero value,
 /// zero values of fields that are left out when empty disappear. Lists, maps and times that are
-/// always there are `null` when empty.
+/// always there are `null` when nobody set them.
 pub fn normalise(definition: &Definition, object: &mut Value) {
     let Value::Object(fields) = object else {
         return;
@@ -50,7 +50,6 @@ pub fn normalise(definition: &Definition, object: &mut Value) {
     for property in &definition.properties {
         let field = table().field(property);
         match fields.get_mut(field.name) {
-            Some(value) if written_as_null(field, value) => *value = Value::Null,
             Some(value) => below(&field.kind, value, normalise),
             None => {
                 if let Some(mut value) = always_there(field) {
@@ -59,6 +58,28 @@ pub fn normalise(definition: &Definition, object: &mut Value) {
                 }
             }
         }
+    }
+}
+
+/// Storing forgets that a list or a map that is always there was empty, not absent. Not part of
+/// [`normalise`]: who set it empty owns it.
+pub fn forget_empty(resource: &Resource, object: &mut Value) {
+    fn walk(definition: &Definition, object: &mut Value) {
+        let Value::Object(fields) = object else {
+            return;
+        };
+        for (name, value) in fields.iter_mut() {
+            let Some(field) = definition.field(name) else {
+                continue;
+            };
+            match written_as_null(field, value) {
+                true => *value = Value::Null,
+                false => below(&field.kind, value, walk),
+            }
+        }
+    }
+    if let Some(definition) = table().definition(resource.definition) {
+        walk(definition, object);
     }
 }
 
@@ -182,6 +203,18 @@ mod tests {
                  "livenessProbe": {"grpc": {"port": 1, "service": ""}}},
             ]}})
         );
+    }
+
+    #[test]
+    fn empty_lists_that_are_always_there_are_stored_as_null() {
+        let roles = catalogue::find("rbac.authorization.k8s.io", "v1", "roles").unwrap();
+        let mut role = crate::document!({"metadata": {"name": "r"}, "rules": []});
+        forget_empty(roles, &mut role);
+        assert_eq!(role.get("rules"), Some(&Value::Null));
+        let mut role = crate::document!({"rules": [{"verbs": ["get"], "resources": []}]});
+        let before = role.clone();
+        forget_empty(roles, &mut role);
+        assert_eq!(role, before);
     }
 
     #[test]

@@ -65,10 +65,8 @@ async fn pod(admitted: &Admitted<'_>, node: &str) -> Result<(), Status> {
             "node {node:?} can only delete pods with spec.nodeName set to itself"
         ))),
         Operation::Create => {
-            let uid = match admitted.one("", "nodes", "", node).await? {
-                Some(object) => Some(object.str_at(&["metadata", "uid"]).to_string()),
-                None => None,
-            };
+            let own = admitted.one("", "nodes", "", node).await?;
+            let uid = own.map(|object| object.str_at(&["metadata", "uid"]).to_string());
             match mirror_problem(pod, node, uid.as_deref()) {
                 None => Ok(()),
                 Some(why) => Err(admitted.forbidden(why)),

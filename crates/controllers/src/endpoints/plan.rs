@@ -117,10 +117,9 @@ fn subsets(service: &Service, pods: &[Arc<Pod>]) -> Vec<EndpointSubset> {
 }
 
 fn sorted(mut subset: EndpointSubset) -> EndpointSubset {
-    for list in [&mut subset.addresses, &mut subset.not_ready_addresses] {
-        if let Some(list) = list {
-            list.sort_by(|a, b| (&a.ip, uid(a)).cmp(&(&b.ip, uid(b))));
-        }
+    let lists = [&mut subset.addresses, &mut subset.not_ready_addresses];
+    for list in lists.into_iter().flatten() {
+        list.sort_by(|a, b| (&a.ip, uid(a)).cmp(&(&b.ip, uid(b))));
     }
     subset
 }

@@ -121,6 +121,10 @@ impl Controller {
         let client = &self.config.client;
         let finalizers = [pod::TRACKING];
         let selector = selector(&job);
+        if selector == LabelSelector::default() {
+            // It would never recognise its own pods and make new ones for ever.
+            return Ok(Outcome::Done);
+        }
         let pods = claim::claim_with(client, &*job, &selector, all, |_| true, &finalizers).await?;
         let memory = self.remember(key, &pods);
 

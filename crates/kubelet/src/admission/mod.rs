@@ -192,6 +192,9 @@ mod tests {
         admission.resize(&pod("a", "2")).expect("all of the node");
         let refused = admission.resize(&pod("a", "3")).expect_err("too much");
         assert_eq!(refused.reason, "OutOfcpu");
-        assert!(admission.admit(&pod("b", "100m"), None).is_err(), "the grant stands");
+        assert!(
+            admission.admit(&pod("b", "100m"), None).is_err(),
+            "the grant stands"
+        );
     }
 }

@@ -140,9 +140,8 @@ fn matches_term(term: &NodeSelectorTerm, labels: &BTreeMap<String, String>, name
     if expressions.is_empty() && fields.is_empty() {
         return false;
     }
-    let by_label = |one: &NodeSelectorRequirement| {
-        satisfied(one, labels.get(&one.key).map(String::as_str))
-    };
+    let by_label =
+        |one: &NodeSelectorRequirement| satisfied(one, labels.get(&one.key).map(String::as_str));
     let by_field =
         |one: &NodeSelectorRequirement| one.key == "metadata.name" && satisfied(one, Some(name));
     expressions.iter().all(by_label) && fields.iter().all(by_field)
@@ -288,7 +287,10 @@ mod tests {
                 {"containerPort": 1, "hostPort": 80, "hostIP": address, "protocol": protocol}]}]}))
         };
         let first = ports("127.0.0.1", "TCP");
-        assert_eq!(reasons(ports("", "TCP"), std::slice::from_ref(&first)), ["NodePorts"]);
+        assert_eq!(
+            reasons(ports("", "TCP"), std::slice::from_ref(&first)),
+            ["NodePorts"]
+        );
         assert!(reasons(ports("127.0.0.2", "TCP"), std::slice::from_ref(&first)).is_empty());
         assert!(reasons(ports("127.0.0.1", "UDP"), std::slice::from_ref(&first)).is_empty());
     }

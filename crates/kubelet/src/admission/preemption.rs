@@ -87,7 +87,10 @@ fn frees(pod: &Pod, shortage: &Shortage) -> i64 {
 }
 
 fn priority(pod: &Pod) -> i32 {
-    pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0)
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.priority)
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -121,7 +124,11 @@ mod tests {
             )
         };
         assert_eq!(names(100), Some(vec!["a".to_owned()]));
-        assert_eq!(names(900), Some(vec!["b".to_owned()]), "a alone was not enough");
+        assert_eq!(
+            names(900),
+            Some(vec!["b".to_owned()]),
+            "a alone was not enough"
+        );
         assert_eq!(names(5000), None);
         let other = pod("y", CRITICAL, "1");
         let shortage = Shortage {

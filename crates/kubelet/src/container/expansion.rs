@@ -78,7 +78,10 @@ mod tests {
         ] {
             assert_eq!(expand(text, &variables), expected, "{text}");
         }
-        assert_eq!(expand_known("a$(A)$$(X)", &variables).as_deref(), Ok("a1$(X)"));
+        assert_eq!(
+            expand_known("a$(A)$$(X)", &variables).as_deref(),
+            Ok("a1$(X)")
+        );
         assert_eq!(
             expand_known("$(X)", &variables),
             Err("missing value for \"X\"".to_owned())

@@ -136,9 +136,14 @@ async fn relieve(
     due: Vec<&Threshold>,
     levels: &BTreeMap<Signal, Level>,
 ) {
-    let running: Vec<Arc<Pod>> = pods.list().into_iter().filter(|pod| is_active(pod)).collect();
+    let running: Vec<Arc<Pod>> = pods
+        .list()
+        .into_iter()
+        .filter(|pod| is_active(pod))
+        .collect();
     let under_pressure = due.first().copied();
-    let needs_disk = under_pressure.is_some_and(|threshold| threshold.signal.condition() == "DiskPressure");
+    let needs_disk =
+        under_pressure.is_some_and(|threshold| threshold.signal.condition() == "DiskPressure");
     let depth = |pod: &Pod| {
         if needs_disk || storage::is_limited(pod) {
             Depth::Deep
@@ -195,7 +200,10 @@ async fn relieve(
     let message = rank::message(victim, sample, threshold, levels.get(&threshold.signal));
     let grace = match threshold.grace {
         None => HARD_GRACE,
-        Some(_) => node.configuration.eviction_max_pod_grace_period.max(HARD_GRACE),
+        Some(_) => node
+            .configuration
+            .eviction_max_pod_grace_period
+            .max(HARD_GRACE),
     };
     evict(node, pods, victim, message, Some(grace));
 }
@@ -214,7 +222,10 @@ fn evict(node: &NodeContext, pods: &Pods, pod: &Pod, message: String, grace: Opt
 }
 
 fn is_active(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
     pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
@@ -240,7 +251,13 @@ mod tests {
         };
         let mut since = BTreeMap::new();
         let mut at = |available: i64, seconds: i64| {
-            due(&thresholds, &levels(available), &mut since, seconds * 1_000_000).len()
+            due(
+                &thresholds,
+                &levels(available),
+                &mut since,
+                seconds * 1_000_000,
+            )
+            .len()
         };
         assert_eq!(at(50, 0), 0);
         assert_eq!(at(50, 29), 0);

@@ -16,7 +16,11 @@ pub fn order(
 ) -> Vec<(Arc<Pod>, PodSample)> {
     candidates.sort_by_key(|(pod, sample)| {
         let (used, request) = (used(sample, signal), request(pod, signal));
-        let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
+        let priority = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.priority)
+            .unwrap_or(0);
         let exceeds = request.is_some_and(|request| used > request);
         let above = used - request.unwrap_or(0);
         (!exceeds, priority, std::cmp::Reverse(above))
@@ -77,7 +81,10 @@ pub fn message(
 
 fn used(sample: &PodSample, signal: Signal) -> i64 {
     let used = match signal.resource() {
-        "memory" => sample.memory.as_ref().map_or(0, |memory| memory.working_set),
+        "memory" => sample
+            .memory
+            .as_ref()
+            .map_or(0, |memory| memory.working_set),
         "ephemeral-storage" => sample.disk().bytes,
         "inodes" => sample.disk().inodes,
         _ => sample.processes.unwrap_or(0),
@@ -126,7 +133,10 @@ mod tests {
             }],
             ..PodSample::default()
         };
-        (Arc::new(serde_json::from_value(pod).expect("a pod")), sample)
+        (
+            Arc::new(serde_json::from_value(pod).expect("a pod")),
+            sample,
+        )
     }
 
     #[test]

@@ -28,7 +28,10 @@ pub fn excess(pod: &Pod, sample: &PodSample) -> Option<String> {
             continue;
         };
         let allowed = resources::whole(limit).filter(|limit| *limit > 0);
-        let used = sample.volumes.get(&volume.name).map(|volume| volume.usage.bytes);
+        let used = sample
+            .volumes
+            .get(&volume.name)
+            .map(|volume| volume.usage.bytes);
         if let (Some(allowed), Some(used)) = (allowed, used)
             && used as i64 > allowed
         {
@@ -88,13 +91,25 @@ mod tests {
         let mut sample = PodSample {
             containers: vec![ContainerSample {
                 name: "a".to_owned(),
-                logs: Usage { bytes: log, inodes: 1 },
+                logs: Usage {
+                    bytes: log,
+                    inodes: 1,
+                },
                 ..ContainerSample::default()
             }],
             ..PodSample::default()
         };
-        let usage = Usage { bytes: volume, inodes: 1 };
-        sample.volumes.insert("v".to_owned(), VolumeSample { usage, in_memory: false });
+        let usage = Usage {
+            bytes: volume,
+            inodes: 1,
+        };
+        sample.volumes.insert(
+            "v".to_owned(),
+            VolumeSample {
+                usage,
+                in_memory: false,
+            },
+        );
         assert!(is_limited(&pod));
         assert_eq!(excess(&pod, &sample).as_deref(), expected);
     }

@@ -83,14 +83,19 @@ pub fn from_configuration(configuration: &Configuration) -> Vec<Threshold> {
             })
         })
         .collect();
-    thresholds.extend(configuration.eviction_soft.iter().filter_map(|(name, value)| {
-        let grace = configuration.eviction_soft_grace_period.get(name);
-        Some(Threshold {
-            signal: Signal::parse(name)?,
-            value: value.clone(),
-            grace: Some(grace.and_then(|text| duration(text)).unwrap_or_default()),
-        })
-    }));
+    thresholds.extend(
+        configuration
+            .eviction_soft
+            .iter()
+            .filter_map(|(name, value)| {
+                let grace = configuration.eviction_soft_grace_period.get(name);
+                Some(Threshold {
+                    signal: Signal::parse(name)?,
+                    value: value.clone(),
+                    grace: Some(grace.and_then(|text| duration(text)).unwrap_or_default()),
+                })
+            }),
+    );
     thresholds.sort_by_key(|threshold| (threshold.signal, threshold.grace.is_some()));
     thresholds
 }
@@ -147,13 +152,13 @@ mod tests {
                     Signal::NodeFsAvailable,
                     Level {
                         available: disk,
-                        capacity: 1000,
+                        capacity: 100 << 30,
                     },
                 ),
             ])
         };
-        assert!(met(&thresholds, &levels(200 << 20, 500)).is_empty());
-        let both = levels(50 << 20, 49);
+        assert!(met(&thresholds, &levels(200 << 20, 2 << 30)).is_empty());
+        let both = levels(50 << 20, 1 << 20);
         let found = met(&thresholds, &both);
         assert_eq!(found[0].signal, Signal::MemoryAvailable);
         assert_eq!(found[1].signal.condition(), "DiskPressure");

@@ -1,4 +1,4 @@
-//! The node's heartbeat: a Lease in `kube-node-lease`, renewed every ten seconds.
+//! The node's heartbeat: a Lease in `kube-node-lease`, renewed every ten seconds by default.
 
 use std::time::Duration;
 
@@ -14,8 +14,6 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 const NAMESPACE: &str = "kube-node-lease";
-const DURATION_SECONDS: i32 = 40;
-const RENEWAL: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(200);
 
 pub async fn run(
@@ -23,12 +21,15 @@ pub async fn run(
     environment: Environment,
     node_name: String,
     node_uid: String,
+    duration_seconds: i32,
     shutdown: CancellationToken,
 ) {
+    // A quarter of its life, as upstream does: three renewals may be lost.
+    let renewal = Duration::from_secs(duration_seconds.max(4) as u64 / 4);
     let api: Api<Lease> = Api::namespaced(client, NAMESPACE);
     loop {
-        let pause = match renew(&api, &environment, &node_name, &node_uid).await {
-            Ok(()) => RENEWAL,
+        let pause = match renew(&api, &environment, &node_name, &node_uid, duration_seconds).await {
+            Ok(()) => renewal,
             Err(error) => {
                 tracing::warn!(%error, "the node's lease was not renewed");
                 RETRY
@@ -46,11 +47,12 @@ async fn renew(
     environment: &Environment,
     node_name: &str,
     node_uid: &str,
+    duration_seconds: i32,
 ) -> kube::Result<()> {
     let now = MicroTime(environment.now());
     let patch = serde_json::json!({"spec": {
         "holderIdentity": node_name,
-        "leaseDurationSeconds": DURATION_SECONDS,
+        "leaseDurationSeconds": duration_seconds,
         "renewTime": now,
     }});
     let patched = api
@@ -75,7 +77,7 @@ async fn renew(
         },
         spec: Some(LeaseSpec {
             holder_identity: Some(node_name.to_owned()),
-            lease_duration_seconds: Some(DURATION_SECONDS),
+            lease_duration_seconds: Some(duration_seconds),
             renew_time: Some(now),
             ..LeaseSpec::default()
         }),

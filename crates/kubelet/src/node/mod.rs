@@ -13,7 +13,6 @@ use crate::{configuration::Configuration, eviction::thresholds};
 /// Upstream's default.
 const MAX_PODS: i64 = 110;
 
-
 /// What the machine has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {

@@ -7,7 +7,8 @@ use cri::v1;
 use k8s_openapi::{
     api::core::v1::{
         ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints,
-        NodeSpec, NodeStatus, NodeSystemInfo,
+        NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeSpec, NodeStatus,
+        NodeSystemInfo,
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
     jiff::Timestamp,
@@ -53,6 +54,8 @@ pub async fn register(context: &NodeContext, identity: &Identity) -> kube::Resul
             pod_cidr: Some(identity.pod_cidr.clone()).filter(|cidr| !cidr.is_empty()),
             pod_cidrs: Some(vec![identity.pod_cidr.clone()])
                 .filter(|_| !identity.pod_cidr.is_empty()),
+            taints: Some(context.configuration.register_with_taints.clone())
+                .filter(|taints| !taints.is_empty()),
             ..NodeSpec::default()
         }),
         status: Some(status.clone()),
@@ -137,8 +140,16 @@ async fn status(
         runtime.status(v1::StatusRequest { verbose: false }),
         images.list_images(v1::ListImagesRequest { filter: None })
     );
+    let (mut features, mut handlers) = (None, None);
     let problem = match health {
-        Ok(response) => problem(&response.into_inner().status.unwrap_or_default()),
+        Ok(response) => {
+            let response = response.into_inner();
+            features = response.features.map(|features| NodeFeatures {
+                supplemental_groups_policy: Some(features.supplemental_groups_policy),
+            });
+            handlers = Some(runtime_handlers(response.runtime_handlers));
+            problem(&response.status.unwrap_or_default())
+        }
         Err(error) => Some(format!(
             "container runtime status check failed: {}",
             error.message()
@@ -161,8 +172,23 @@ async fn status(
         }),
         images: Some(image_list(images.unwrap_or_default())),
         node_info: Some(system_info(context, identity)),
+        features,
+        runtime_handlers: handlers.filter(|handlers| !handlers.is_empty()),
         ..NodeStatus::default()
     }
+}
+
+fn runtime_handlers(handlers: Vec<v1::RuntimeHandler>) -> Vec<NodeRuntimeHandler> {
+    handlers
+        .into_iter()
+        .map(|handler| NodeRuntimeHandler {
+            name: Some(handler.name),
+            features: handler.features.map(|features| NodeRuntimeHandlerFeatures {
+                recursive_read_only_mounts: Some(features.recursive_read_only_mounts),
+                user_namespaces: Some(features.user_namespaces),
+            }),
+        })
+        .collect()
 }
 
 fn problem(status: &v1::RuntimeStatus) -> Option<String> {
@@ -227,8 +253,14 @@ fn conditions(
     let all = [
         pressure(
             "MemoryPressure",
-            ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-            ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+            (
+                "KubeletHasSufficientMemory",
+                "kubelet has sufficient memory available",
+            ),
+            (
+                "KubeletHasInsufficientMemory",
+                "kubelet has insufficient memory available",
+            ),
         ),
         pressure(
             "DiskPressure",
@@ -237,8 +269,14 @@ fn conditions(
         ),
         pressure(
             "PIDPressure",
-            ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-            ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+            (
+                "KubeletHasSufficientPID",
+                "kubelet has sufficient PID available",
+            ),
+            (
+                "KubeletHasInsufficientPID",
+                "kubelet has insufficient PID available",
+            ),
         ),
         ready,
     ];
@@ -394,7 +432,12 @@ mod tests {
                 "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:m"
             )
         );
-        let status = conditions(problem(&bad), &["DiskPressure"], None, Timestamp::UNIX_EPOCH);
+        let status = conditions(
+            problem(&bad),
+            &["DiskPressure"],
+            None,
+            Timestamp::UNIX_EPOCH,
+        );
         assert_eq!(status[3].status, "False");
         assert_eq!(status[0].status, "False");
         assert_eq!(status[1].status, "True");

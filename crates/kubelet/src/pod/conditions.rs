@@ -69,8 +69,8 @@ pub fn compute(input: &Input<'_>) -> Vec<PodCondition> {
         .filter(|condition| {
             let type_ = condition.type_.as_str();
             // Others announce disruptions too.
-            let ours = PASSING.contains(&type_)
-                && (type_ != DISRUPTION || input.disruption.is_some());
+            let ours =
+                PASSING.contains(&type_) && (type_ != DISRUPTION || input.disruption.is_some());
             !OWNED.contains(&type_) && !ours
         })
         .cloned();

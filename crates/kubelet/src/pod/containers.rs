@@ -110,7 +110,10 @@ mod tests {
         assert_eq!(role(&pod, "i"), Role::Init);
         assert_eq!(role(&pod, "c"), Role::App);
         assert_eq!(role(&pod, "e"), Role::Ephemeral);
-        assert_eq!(find(&pod, "e").expect("found").image.as_deref(), Some("img"));
+        assert_eq!(
+            find(&pod, "e").expect("found").image.as_deref(),
+            Some("img")
+        );
         assert_eq!(target(&pod, "e"), Some("c"));
         assert!(find_lasting(&pod, "e").is_none());
     }

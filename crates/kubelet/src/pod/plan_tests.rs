@@ -479,7 +479,9 @@ fn an_ephemeral_container_starts_once_beside_the_others() {
     let spec = json!({"containers": [{"name": "a"}], "restartPolicy": "Always",
         "ephemeralContainers": [{"name": "e", "image": "x"}]});
     let image = |scene: &mut Scene| {
-        scene.images.insert("e".to_owned(), Step::Done(Image::default()));
+        scene
+            .images
+            .insert("e".to_owned(), Step::Done(Image::default()));
     };
     Scene::new(spec.clone())
         .with(image)

@@ -164,14 +164,19 @@ mod tests {
     fn cpu(pod: &Pod) -> String {
         let spec = pod.spec.as_ref().expect("spec");
         let resources = spec.containers[0].resources.as_ref().expect("resources");
-        resources.requests.as_ref().expect("requests")["cpu"].0.clone()
+        resources.requests.as_ref().expect("requests")["cpu"]
+            .0
+            .clone()
     }
 
     #[test]
     fn a_pod_keeps_what_it_was_granted() {
         let (old, new) = (pod("1", json!({})), pod("2", json!({})));
         assert_eq!(cpu(&as_granted(&new, &old).expect("differs")), "1");
-        assert!(as_granted(&new, &pod("2000m", json!({}))).is_none(), "the same amount");
+        assert!(
+            as_granted(&new, &pod("2000m", json!({}))).is_none(),
+            "the same amount"
+        );
     }
 
     #[test]
@@ -191,7 +196,10 @@ mod tests {
         let actual: ResourceRequirements =
             serde_json::from_value(json!({"requests": {"cpu": "1", "memory": "1Mi"}}))
                 .expect("resources");
-        assert_eq!(changes(container.resources.as_ref(), &actual), ["cpu", "memory"]);
+        assert_eq!(
+            changes(container.resources.as_ref(), &actual),
+            ["cpu", "memory"]
+        );
         assert!(needs_restart(container, &["memory"]));
         assert!(!needs_restart(container, &["cpu"]));
     }

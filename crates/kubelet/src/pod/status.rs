@@ -242,7 +242,9 @@ fn status(
             ContainerState::Created => true,
             _ => {
                 let done = init && !is_sidecar(container) && record.exit_code == 0;
-                !done && role != Role::Ephemeral && may_restart(input.pod, container, record.exit_code)
+                !done
+                    && role != Role::Ephemeral
+                    && may_restart(input.pod, container, record.exit_code)
             }
         })
     });
@@ -347,17 +349,7 @@ fn from_memory(
         ..ContainerStatus::default()
     };
     let spec = input.pod.spec.as_ref();
-    let has_init = spec.is_some_and(|spec| {
-        spec.init_containers
-            .as_ref()
-            .is_some_and(|init| !init.is_empty())
-    });
-    let default_reason = if has_init {
-        "PodInitializing"
-    } else {
-        "ContainerCreating"
-    };
-    status.state = Some(waiting_state(default_reason, ""));
+    status.state = Some(waiting_state(default_reason(input), ""));
     if let Some(previous) = previous {
         let state = previous.state.clone().unwrap_or_default();
         if state.terminated.is_some() {
@@ -395,9 +387,20 @@ fn from_memory(
     status
 }
 
+/// Why a container waits that nothing is known of yet.
+fn default_reason(input: &Input<'_>) -> &'static str {
+    let spec = input.pod.spec.as_ref();
+    let init = spec.and_then(|spec| spec.init_containers.as_ref());
+    if init.is_some_and(|init| !init.is_empty()) {
+        "PodInitializing"
+    } else {
+        "ContainerCreating"
+    }
+}
+
 fn state_of(input: &Input<'_>, record: &ContainerRecord) -> ApiState {
     match record.state {
-        ContainerState::Created => waiting_state("", ""),
+        ContainerState::Created => waiting_state(default_reason(input), ""),
         ContainerState::Running => ApiState {
             running: Some(ContainerStateRunning {
                 started_at: time(record.started_at),

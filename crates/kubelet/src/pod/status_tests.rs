@@ -347,15 +347,24 @@ fn ephemeral_containers_have_statuses_of_their_own() {
     .container("e", 0, ContainerState::Running, 0);
     let status = scene.compute();
     let ephemeral = status.ephemeral_container_statuses.expect("statuses");
-    assert!(ephemeral[0].state.as_ref().is_some_and(|state| state.running.is_some()));
+    assert!(
+        ephemeral[0]
+            .state
+            .as_ref()
+            .is_some_and(|state| state.running.is_some())
+    );
     assert!(!ephemeral[0].ready && ephemeral[0].started.is_none());
     assert_eq!(status.phase.as_deref(), Some("Running"));
 }
 
 #[test]
 fn disruption_and_resize_are_conditions() {
-    let mut scene = Scene::new(json!({"containers": [{"name": "a"}]}))
-        .container("a", 0, ContainerState::Running, 0);
+    let mut scene = Scene::new(json!({"containers": [{"name": "a"}]})).container(
+        "a",
+        0,
+        ContainerState::Running,
+        0,
+    );
     scene.resize.pending = Some(crate::pod::resize::Pending {
         reason: "Deferred",
         message: "m".to_owned(),
@@ -373,4 +382,23 @@ fn disruption_and_resize_are_conditions() {
         .collect();
     assert_eq!(types[..2], ["DisruptionTarget", "PodResizePending"]);
     assert_eq!(conditions[1].observed_generation, Some(2));
+}
+
+#[test]
+fn a_container_that_is_made_but_not_started_waits_for_a_reason() {
+    let reason = |spec: Value, name: &str| {
+        let status = Scene::new(spec)
+            .container(name, 0, ContainerState::Created, 0)
+            .compute();
+        let all = status.init_container_statuses.unwrap_or_default();
+        let all = all
+            .into_iter()
+            .chain(status.container_statuses.unwrap_or_default());
+        let found = all.into_iter().find(|status| status.name == name);
+        found.and_then(|status| status.state?.waiting?.reason)
+    };
+    let plain = json!({"containers": [{"name": "a"}]});
+    assert_eq!(reason(plain, "a").as_deref(), Some("ContainerCreating"));
+    let init = json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]});
+    assert_eq!(reason(init, "i").as_deref(), Some("PodInitializing"));
 }

@@ -62,7 +62,10 @@ fn vanished(before: Option<&Value>, now: &[Value]) -> Vec<Value> {
         .into_iter()
         .flatten()
         .filter_map(|condition| condition.get("type"))
-        .filter(|type_| !now.iter().any(|condition| condition.get("type") == Some(type_)))
+        .filter(|type_| {
+            !now.iter()
+                .any(|condition| condition.get("type") == Some(type_))
+        })
         .map(|type_| json!({"$patch": "delete", "type": type_}))
         .collect()
 }
@@ -97,8 +100,7 @@ mod tests {
 
     #[test]
     fn a_patch_names_what_changed_and_what_vanished() {
-        let old =
-            json!({"phase": "Pending", "message": "m", "hostIP": "a", "podIPs": [{"ip": "1"}],
+        let old = json!({"phase": "Pending", "message": "m", "hostIP": "a", "podIPs": [{"ip": "1"}],
                 "conditions": [{"type": "Gone", "status": "True"}]});
         let new = json!({"phase": "Running", "hostIP": "a", "podIPs": [{"ip": "2"}],
             "conditions": [{"type": "Ready", "status": "True"}]});

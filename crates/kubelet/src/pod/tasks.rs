@@ -109,9 +109,8 @@ pub async fn create_sandbox(
     let runtime_handler = match runtime_handler(&node, &pod).await {
         Ok(handler) => handler,
         Err(error) => {
-            let message = format!(
-                "Failed to create pod sandbox: failed to get sandbox runtime: {error}"
-            );
+            let message =
+                format!("Failed to create pod sandbox: failed to get sandbox runtime: {error}");
             node.events
                 .warning(&pod, "FailedCreatePodSandBox", &message);
             return Err(message);

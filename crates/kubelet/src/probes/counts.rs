@@ -40,7 +40,10 @@ impl ProbeCounts {
 
     pub fn read(&self) -> Vec<(Key, u64)> {
         let counts = self.0.lock();
-        counts.iter().map(|(key, count)| (key.clone(), *count)).collect()
+        counts
+            .iter()
+            .map(|(key, count)| (key.clone(), *count))
+            .collect()
     }
 }
 
@@ -50,13 +53,17 @@ mod tests {
 
     #[test]
     fn counts_end_with_the_pod() {
-        let pod: Pod = serde_json::from_value(serde_json::json!({"metadata": {"uid": "u"}}))
-            .expect("a pod");
+        let pod: Pod =
+            serde_json::from_value(serde_json::json!({"metadata": {"uid": "u"}})).expect("a pod");
         let counts = ProbeCounts::default();
         for good in [true, true, false] {
             counts.count(&pod, "c", "Liveness", good);
         }
-        let found: Vec<(&str, u64)> = counts.read().iter().map(|(key, n)| (key.result, *n)).collect();
+        let found: Vec<(&str, u64)> = counts
+            .read()
+            .iter()
+            .map(|(key, n)| (key.result, *n))
+            .collect();
         assert_eq!(found, [("failed", 1), ("successful", 2)]);
         counts.forget("u");
         assert!(counts.read().is_empty());

@@ -152,7 +152,10 @@ mod tests {
     fn a_bearer_token_is_found() {
         let headers = |value: &'static str| {
             let mut headers = HeaderMap::new();
-            headers.insert(http::header::AUTHORIZATION, http::HeaderValue::from_static(value));
+            headers.insert(
+                http::header::AUTHORIZATION,
+                http::HeaderValue::from_static(value),
+            );
             headers
         };
         assert_eq!(bearer(&headers("Bearer abc")), Some("abc"));

@@ -20,7 +20,9 @@ pub async fn answer(
     query: &str,
 ) -> Response<Body> {
     let result = match path {
-        ["stats", "summary"] => summarize(node, pods, query.contains("only_cpu_and_memory=true")).await,
+        ["stats", "summary"] => {
+            summarize(node, pods, query.contains("only_cpu_and_memory=true")).await
+        }
         ["configz"] => Ok(json(
             serde_json::json!({"kubeletconfig": node.configuration}).to_string(),
         )),

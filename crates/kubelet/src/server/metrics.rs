@@ -43,7 +43,9 @@ impl Page {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 const NANOS: f64 = 1e9;
@@ -61,7 +63,11 @@ pub fn resource(machine: &Machine, pods: &[PodSample], millis: i64) -> String {
         if let Some(cpu) = &container.cpu {
             page.value(
                 "container_cpu_usage_seconds_total",
-                &[("container", &container.name), ("namespace", &pod.namespace), ("pod", &pod.name)],
+                &[
+                    ("container", &container.name),
+                    ("namespace", &pod.namespace),
+                    ("pod", &pod.name),
+                ],
                 cpu.total as f64 / NANOS,
                 at,
             );
@@ -76,7 +82,11 @@ pub fn resource(machine: &Machine, pods: &[PodSample], millis: i64) -> String {
         if let Some(memory) = &container.memory {
             page.value(
                 "container_memory_working_set_bytes",
-                &[("container", &container.name), ("namespace", &pod.namespace), ("pod", &pod.name)],
+                &[
+                    ("container", &container.name),
+                    ("namespace", &pod.namespace),
+                    ("pod", &pod.name),
+                ],
                 memory.working_set as f64,
                 at,
             );
@@ -90,7 +100,11 @@ pub fn resource(machine: &Machine, pods: &[PodSample], millis: i64) -> String {
     each_container(pods, |pod, container| {
         page.value(
             "container_start_time_seconds",
-            &[("container", &container.name), ("namespace", &pod.namespace), ("pod", &pod.name)],
+            &[
+                ("container", &container.name),
+                ("namespace", &pod.namespace),
+                ("pod", &pod.name),
+            ],
             container.started_at as f64 / NANOS,
             None,
         );
@@ -100,13 +114,20 @@ pub fn resource(machine: &Machine, pods: &[PodSample], millis: i64) -> String {
         "counter",
         "[STABLE] Cumulative cpu time consumed by the node in core-seconds",
     );
-    page.value("node_cpu_usage_seconds_total", &[], machine.cpu_total as f64 / NANOS, at);
+    page.value(
+        "node_cpu_usage_seconds_total",
+        &[],
+        machine.cpu_total as f64 / NANOS,
+        at,
+    );
     page.metric(
         "node_memory_working_set_bytes",
         "gauge",
         "[STABLE] Current working set of the node in bytes",
     );
-    let used = machine.memory_total.saturating_sub(machine.memory_available);
+    let used = machine
+        .memory_total
+        .saturating_sub(machine.memory_available);
     page.value("node_memory_working_set_bytes", &[], used as f64, at);
     page.metric(
         "pod_cpu_usage_seconds_total",
@@ -151,28 +172,54 @@ pub fn resource(machine: &Machine, pods: &[PodSample], millis: i64) -> String {
 pub fn cadvisor(machine: &Machine, cpus: usize, space: Space, pods: &[PodSample]) -> String {
     type Of = fn(&crate::stats::ContainerSample) -> Option<f64>;
     let containers: [(&str, &str, &str, Of); 8] = [
-        ("container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed in seconds.", |one| {
-            one.cpu.as_ref().map(|cpu| cpu.total as f64 / NANOS)
-        }),
-        ("container_memory_usage_bytes", "gauge", "Current memory usage in bytes, including all memory regardless of when it was accessed", |one| {
-            one.memory.as_ref().map(|memory| memory.usage as f64)
-        }),
-        ("container_memory_working_set_bytes", "gauge", "Current working set in bytes.", |one| {
-            one.memory.as_ref().map(|memory| memory.working_set as f64)
-        }),
-        ("container_memory_rss", "gauge", "Size of RSS in bytes.", |one| {
-            one.memory.as_ref().map(|memory| memory.rss as f64)
-        }),
-        ("container_memory_failures_total", "counter", "Cumulative count of memory allocation failures.", |one| {
-            one.memory.as_ref().map(|memory| memory.page_faults as f64)
-        }),
-        ("container_fs_usage_bytes", "gauge", "Number of bytes that are consumed by the container on this filesystem.", |one| {
-            Some(one.rootfs.bytes as f64)
-        }),
-        ("container_fs_inodes_total", "gauge", "Number of Inodes", |one| Some(one.rootfs.inodes as f64)),
-        ("container_start_time_seconds", "gauge", "Start time of the container since unix epoch in seconds.", |one| {
-            Some(one.started_at as f64 / NANOS)
-        }),
+        (
+            "container_cpu_usage_seconds_total",
+            "counter",
+            "Cumulative cpu time consumed in seconds.",
+            |one| one.cpu.as_ref().map(|cpu| cpu.total as f64 / NANOS),
+        ),
+        (
+            "container_memory_usage_bytes",
+            "gauge",
+            "Current memory usage in bytes, including all memory regardless of when it was accessed",
+            |one| one.memory.as_ref().map(|memory| memory.usage as f64),
+        ),
+        (
+            "container_memory_working_set_bytes",
+            "gauge",
+            "Current working set in bytes.",
+            |one| one.memory.as_ref().map(|memory| memory.working_set as f64),
+        ),
+        (
+            "container_memory_rss",
+            "gauge",
+            "Size of RSS in bytes.",
+            |one| one.memory.as_ref().map(|memory| memory.rss as f64),
+        ),
+        (
+            "container_memory_failures_total",
+            "counter",
+            "Cumulative count of memory allocation failures.",
+            |one| one.memory.as_ref().map(|memory| memory.page_faults as f64),
+        ),
+        (
+            "container_fs_usage_bytes",
+            "gauge",
+            "Number of bytes that are consumed by the container on this filesystem.",
+            |one| Some(one.rootfs.bytes as f64),
+        ),
+        (
+            "container_fs_inodes_total",
+            "gauge",
+            "Number of Inodes",
+            |one| Some(one.rootfs.inodes as f64),
+        ),
+        (
+            "container_start_time_seconds",
+            "gauge",
+            "Start time of the container since unix epoch in seconds.",
+            |one| Some(one.started_at as f64 / NANOS),
+        ),
     ];
     let mut page = Page::default();
     for (name, kind, help, of) in containers {
@@ -194,12 +241,20 @@ pub fn cadvisor(machine: &Machine, cpus: usize, space: Space, pods: &[PodSample]
     type OfNetwork = fn(&crate::stats::NetworkSample) -> u64;
     let network: [(&str, OfNetwork); 4] = [
         ("container_network_receive_bytes_total", |one| one.received),
-        ("container_network_receive_errors_total", |one| one.receive_errors),
+        ("container_network_receive_errors_total", |one| {
+            one.receive_errors
+        }),
         ("container_network_transmit_bytes_total", |one| one.sent),
-        ("container_network_transmit_errors_total", |one| one.send_errors),
+        ("container_network_transmit_errors_total", |one| {
+            one.send_errors
+        }),
     ];
     for (name, of) in network {
-        page.metric(name, "counter", "Cumulative count of the pod's network traffic");
+        page.metric(
+            name,
+            "counter",
+            "Cumulative count of the pod's network traffic",
+        );
         for pod in pods {
             for interface in &pod.network {
                 let labels = [
@@ -212,10 +267,26 @@ pub fn cadvisor(machine: &Machine, cpus: usize, space: Space, pods: &[PodSample]
         }
     }
     for (name, help, value) in [
-        ("machine_cpu_cores", "Number of logical CPU cores.", cpus as f64),
-        ("machine_memory_bytes", "Amount of memory installed on the machine.", machine.memory_total as f64),
-        ("machine_scrape_error", "1 if there was an error while getting machine metrics, 0 otherwise.", 0.0),
-        ("container_fs_limit_bytes", "Number of bytes that can be consumed on this filesystem.", space.capacity as f64),
+        (
+            "machine_cpu_cores",
+            "Number of logical CPU cores.",
+            cpus as f64,
+        ),
+        (
+            "machine_memory_bytes",
+            "Amount of memory installed on the machine.",
+            machine.memory_total as f64,
+        ),
+        (
+            "machine_scrape_error",
+            "1 if there was an error while getting machine metrics, 0 otherwise.",
+            0.0,
+        ),
+        (
+            "container_fs_limit_bytes",
+            "Number of bytes that can be consumed on this filesystem.",
+            space.capacity as f64,
+        ),
     ] {
         page.metric(name, "gauge", help);
         page.value(name, &[], value, None);
@@ -248,7 +319,11 @@ pub fn probes(counts: &ProbeCounts) -> String {
 /// The kubelet itself.
 pub fn own(node_name: &str, pods: usize, containers: &BTreeMap<&str, usize>) -> String {
     let mut page = Page::default();
-    page.metric("kubelet_node_name", "gauge", "[ALPHA] The node's name. The count is always 1.");
+    page.metric(
+        "kubelet_node_name",
+        "gauge",
+        "[ALPHA] The node's name. The count is always 1.",
+    );
     page.value("kubelet_node_name", &[("node", node_name)], 1.0, None);
     page.metric(
         "kubelet_running_pods",
@@ -274,7 +349,12 @@ pub fn own(node_name: &str, pods: usize, containers: &BTreeMap<&str, usize>) -> 
         "gauge",
         "[ALPHA] A metric with a constant '1' value labeled by version and platform.",
     );
-    let labels = [("git_version", "v1.36.4"), ("major", "1"), ("minor", "36"), ("platform", "linux")];
+    let labels = [
+        ("git_version", "v1.36.4"),
+        ("major", "1"),
+        ("minor", "36"),
+        ("platform", "linux"),
+    ];
     page.value("kubernetes_build_info", &labels, 1.0, None);
     page.finish()
 }
@@ -315,7 +395,10 @@ mod tests {
             ..PodSample::default()
         };
         let text = resource(&Machine::default(), std::slice::from_ref(&pod), 7);
-        assert!(text.contains("pod_cpu_usage_seconds_total{namespace=\"n\",pod=\"p\"} 2.5 7\n"), "{text}");
+        assert!(
+            text.contains("pod_cpu_usage_seconds_total{namespace=\"n\",pod=\"p\"} 2.5 7\n"),
+            "{text}"
+        );
         assert!(text.contains(
             "container_memory_working_set_bytes{container=\"c\\\"x\",namespace=\"n\",pod=\"p\"} 42 7\n"
         ));

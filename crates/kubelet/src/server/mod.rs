@@ -135,7 +135,13 @@ async fn answer(
             response
         }
         ["stats", "summary"] | ["metrics", ..] | ["configz"] => {
-            figures::answer(node, pods, &parts, request.uri().query().unwrap_or_default()).await
+            figures::answer(
+                node,
+                pods,
+                &parts,
+                request.uri().query().unwrap_or_default(),
+            )
+            .await
         }
         ["containerLogs", namespace, name, container] => {
             let query = request.uri().query().unwrap_or_default();

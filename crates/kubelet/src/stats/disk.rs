@@ -55,7 +55,11 @@ pub fn usage(path: &Path) -> Usage {
     }
     let mut waiting = vec![path.to_path_buf()];
     while let Some(directory) = waiting.pop() {
-        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+        for entry in std::fs::read_dir(&directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             // Files come and go while we look.
             let Ok(metadata) = entry.metadata() else {
                 continue;
@@ -87,7 +91,10 @@ mod tests {
         std::os::unix::fs::symlink("/usr", directory.path().join("l")).expect("linked");
         let found = usage(directory.path());
         assert_eq!(found.inodes, 4);
-        assert!(found.bytes >= 100_000 && found.bytes < 1_000_000, "{found:?}");
+        assert!(
+            found.bytes >= 100_000 && found.bytes < 1_000_000,
+            "{found:?}"
+        );
         let space = space(directory.path());
         assert_eq!(space.capacity, space.used + space.available);
         assert!(space.inodes >= space.inodes_free);

@@ -96,13 +96,22 @@ mod tests {
 
     #[test]
     fn the_kernels_files_are_read() {
-        assert_eq!(kilobytes("MemTotal: 5 kB\nMemAvailable:  7 kB\n", "MemAvailable:"), 7);
-        assert_eq!(cpu_nanos("cpu  1 2 3 100 50 4 5 6 0 0\ncpu0 9\n"), 210_000_000);
+        assert_eq!(
+            kilobytes("MemTotal: 5 kB\nMemAvailable:  7 kB\n", "MemAvailable:"),
+            7
+        );
+        assert_eq!(
+            cpu_nanos("cpu  1 2 3 100 50 4 5 6 0 0\ncpu0 9\n"),
+            210_000_000
+        );
         assert_eq!(running("0.1 0.2 0.3 2/345 678\n"), 345);
         let found = interfaces(
             "Inter-| Receive\n face |bytes\n    lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n  eth0: 10 1 2 0 0 0 0 0 20 1 3 0 0 0 0 0\n",
         );
         assert_eq!(found.len(), 1);
-        assert_eq!((found[0].received, found[0].sent, found[0].send_errors), (10, 20, 3));
+        assert_eq!(
+            (found[0].received, found[0].sent, found[0].send_errors),
+            (10, 20, 3)
+        );
     }
 }

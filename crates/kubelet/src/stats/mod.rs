@@ -108,7 +108,12 @@ pub async fn collect(
     deep: impl Fn(&Pod) -> Depth,
 ) -> Result<Vec<PodSample>, tonic::Status> {
     let request = v1::ListPodSandboxStatsRequest { filter: None };
-    let response = node.cri.runtime.clone().list_pod_sandbox_stats(request).await?;
+    let response = node
+        .cri
+        .runtime
+        .clone()
+        .list_pod_sandbox_stats(request)
+        .await?;
     let now = node.environment.now_micros();
     let mut samples: Vec<PodSample> = response
         .into_inner()
@@ -128,7 +133,9 @@ pub async fn collect(
         })
         .collect();
     let found = tokio::task::spawn_blocking(move || {
-        let measured = searched.into_iter().map(|(index, places)| (index, places.measure()));
+        let measured = searched
+            .into_iter()
+            .map(|(index, places)| (index, places.measure()));
         measured.collect::<Vec<_>>()
     });
     for (index, (logs, volumes)) in found.await.unwrap_or_default() {
@@ -149,8 +156,14 @@ struct Places {
 impl Places {
     fn of(node: &NodeContext, pod: &Pod) -> Places {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let directory = node.volumes.pod_dir(uid).join("volumes/kubernetes.io~empty-dir");
-        let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        let directory = node
+            .volumes
+            .pod_dir(uid)
+            .join("volumes/kubernetes.io~empty-dir");
+        let volumes = pod
+            .spec
+            .iter()
+            .flat_map(|spec| spec.volumes.iter().flatten());
         Places {
             logs: node.pod_log_dir(pod),
             volumes: volumes
@@ -165,7 +178,11 @@ impl Places {
 
     fn measure(&self) -> (BTreeMap<String, Usage>, BTreeMap<String, VolumeSample>) {
         let mut logs = BTreeMap::new();
-        for entry in std::fs::read_dir(&self.logs).into_iter().flatten().flatten() {
+        for entry in std::fs::read_dir(&self.logs)
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             let name = entry.file_name().to_string_lossy().into_owned();
             logs.insert(name, disk::usage(&entry.path()));
         }
@@ -199,10 +216,12 @@ fn sample(rates: &Rates, stats: v1::PodSandboxStats, now: i64) -> Option<PodSamp
                 cpu: cpu(rates, &attributes.id, stats.cpu, now),
                 id: attributes.id,
                 memory: stats.memory.map(memory),
-                rootfs: stats.writable_layer.map_or_else(Usage::default, |layer| Usage {
-                    bytes: number(layer.used_bytes),
-                    inodes: number(layer.inodes_used),
-                }),
+                rootfs: stats
+                    .writable_layer
+                    .map_or_else(Usage::default, |layer| Usage {
+                        bytes: number(layer.used_bytes),
+                        inodes: number(layer.inodes_used),
+                    }),
                 ..ContainerSample::default()
             })
         })

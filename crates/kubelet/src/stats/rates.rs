@@ -58,8 +58,14 @@ mod tests {
         let second = 1_000_000;
         assert_eq!(rates.sample("a", 100, 0), None);
         assert_eq!(rates.sample("a", 200, second), None, "too soon");
-        assert_eq!(rates.sample("a", 10_000_000_100, 10 * second), Some(1_000_000_000));
-        assert_eq!(rates.sample("a", 10_000_000_200, 11 * second), Some(1_000_000_000));
+        assert_eq!(
+            rates.sample("a", 10_000_000_100, 10 * second),
+            Some(1_000_000_000)
+        );
+        assert_eq!(
+            rates.sample("a", 10_000_000_200, 11 * second),
+            Some(1_000_000_000)
+        );
         assert_eq!(rates.sample("b", 5, 700 * second), None);
         assert_eq!(rates.sample("a", 6, 701 * second), None, "forgotten");
     }

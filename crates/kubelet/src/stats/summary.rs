@@ -17,7 +17,9 @@ pub struct Input<'a> {
 pub fn build(input: &Input<'_>) -> Value {
     let machine = input.machine;
     let time = input.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let used = machine.memory_total.saturating_sub(machine.memory_available);
+    let used = machine
+        .memory_total
+        .saturating_sub(machine.memory_available);
     let node_cpu = Cpu {
         total: machine.cpu_total,
         rate: input.machine_cpu_rate,
@@ -28,7 +30,11 @@ pub fn build(input: &Input<'_>) -> Value {
         "inodesFree": input.node_space.inodes_free, "inodes": input.node_space.inodes,
         "inodesUsed": input.node_space.inodes - input.node_space.inodes_free,
     });
-    let pods: Vec<Value> = input.pods.iter().map(|pod| one(pod, &time, input)).collect();
+    let pods: Vec<Value> = input
+        .pods
+        .iter()
+        .map(|pod| one(pod, &time, input))
+        .collect();
     json!({
         "node": {
             "nodeName": input.node_name,
@@ -64,7 +70,12 @@ fn one(pod: &PodSample, time: &str, input: &Input<'_>) -> Value {
                 "name": container.name, "startTime": nanos(container.started_at),
                 "rootfs": on_disk(container.rootfs), "logs": on_disk(container.logs),
             });
-            fill(&mut value, container.cpu.as_ref(), container.memory.as_ref(), time);
+            fill(
+                &mut value,
+                container.cpu.as_ref(),
+                container.memory.as_ref(),
+                time,
+            );
             value
         })
         .collect();
@@ -151,9 +162,18 @@ mod tests {
             name: "p".to_owned(),
             containers: vec![ContainerSample {
                 name: "c".to_owned(),
-                rootfs: Usage { bytes: 10, inodes: 1 },
-                logs: Usage { bytes: 5, inodes: 1 },
-                cpu: Some(Cpu { total: 7, rate: Some(3) }),
+                rootfs: Usage {
+                    bytes: 10,
+                    inodes: 1,
+                },
+                logs: Usage {
+                    bytes: 5,
+                    inodes: 1,
+                },
+                cpu: Some(Cpu {
+                    total: 7,
+                    rate: Some(3),
+                }),
                 ..ContainerSample::default()
             }],
             ..PodSample::default()

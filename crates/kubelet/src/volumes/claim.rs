@@ -15,15 +15,17 @@ pub(super) struct Bound {
 
 /// The path of the volume that the claim `name` of the pod's namespace is bound to. `owned`: the
 /// claim must have been made for this pod.
-pub(super) async fn set_up(
-    context: &Context<'_>,
-    name: &str,
-    owned: bool,
-) -> Result<Bound, Error> {
-    let namespace = context.pod.metadata.namespace.as_deref().unwrap_or_default();
+pub(super) async fn set_up(context: &Context<'_>, name: &str, owned: bool) -> Result<Bound, Error> {
+    let namespace = context
+        .pod
+        .metadata
+        .namespace
+        .as_deref()
+        .unwrap_or_default();
     let claims: Api<PersistentVolumeClaim> =
         Api::namespaced(context.volumes.client.clone(), namespace);
-    let about = |what: String| Error::Claim(format!("error processing PVC {namespace}/{name}: {what}"));
+    let about =
+        |what: String| Error::Claim(format!("error processing PVC {namespace}/{name}: {what}"));
     let claim = claims
         .get_opt(name)
         .await
@@ -42,7 +44,10 @@ pub(super) async fn set_up(
     if claim.metadata.deletion_timestamp.is_some() {
         return Err(about("PVC is being deleted".to_owned()));
     }
-    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    let phase = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
     let volume_name = claim
         .spec
         .as_ref()
@@ -51,14 +56,14 @@ pub(super) async fn set_up(
         .ok_or_else(|| about("PVC is not bound".to_owned()))?;
     let volumes: Api<PersistentVolume> = Api::all(context.volumes.client.clone());
     let volume = volumes.get(volume_name).await.map_err(|error| {
-        about(format!("failed to fetch PV {volume_name} from API server: {error}"))
+        about(format!(
+            "failed to fetch PV {volume_name} from API server: {error}"
+        ))
     })?;
     let spec = volume.spec.unwrap_or_default();
     let claimed_by = spec.claim_ref.and_then(|claim| claim.uid);
     if claimed_by.is_some() && claimed_by != claim.metadata.uid {
-        return Err(about(format!(
-            "PV {volume_name} is bound to another PVC"
-        )));
+        return Err(about(format!("PV {volume_name} is bound to another PVC")));
     }
     let read_only = spec
         .access_modes
@@ -69,7 +74,10 @@ pub(super) async fn set_up(
         let only_on_mismatch = context.changes_owner_on_mismatch_only();
         blocking(move || {
             if !root.exists() {
-                return Err(Error::HostPath(format!("path \"{}\" does not exist", root.display())));
+                return Err(Error::HostPath(format!(
+                    "path \"{}\" does not exist",
+                    root.display()
+                )));
             }
             ownership::apply(&root, group, read_only, only_on_mismatch)
         })

@@ -3,4 +3,5 @@
 
 mod harness;
 mod lifecycle;
+mod refusals;
 mod runtime;

@@ -74,6 +74,7 @@ fn import_oci(
         .collect();
     let record = store.add(
         Description {
+            pinned: true,
             manifest_digest: digest,
             manifest_bytes: bytes,
             manifest,
@@ -167,6 +168,7 @@ fn import_docker(
         names.extend(tags.iter().cloned());
         store.add(
             Description {
+                pinned: true,
                 manifest: Manifest::parse(&manifest_bytes)?,
                 manifest_digest,
                 manifest_bytes,

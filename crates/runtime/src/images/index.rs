@@ -30,6 +30,9 @@ pub struct ImageRecord {
     /// Compressed size of layers, configuration and manifest.
     pub size: u64,
     pub process: ProcessDefaults,
+    /// Brought in from a file: no registry could give it back, so no collection may take it.
+    #[serde(default)]
+    pub pinned: bool,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -71,6 +74,7 @@ impl Images {
         if let Some(old) = self.images.remove(&new.id) {
             new.tags.extend(old.tags);
             new.digests.extend(old.digests);
+            new.pinned |= old.pinned;
         }
         self.images.insert(new.id.clone(), new);
     }

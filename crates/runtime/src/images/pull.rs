@@ -165,6 +165,7 @@ impl Puller {
             tags.insert(name.to_string());
         }
         let description = Description {
+            pinned: false,
             digests: BTreeSet::from([name.with_digest(&listed_digest)]),
             manifest_digest,
             manifest_bytes,

@@ -29,6 +29,8 @@ pub struct ImageStore {
 
 /// Everything about one image but its layers' bytes.
 pub(super) struct Description {
+    /// It did not come from a registry.
+    pub pinned: bool,
     pub manifest_digest: String,
     pub manifest_bytes: Vec<u8>,
     pub manifest: Manifest,
@@ -224,6 +226,7 @@ impl ImageStore {
                 + description.config_bytes.len() as u64
                 + description.manifest_bytes.len() as u64,
             process: config.config.unwrap_or_default(),
+            pinned: description.pinned,
         };
         self.index.update(|images| images.insert(record.clone()))?;
         Ok(record)

@@ -142,10 +142,14 @@ impl Runtime {
 
     /// The images that are to be mounted as volumes, with the place of their mount in `config`.
     fn volume_images(&self, config: &ContainerConfig) -> Result<Vec<(usize, ImageRecord)>, Error> {
-        let wanted = config.mounts.iter().enumerate().filter_map(|(index, mount)| {
-            let image = mount.image.as_ref()?;
-            (!image.image.is_empty()).then(|| (index, image.image.clone()))
-        });
+        let wanted = config
+            .mounts
+            .iter()
+            .enumerate()
+            .filter_map(|(index, mount)| {
+                let image = mount.image.as_ref()?;
+                (!image.image.is_empty()).then(|| (index, image.image.clone()))
+            });
         wanted
             .map(|(index, name)| {
                 let found = self.0.images.find(&name)?;

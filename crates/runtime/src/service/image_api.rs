@@ -162,7 +162,7 @@ fn to_cri(record: &ImageRecord) -> Image {
         uid,
         username,
         spec: None,
-        pinned: false,
+        pinned: record.pinned,
     }
 }
 

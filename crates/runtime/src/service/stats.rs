@@ -4,8 +4,8 @@ use std::path::Path;
 
 use cri::v1::{
     ContainerAttributes, ContainerStats, CpuUsage, FilesystemIdentifier, FilesystemUsage,
-    LinuxPodSandboxStats, MemoryUsage, PodSandboxAttributes, PodSandboxStats, ProcessUsage,
-    UInt64Value,
+    LinuxPodSandboxStats, MemoryUsage, NetworkInterfaceUsage, NetworkUsage, PodSandboxAttributes,
+    PodSandboxStats, ProcessUsage, UInt64Value,
 };
 
 use super::state::Runtime;
@@ -61,6 +61,7 @@ impl Runtime {
             linux: Some(LinuxPodSandboxStats {
                 cpu: self.cpu(parent, now),
                 memory: self.memory(parent, now),
+                network: network(record, now),
                 process: Some(ProcessUsage {
                     timestamp: now,
                     process_count: value(self.0.hierarchies.processes(parent).len() as u64),
@@ -125,6 +126,40 @@ impl Runtime {
     }
 }
 
+/// What went through the interfaces of a sandbox that has a network of its own.
+fn network(record: &SandboxRecord, now: i64) -> Option<NetworkUsage> {
+    record.netns.as_ref()?;
+    let text = std::fs::read_to_string(format!("/proc/{}/net/dev", record.pid)).ok()?;
+    let mut interfaces = interfaces(&text).into_iter();
+    Some(NetworkUsage {
+        timestamp: now,
+        default_interface: interfaces.next(),
+        interfaces: interfaces.collect(),
+    })
+}
+
+/// The interfaces in the kernel's table but the loopback.
+fn interfaces(table: &str) -> Vec<NetworkInterfaceUsage> {
+    table
+        .lines()
+        .filter_map(|line| {
+            let (name, numbers) = line.split_once(':')?;
+            let numbers: Vec<u64> = numbers
+                .split_whitespace()
+                .filter_map(|text| text.parse().ok())
+                .collect();
+            let name = name.trim();
+            (numbers.len() >= 11 && name != "lo").then(|| NetworkInterfaceUsage {
+                name: name.to_owned(),
+                rx_bytes: value(numbers[0]),
+                rx_errors: value(numbers[2]),
+                tx_bytes: value(numbers[8]),
+                tx_errors: value(numbers[10]),
+            })
+        })
+        .collect()
+}
+
 fn value(value: u64) -> Option<UInt64Value> {
     Some(UInt64Value { value })
 }
@@ -146,4 +181,18 @@ pub fn usage_of(directory: &Path) -> (u64, u64) {
         }
     }
     (bytes, inodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_are_read() {
+        let table = "Inter-|   Receive\n    lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n  eth0: 10 1 2 0 0 0 0 0 20 1 3 0 0 0 0 0\n";
+        let found = interfaces(table);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].name, "eth0");
+        assert_eq!(found[0].tx_errors, value(3));
+    }
 }

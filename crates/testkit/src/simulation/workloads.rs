@@ -318,11 +318,13 @@ fn daemon_set(image: &str, surge: i32) -> serde_json::Value {
 fn job(name: &str, completions: i32) -> serde_json::Value {
     let mut template = template("registry.test/work:once");
     template["spec"]["restartPolicy"] = "Never".into();
+    template["metadata"]["labels"] = json!({"job": name});
     json!({
         "metadata": {"name": name},
         "spec": {
             "completions": completions, "parallelism": 2, "completionMode": "Indexed",
             "backoffLimit": 100_000, "template": template,
+            "manualSelector": true, "selector": {"matchLabels": {"job": name}},
         },
     })
 }

@@ -136,3 +136,58 @@ fn unchanged_preference(service: &Value, old: Option<&Value>) -> bool {
         && same(&["spec", "ipFamilies"])
         && !(is_headless(service) && service.list_at(&["spec", "ipFamilies"]).is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document;
+
+    fn settled(spec: Value, old: Option<&Value>) -> (Value, Vec<String>) {
+        let mut service = document!({"spec": spec});
+        service.set(&["spec", "type"], "ClusterIP");
+        let errors = settle(&mut service, old);
+        let texts = errors.iter().map(FieldError::to_string).collect();
+        (service, texts)
+    }
+
+    #[test]
+    fn one_family_is_what_there_is() {
+        let (service, errors) = settled(document!({}), None);
+        assert!(errors.is_empty());
+        assert_eq!(service.str_at(&["spec", "ipFamilyPolicy"]), "SingleStack");
+        assert_eq!(
+            service.at(&["spec", "ipFamilies"]),
+            Some(&document!(["IPv4"]))
+        );
+        let (_, errors) = settled(document!({"ipFamilyPolicy": "RequireDualStack"}), None);
+        assert_eq!(
+            errors,
+            [
+                r#"spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services"#
+            ]
+        );
+        let (_, errors) = settled(document!({"ipFamilies": ["IPv6"]}), None);
+        assert_eq!(
+            errors,
+            [r#"spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster"#]
+        );
+        let (_, errors) = settled(document!({"ipFamilies": ["IPv4", "IPv6"]}), None);
+        assert_eq!(
+            errors,
+            [
+                r#"spec.ipFamilyPolicy: Invalid value: "SingleStack": must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"#
+            ]
+        );
+    }
+
+    #[test]
+    fn headless_without_a_selector_may_have_both() {
+        let headless = document!({"clusterIP": "None", "clusterIPs": ["None"]});
+        let (service, errors) = settled(headless, None);
+        assert!(errors.is_empty(), "{errors:?}");
+        assert_eq!(
+            service.at(&["spec", "ipFamilies"]),
+            Some(&document!(["IPv4", "IPv6"]))
+        );
+    }
+}

@@ -56,7 +56,7 @@ pub(super) fn check(pod: &Value, minor: u32, found: &mut Violations, stricter: b
     }
     privileged(pod, found);
     let in_user_namespace = pod.at(&["spec", "hostUsers"]).and_then(Value::as_bool) == Some(false);
-    if !(stricter && minor >= 35) && !(minor >= 35 && in_user_namespace) {
+    if minor < 35 || !(stricter || in_user_namespace) {
         proc_mount(pod, found);
     }
     selinux(pod, minor, found);

@@ -26,9 +26,11 @@ impl Worker {
         }
         let now = self.now();
         if let Some(until) = self.room_retry.filter(|until| now < *until)
-            && self.resize.pending.as_ref().is_some_and(|pending| {
-                pending.generation == self.desired.metadata.generation
-            })
+            && self
+                .resize
+                .pending
+                .as_ref()
+                .is_some_and(|pending| pending.generation == self.desired.metadata.generation)
         {
             self.wake(until);
             return;
@@ -105,7 +107,7 @@ impl Worker {
     ) {
         self.busy.resizing.remove(&id);
         let generation = self.desired.metadata.generation;
-        let progress = self.resize.in_progress.get_or_insert_with(|| Progress {
+        let progress = self.resize.in_progress.get_or_insert(Progress {
             generation,
             error: None,
         });
@@ -138,9 +140,10 @@ impl Worker {
         }
         let differs = observed.running().any(|record| {
             let spec = find_container(&self.pod, &record.name);
-            spec.zip(self.actual.get(&record.id)).is_some_and(|(spec, actual)| {
-                !resize::changes(spec.resources.as_ref(), actual).is_empty()
-            })
+            spec.zip(self.actual.get(&record.id))
+                .is_some_and(|(spec, actual)| {
+                    !resize::changes(spec.resources.as_ref(), actual).is_empty()
+                })
         });
         let restarting = !self.busy.starting.is_empty() || !self.replacing.is_empty();
         if differs || restarting || !self.busy.resizing.is_empty() || !self.busy.killing.is_empty()
@@ -178,7 +181,11 @@ impl Worker {
                     .normal(&self.pod, "ResizeCompleted", message);
             }
             Err(error) => {
-                tracing::warn!(pod = uid(&self.pod), error, "a pod's cgroup was not resized");
+                tracing::warn!(
+                    pod = uid(&self.pod),
+                    error,
+                    "a pod's cgroup was not resized"
+                );
                 self.resize.in_progress = None;
             }
         }

@@ -1,0 +1,78 @@
+//! Pods that the node does not take.
+
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::{Api, api::ListParams};
+use serde_json::json;
+
+use crate::harness::{Node, ready};
+
+fn failed(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    status.and_then(|status| status.phase.as_deref()) == Some("Failed")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_node_cannot_run_fails_with_a_reason() {
+    let node = Node::start().await;
+    node.create(
+        "greedy",
+        json!({"containers": [{"name": "main", "image": "busybox",
+            "resources": {"requests": {"cpu": "4000"}}}]}),
+    )
+    .await;
+    node.create(
+        "tuned",
+        json!({"containers": [{"name": "main", "image": "busybox"}],
+            "securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}),
+    )
+    .await;
+    let status = node.wait("greedy", failed).await.status.expect("a status");
+    assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
+    let message = status.message.unwrap_or_default();
+    assert!(
+        message.starts_with(
+            "Pod was rejected: Node didn't have enough resource: cpu, requested: 4000000"
+        ),
+        "{message}"
+    );
+    let status = node.wait("tuned", failed).await.status.expect("a status");
+    assert_eq!(status.reason.as_deref(), Some("SysctlForbidden"));
+    assert_eq!(
+        status.message.as_deref(),
+        Some("Pod was rejected: forbidden sysctl: \"kernel.msgmax\" not allowlisted")
+    );
+
+    // The room is not taken by those that were refused.
+    node.create(
+        "modest",
+        json!({"containers": [{"name": "main", "image": "busybox"}]}),
+    )
+    .await;
+    node.wait("modest", ready).await;
+    assert!(
+        !node
+            .runtime
+            .calls()
+            .iter()
+            .any(|call| call.contains("greedy") || call.contains("tuned"))
+    );
+    let events: Api<Event> = Api::namespaced(node.admin.clone(), "default");
+    let mut reasons = Vec::new();
+    for _ in 0..200 {
+        let list = events.list(&ListParams::default()).await.expect("events");
+        reasons = list
+            .items
+            .into_iter()
+            .filter_map(|event| event.reason)
+            .collect();
+        if reasons.iter().any(|reason| reason == "SysctlForbidden") {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert!(
+        reasons.iter().any(|reason| reason == "SysctlForbidden"),
+        "{reasons:?}"
+    );
+    node.close().await;
+}
