@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::{Value, protobuf};
+use api::{Value, catalogue, conversion, protobuf};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -167,6 +167,15 @@ fn closed(json: &[u8]) -> Option<Bytes> {
     protobuf::encode_object(&object).ok().map(Bytes::from)
 }
 
+/// An older server may have stored a version that is now only served.
+fn in_our_version(object: Value) -> Value {
+    let (group, version) = catalogue::split_api_version(object.str_at(&["apiVersion"]));
+    match catalogue::find_kind(group, version, object.str_at(&["kind"])) {
+        Some(resource) => conversion::to_storage(resource, object),
+        None => object,
+    }
+}
+
 /// The item with its value as JSON.
 fn opened(item: KeyValue) -> KeyValue {
     if !item.value.starts_with(protobuf::MAGIC) {
@@ -174,7 +183,7 @@ fn opened(item: KeyValue) -> KeyValue {
     }
     match protobuf::decode(&item.value) {
         Ok(object) => KeyValue {
-            value: object.to_json().into(),
+            value: in_our_version(object).to_json().into(),
             ..item
         },
         Err(problem) => {
