@@ -1,11 +1,12 @@
 """The scenario of ../README.md with the official Python client."""
 
+import json
 import os
 import subprocess
 import threading
 import time
 
-from kubernetes import client, config, watch
+from kubernetes import client, config, stream, watch
 from kubernetes.client.exceptions import ApiException
 
 NAMESPACE = os.environ["NAMESPACE"]
@@ -30,7 +31,7 @@ def create():
             "containers": [{
                 "name": "main",
                 "image": os.environ["IMAGE"],
-                "command": ["sh", "-c", f"echo hello from {NAMESPACE}; exec sleep 1000"],
+                "command": ["sh", "-c", f"httpd -p 8080 -h /www; echo hello from {NAMESPACE}; exec sleep 1000"],
             }],
         },
     }
@@ -66,15 +67,24 @@ def paint(color):
 
 
 def apply():
-    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"color": "black"}}
+    api = with_content_type("application/apply-patch+yaml")
+
+    def put(manager, color, **options):
+        settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"color": color}}
+        changed = api.patch_namespaced_config_map("settings", NAMESPACE, settings, field_manager=manager, **options)
+        assert changed.data["color"] == color, changed.data
+
+    put("first", "black", force=True)
     try:
-        with_content_type("application/apply-patch+yaml").patch_namespaced_config_map(
-            "settings", NAMESPACE, settings, field_manager="python", force=True)
+        put("second", "grey")
     except ApiException as error:
-        if error.status != 415:
-            raise
-        print("server-side apply is not served yet")
-        paint("black")
+        status = json.loads(error.body)
+        assert (error.status, status["reason"]) == (409, "Conflict"), error
+        assert status["message"] == 'Apply failed with 1 conflict: conflict with "first": .data.color', status
+        assert status["details"]["causes"][0]["reason"] == "FieldManagerConflict", status
+    else:
+        raise AssertionError("a conflicting apply was accepted")
+    put("second", "grey", force=True)
 
 
 def restart():
@@ -108,6 +118,40 @@ def logs():
     assert f"hello from {NAMESPACE}" in text, text
 
 
+def execute():
+    def start(*command, stdin):
+        return stream.stream(
+            core.connect_get_namespaced_pod_exec, "hello", NAMESPACE, command=list(command),
+            stdin=stdin, stdout=True, stderr=True, tty=False, _preload_content=False)
+
+    def finish(process):
+        process.run_forever(timeout=30)
+        assert not process.is_open(), "the command did not end within 30 seconds"
+        return process.read_stdout(), process.read_stderr(), process.returncode
+
+    ended = finish(start("sh", "-c", "echo to stdout; echo to stderr >&2; exit 3", stdin=False))
+    assert ended == ("to stdout\n", "to stderr\n", 3), ended
+    echo = start("cat", stdin=True)
+    echo.write_stdin("line one\n")
+    echo.write_stdin("line two\n")
+    echo.close_channel(0)
+    ended = finish(echo)
+    assert ended == ("line one\nline two\n", "", 0), ended
+
+
+def forward():
+    forwarded = stream.portforward(core.connect_get_namespaced_pod_portforward, "hello", NAMESPACE, ports="8080")
+    connection = forwarded.socket(8080)
+    connection.settimeout(10)
+    connection.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")
+    answer = b""
+    while data := connection.recv(4096):
+        answer += data
+    assert b"Coracle carries you across." in answer, (answer, forwarded.error(8080))
+    assert forwarded.error(8080) is None, forwarded.error(8080)
+    forwarded.close()
+
+
 def delete():
     core.delete_namespaced_pod("hello", NAMESPACE)
     for _ in range(600):
@@ -125,10 +169,15 @@ def delete():
 for done, step in [
     ("created, and Ready", create),
     ("patched in three ways", patch),
-    ("applied", apply),
+    ("applied, refused a conflict, applied by force", apply),
     ("watched through a restart", restart),
     ("read the log", logs),
+    ("ran commands in the pod over WebSocket", execute),
+    ("forwarded a port over WebSocket", forward),
     ("deleted", delete),
 ]:
-    step()
+    try:
+        step()
+    except Exception as error:
+        raise SystemExit(f"not {done}: {type(error).__name__}: {error}") from error
     print(done, flush=True)
