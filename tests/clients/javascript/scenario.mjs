@@ -171,7 +171,7 @@ for (const [done, step] of [
   ['applied, refused a conflict, applied by force', apply],
   ['watched through a restart', restart],
   ['read the log', logs],
-  ['ran commands in the pod over WebSocket', execute],
+  ['executed commands in the pod over WebSocket', execute],
   ['forwarded a port over WebSocket', forward],
   ['deleted', remove],
 ]) {

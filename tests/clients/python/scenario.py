@@ -90,27 +90,41 @@ def apply():
 def restart():
     seen = threading.Event()
     began = threading.Event()
+    problems = []
+
+    def look(settings):
+        if (settings.data or {}).get("color") == "gold":
+            seen.set()
 
     def follow():
-        version = core.list_namespaced_config_map(NAMESPACE).metadata.resource_version
+        version = None
         while not seen.is_set():
-            stream = watch.Watch()
-            began.set()
             try:
-                for event in stream.stream(core.list_namespaced_config_map, NAMESPACE, resource_version=version, timeout_seconds=60):
+                if version is None:
+                    settings = core.list_namespaced_config_map(NAMESPACE)
+                    version = settings.metadata.resource_version
+                    for item in settings.items:
+                        look(item)
+                began.set()
+                for event in watch.Watch().stream(
+                        core.list_namespaced_config_map, NAMESPACE, resource_version=version, timeout_seconds=60):
                     version = event["object"].metadata.resource_version
-                    if (event["object"].data or {}).get("color") == "gold":
-                        seen.set()
+                    look(event["object"])
+                    if seen.is_set():
                         return
-            except Exception:
-                # The connection went with the server: watch again from the last version seen.
+            except Exception as error:
+                # The connection went with the server: watch again from the last version seen, or list
+                # again when that is too long ago.
+                problems.append(str(error))
+                if isinstance(error, ApiException) and error.status == 410:
+                    version = None
                 time.sleep(0.1)
 
     threading.Thread(target=follow, daemon=True).start()
-    began.wait(10)
+    assert began.wait(10), f"the watch did not begin: {problems}"
     subprocess.run(["bash", "-c", os.environ["RESTART"]], check=True, stdout=subprocess.DEVNULL)
     paint("gold")
-    assert seen.wait(60), "gold did not come through the watch"
+    assert seen.wait(60), f"gold did not come through the watch: {problems[-3:]}"
 
 
 def logs():
@@ -172,7 +186,7 @@ for done, step in [
     ("applied, refused a conflict, applied by force", apply),
     ("watched through a restart", restart),
     ("read the log", logs),
-    ("ran commands in the pod over WebSocket", execute),
+    ("executed commands in the pod over WebSocket", execute),
     ("forwarded a port over WebSocket", forward),
     ("deleted", delete),
 ]:

@@ -51,8 +51,8 @@ async fn run() -> Result<()> {
     println!("watched through a restart");
     scenario.logs().await.context("not read the log")?;
     println!("read the log");
-    scenario.execute().await.context("not run commands in the pod")?;
-    println!("ran commands in the pod over WebSocket");
+    scenario.execute().await.context("not executed commands in the pod")?;
+    println!("executed commands in the pod over WebSocket");
     scenario.forward().await.context("not forwarded a port")?;
     println!("forwarded a port over WebSocket");
     scenario.delete().await.context("not deleted")?;
