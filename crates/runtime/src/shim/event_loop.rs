@@ -25,7 +25,7 @@ use super::{
     attachment::Attachment,
     connection::Connection,
     container::{Container, Exec},
-    process::{OciCommand, Scratch},
+    process::{Console, OciCommand, Scratch},
     protocol::{Call, Message, ShimConfig, VERSION},
 };
 use crate::{cgroups::Hierarchies, sys};
@@ -60,7 +60,7 @@ pub enum JobKind {
         connection: u64,
         call: u64,
         /// Where its terminal arrives, if it has one.
-        console: Option<UnixListener>,
+        console: Option<Console>,
     },
     Kill {
         connection: u64,

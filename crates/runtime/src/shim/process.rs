@@ -5,7 +5,7 @@ use std::{
     io::{self, Read},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::process::CommandExt,
+        unix::{net::UnixListener, process::CommandExt},
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -144,6 +144,30 @@ impl Pipe {
             }
         }
         true
+    }
+}
+
+/// Where the OCI command hands a terminal over.
+pub struct Console {
+    pub listener: UnixListener,
+    /// A path to it that every OCI command can dial: ours may be longer than a socket address, so
+    /// that it leads through a descriptor of the shim.
+    pub path: String,
+    _directory: File,
+}
+
+impl Console {
+    pub fn open(socket: &Path) -> io::Result<Console> {
+        let (Some(parent), Some(name)) = (socket.parent(), socket.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let directory = File::open(parent)?;
+        let (shim, descriptor) = (std::process::id(), directory.as_raw_fd());
+        Ok(Console {
+            listener: crate::sys::listen(socket)?,
+            path: format!("/proc/{shim}/fd/{descriptor}/{}", name.to_string_lossy()),
+            _directory: directory,
+        })
     }
 }
 

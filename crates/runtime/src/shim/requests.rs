@@ -9,7 +9,7 @@ use super::{
     container::{Container, Exec, LoggedOutput, Phase},
     event_loop::{Job, JobKind, Shim, kill_group},
     logs::{LineBuffer, LogFile},
-    process::{Pipe, Scratch, Streams, last_error, read_pid},
+    process::{Console, Pipe, Scratch, Streams, last_error, read_pid},
     protocol::{
         Call, ContainerState, Exit, Failure, FailureKind, Message, Output, Request, ShimState,
         Started, VERSION,
@@ -173,11 +173,12 @@ impl Shim {
             &pid_file,
         ];
         let mut console = None;
-        let socket = scratch.console.to_string_lossy().into_owned();
         if wishes.terminal {
-            let listener = sys::listen(&scratch.console).map_err(failed("making a socket"))?;
-            console = Some(listener);
-            arguments.extend(["--console-socket", &socket]);
+            console = Some(Console::open(&scratch.console).map_err(failed("making a socket"))?);
+        }
+        let socket = console.as_ref().map(|console| console.path.clone());
+        if let Some(socket) = &socket {
+            arguments.extend(["--console-socket", socket]);
         }
         arguments.push(id);
         let kind = JobKind::Run {
@@ -367,7 +368,7 @@ impl Shim {
                 match (failure, pid) {
                     (None, Some(pid)) => {
                         if let Some(console) = console {
-                            self.take_terminal(&container, &console);
+                            self.take_terminal(&container, &console.listener);
                         }
                         self.started(&container, pid, connection, call);
                     }
