@@ -5,8 +5,10 @@
 
 pub mod framework;
 pub mod plugins;
+pub mod volumes;
 
 mod control;
+mod cycle;
 mod decide;
 mod decisions;
 mod node_info;
@@ -14,7 +16,9 @@ mod pod_info;
 mod preempt;
 mod queue;
 mod resources;
+mod selecting;
 mod snapshot;
+mod storage_feed;
 mod writes;
 
 #[cfg(test)]

@@ -9,3 +9,4 @@ pub mod node_ports;
 pub mod node_resources_fit;
 pub mod node_unschedulable;
 pub mod taint_toleration;
+pub mod volume_binding;

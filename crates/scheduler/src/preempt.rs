@@ -9,8 +9,7 @@ use k8s_openapi::{
 };
 
 use crate::{
-    NodeInfo, NodeVerdict, PodInfo, Snapshot, Verdict,
-    decide::{reasons_by_count, reject},
+    NodeInfo, NodeVerdict, PodInfo, Snapshot, Verdict, cycle::Cycle, decide::reasons_by_count,
     framework::Framework,
 };
 
@@ -82,20 +81,25 @@ pub(crate) fn preempt(
     }
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     let mut candidates = Vec::new();
+    let hopeless = |verdict: &NodeVerdict| match verdict.verdict {
+        Verdict::Rejected { resolvable, .. } => !resolvable,
+        Verdict::Feasible { .. } => true,
+    };
+    let cycle = match verdicts.iter().all(hopeless) {
+        true => None,
+        false => Cycle::begin(framework, pod, snapshot).ok(),
+    };
     for verdict in verdicts {
-        let Verdict::Rejected { plugin, .. } = &verdict.verdict else {
-            continue;
-        };
-        if !framework.resolvable(plugin) {
+        let Some(cycle) = cycle.as_ref().filter(|_| !hopeless(verdict)) else {
             *reasons
                 .entry("Preemption is not helpful for scheduling")
                 .or_default() += 1;
             continue;
-        }
+        };
         let Some(node) = snapshot.node(&verdict.node) else {
             continue;
         };
-        match victims(framework, pod, node, snapshot, budgets) {
+        match victims(cycle, node, budgets) {
             Some(candidate) => candidates.push(candidate),
             None => *reasons.entry(NO_VICTIMS).or_default() += 1,
         }
@@ -158,27 +162,21 @@ impl Candidate {
 }
 
 /// The fewest, least important pods of lower priority without which the pod fits on the node.
-fn victims(
-    framework: &Framework,
-    pod: &PodInfo,
-    node: &NodeInfo,
-    snapshot: &Snapshot,
-    budgets: &[Budget],
-) -> Option<Candidate> {
-    let mut trial = node.clone();
+fn victims(cycle: &Cycle<'_>, node: &NodeInfo, budgets: &[Budget]) -> Option<Candidate> {
     let mut potential: Vec<Arc<PodInfo>> = node
         .pods
         .values()
-        .filter(|other| other.priority < pod.priority)
+        .filter(|other| other.priority < cycle.pod.priority)
         .cloned()
         .collect();
     if potential.is_empty() {
         return None;
     }
+    let mut trial = cycle.try_out(node);
     for other in &potential {
-        trial.remove_pod(&other.uid);
+        trial.remove_pod(other);
     }
-    if reject(framework, pod, &trial, snapshot).is_some() {
+    if trial.reject().is_some() {
         return None;
     }
     potential.sort_by_key(|other| (Reverse(other.priority), start_time(&other.pod)));
@@ -191,8 +189,8 @@ fn victims(
         .chain(harmless.into_iter().map(|other| (other, false)))
     {
         trial.add_pod(other.clone());
-        if reject(framework, pod, &trial, snapshot).is_some() {
-            trial.remove_pod(&other.uid);
+        if trial.reject().is_some() {
+            trial.remove_pod(&other);
             victims.push(other);
             violations += usize::from(violates);
         }

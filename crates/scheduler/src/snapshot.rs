@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
-use crate::{node_info::NodeInfo, pod_info::PodInfo};
+use crate::{node_info::NodeInfo, pod_info::PodInfo, volumes::Volumes};
 
 #[derive(Default)]
 pub struct Snapshot {
@@ -17,6 +17,9 @@ pub struct Snapshot {
     promised: BTreeMap<String, (String, Arc<PodInfo>)>,
     /// On how many nodes each image name is.
     image_spread: BTreeMap<String, usize>,
+    pub volumes: Volumes,
+    /// The labels of each namespace.
+    namespaces: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 struct Placed {
@@ -47,6 +50,21 @@ impl Snapshot {
             info.unset_node();
             self.drop_if_empty(name);
         }
+    }
+
+    pub fn set_namespace(&mut self, metadata: &ObjectMeta) {
+        let name = metadata.name.clone().unwrap_or_default();
+        let labels = metadata.labels.clone().unwrap_or_default();
+        self.namespaces.insert(name, labels);
+    }
+
+    pub fn remove_namespace(&mut self, metadata: &ObjectMeta) {
+        self.namespaces
+            .remove(metadata.name.as_deref().unwrap_or_default());
+    }
+
+    pub fn namespace_labels(&self, name: &str) -> Option<&BTreeMap<String, String>> {
+        self.namespaces.get(name)
     }
 
     /// Accounts for a pod decided here before its binding is written.

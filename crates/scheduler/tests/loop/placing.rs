@@ -106,7 +106,7 @@ async fn a_waiting_pod_says_why_and_goes_when_it_can() {
     after(Duration::from_secs(2)).await;
     api.put_node("small", "1");
     after(SOON).await;
-    let why = "0/1 nodes are available: 1 Insufficient cpu.";
+    let why = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
     assert_eq!(api.events("web")[1], format!("FailedScheduling: {why}"));
     let condition = &api.pod("web")["status"]["conditions"][0];
     assert_eq!(condition["type"], "PodScheduled");
