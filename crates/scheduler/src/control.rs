@@ -23,6 +23,7 @@ use crate::{
     preempt::{Budget, Preemption, preempt},
     queue::{Queue, Queued},
     storage_feed::{Followed, StorageFeed, sides},
+    workload_selectors::InformedSelectors,
     writes::{self, Written, elapsed},
 };
 
@@ -79,7 +80,8 @@ impl Scheduler {
     ) -> Scheduler {
         let informer = informers.of::<Pod>();
         let binder = Arc::new(DefaultBinder::new(client.clone()));
-        let mut framework = Framework::with_defaults(binder);
+        let mut framework =
+            Framework::with_defaults(binder, Some(Arc::new(InformedSelectors::new(informers))));
         let changed = Arc::new(Notify::new());
         framework.pre_binds.push(Box::new(VolumeBinder {
             client: client.clone(),
@@ -184,7 +186,18 @@ impl Scheduler {
             self.queue.remove(uid);
             self.snapshot.forget_promise(uid);
             let info = Arc::new(PodInfo::new(pod.clone()));
-            self.snapshot.confirm(info, node);
+            let old = self.snapshot.placed(uid);
+            let (old, confirmed) = old.map_or((None, false), |(old, c)| (Some(old.clone()), c));
+            self.snapshot.confirm(info.clone(), node);
+            match old {
+                Some(old) if confirmed => {
+                    if old.pod.metadata.labels != pod.metadata.labels {
+                        let (old, new) = (&old, &info);
+                        self.wake(&ClusterEvent::PodChanged { old, new });
+                    }
+                }
+                _ => self.wake(&ClusterEvent::PodAdded(&info)),
+            }
         } else if self.snapshot.is_assumed(uid) {
             // Decided, and its binding is under way: nothing to do with older states.
         } else if is_for_us(&pod) {

@@ -125,7 +125,7 @@ pub(crate) struct Trial<'c, 'a> {
 impl Trial<'_, '_> {
     pub(crate) fn add_pod(&mut self, other: Arc<PodInfo>) {
         for (_, filter) in &mut self.stateful {
-            filter.add_pod(&other, &self.node, self.cycle.snapshot);
+            filter.add_pod(self.cycle.pod, &other, &self.node, self.cycle.snapshot);
         }
         self.node.add_pod(other);
     }
@@ -133,7 +133,7 @@ impl Trial<'_, '_> {
     pub(crate) fn remove_pod(&mut self, other: &PodInfo) {
         if self.node.remove_pod(&other.uid).is_some() {
             for (_, filter) in &mut self.stateful {
-                filter.remove_pod(other, &self.node, self.cycle.snapshot);
+                filter.remove_pod(self.cycle.pod, other, &self.node, self.cycle.snapshot);
             }
         }
     }

@@ -230,7 +230,7 @@ mod tests {
     use crate::fixtures::{labelled_node, no_binder, node, node_with, pod, pod_asking};
 
     fn framework() -> Framework {
-        Framework::with_defaults(no_binder())
+        Framework::with_defaults(no_binder(), None)
     }
 
     fn snapshot(nodes: &[Arc<k8s_openapi::api::core::v1::Node>]) -> Snapshot {

@@ -11,12 +11,15 @@ use k8s_openapi::api::{
 };
 
 use crate::{
-    NodeInfo, PodInfo, Snapshot,
+    NodeInfo, PodInfo, Snapshot, WorkloadSelectors,
     plugins::{
-        assume::Assume, image_locality::ImageLocality, node_affinity::NodeAffinity,
-        node_name::NodeName, node_ports::NodePorts, node_resources_fit::NodeResourcesFit,
-        node_unschedulable::NodeUnschedulable, taint_toleration::TaintToleration,
-        volume_binding::VolumeBinding,
+        assume::Assume, image_locality::ImageLocality, inter_pod_affinity::InterPodAffinity,
+        node_affinity::NodeAffinity, node_name::NodeName, node_ports::NodePorts,
+        node_resources_balanced_allocation::NodeResourcesBalancedAllocation,
+        node_resources_fit::NodeResourcesFit, node_unschedulable::NodeUnschedulable,
+        node_volume_limits::NodeVolumeLimits, pod_topology_spread::PodTopologySpread,
+        taint_toleration::TaintToleration, volume_binding::VolumeBinding,
+        volume_restrictions::VolumeRestrictions, volume_zone::VolumeZone,
     },
 };
 
@@ -111,12 +114,12 @@ impl Rejection {
 pub trait CycleFilter: Send + Sync {
     fn filter(&self, pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) -> Option<Rejection>;
 
-    fn add_pod(&mut self, other: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) {
-        let _ = (other, node, snapshot);
+    fn add_pod(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) {
+        let _ = (pod, other, node, snapshot);
     }
 
-    fn remove_pod(&mut self, other: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) {
-        let _ = (other, node, snapshot);
+    fn remove_pod(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) {
+        let _ = (pod, other, node, snapshot);
     }
 
     fn boxed_clone(&self) -> Box<dyn CycleFilter>;
@@ -222,9 +225,24 @@ pub struct Framework {
 
 impl Framework {
     /// Upstream's default plugins (those we have), order and weights.
-    pub fn with_defaults(binder: Arc<dyn Bind>) -> Framework {
+    /// Pods that say nothing about spreading are spread by `workloads`, if given.
+    pub fn with_defaults(
+        binder: Arc<dyn Bind>,
+        workloads: Option<Arc<dyn WorkloadSelectors>>,
+    ) -> Framework {
+        let spread = PodTopologySpread {
+            workloads: workloads.clone(),
+        };
         Framework {
-            pre_filters: vec![Box::new(NodeAffinity), Box::new(VolumeBinding)],
+            pre_filters: vec![
+                Box::new(NodeAffinity),
+                Box::new(VolumeRestrictions),
+                Box::new(NodeVolumeLimits),
+                Box::new(VolumeBinding),
+                Box::new(VolumeZone),
+                Box::new(spread),
+                Box::new(InterPodAffinity),
+            ],
             filters: vec![
                 Box::new(NodeUnschedulable),
                 Box::new(NodeName),
@@ -237,6 +255,9 @@ impl Framework {
                 (3, Box::new(TaintToleration)),
                 (2, Box::new(NodeAffinity)),
                 (1, Box::new(NodeResourcesFit)),
+                (2, Box::new(PodTopologySpread { workloads })),
+                (2, Box::new(InterPodAffinity)),
+                (1, Box::new(NodeResourcesBalancedAllocation)),
                 (1, Box::new(ImageLocality)),
             ],
             reserves: vec![Box::new(Assume), Box::new(VolumeBinding)],

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use client::ObjectKey;
 use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim, Pod, PodSpec, Toleration};
 
-use crate::resources::{Resources, Unstated, is_sidecar, pod_requests};
+use crate::{
+    affinity_terms::AffinityTerms,
+    resources::{Resources, Unstated, is_sidecar, pod_requests},
+    spread_constraints::SpreadConstraint,
+};
 
 /// A port that a pod takes on its node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +30,9 @@ pub struct PodInfo {
     pub host_ports: Vec<HostPort>,
     /// The claims behind its volumes.
     pub claims: Vec<PodClaim>,
+    /// What it says about other pods, if anything.
+    pub affinity: Option<Box<AffinityTerms>>,
+    pub spread: Vec<SpreadConstraint>,
 }
 
 /// A claim that a pod uses.
@@ -48,6 +55,8 @@ impl PodInfo {
             requests_for_score: pod_requests(spec, Unstated::Assumed),
             host_ports: host_ports(spec),
             claims: claims(&pod, spec),
+            affinity: AffinityTerms::of(&pod, spec),
+            spread: SpreadConstraint::all_of(&pod, spec),
             pod,
         }
     }

@@ -277,7 +277,7 @@ mod tests {
     }
 
     fn outcome(snapshot: &Snapshot, pod: &PodInfo, budgets: &[Budget]) -> Result<String, String> {
-        let framework = Framework::with_defaults(no_binder());
+        let framework = Framework::with_defaults(no_binder(), None);
         let decision = decide(&framework, pod, snapshot, 0, || 0);
         let found = preempt(&framework, pod, snapshot, &decision.nodes, budgets)?;
         let names: Vec<_> = found

@@ -4,7 +4,16 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
-use crate::{node_info::NodeInfo, pod_info::PodInfo, volumes::Volumes};
+use client::ObjectKey;
+use parking_lot::Mutex;
+
+use crate::{
+    affinity_terms::Namespaces,
+    counts::{Count, Counts, Held, Question},
+    node_info::NodeInfo,
+    pod_info::PodInfo,
+    volumes::Volumes,
+};
 
 #[derive(Default)]
 pub struct Snapshot {
@@ -18,8 +27,11 @@ pub struct Snapshot {
     /// On how many nodes each image name is.
     image_spread: BTreeMap<String, usize>,
     pub volumes: Volumes,
-    /// The labels of each namespace.
-    namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    namespaces: Namespaces,
+    /// How many pods on nodes use each claim.
+    claim_users: BTreeMap<ObjectKey, usize>,
+    /// Locked because answers are found while the snapshot is only read.
+    counts: Mutex<Counts>,
 }
 
 struct Placed {
@@ -37,6 +49,10 @@ impl Snapshot {
             .entry(name)
             .or_insert_with_key(|name| NodeInfo::new(name));
         self.known += usize::from(info.node.is_none());
+        let old = info.node.as_ref();
+        if old.is_none_or(|old| old.metadata.labels != node.metadata.labels) {
+            self.counts.get_mut().nodes_moved();
+        }
         info.set_node(node);
         for image in info.images.keys() {
             *self.image_spread.entry(image.clone()).or_default() += 1;
@@ -48,6 +64,7 @@ impl Snapshot {
         if let Some(info) = self.nodes.get_mut(name) {
             self.known -= usize::from(info.node.is_some());
             info.unset_node();
+            self.counts.get_mut().nodes_moved();
             self.drop_if_empty(name);
         }
     }
@@ -55,7 +72,10 @@ impl Snapshot {
     pub fn set_namespace(&mut self, metadata: &ObjectMeta) {
         let name = metadata.name.clone().unwrap_or_default();
         let labels = metadata.labels.clone().unwrap_or_default();
-        self.namespaces.insert(name, labels);
+        if self.namespaces.get(&name) != Some(&labels) {
+            self.namespaces.insert(name, labels);
+            self.counts.get_mut().namespaces_changed();
+        }
     }
 
     pub fn remove_namespace(&mut self, metadata: &ObjectMeta) {
@@ -63,8 +83,25 @@ impl Snapshot {
             .remove(metadata.name.as_deref().unwrap_or_default());
     }
 
-    pub fn namespace_labels(&self, name: &str) -> Option<&BTreeMap<String, String>> {
-        self.namespaces.get(name)
+    /// The labels of each namespace.
+    pub fn namespaces(&self) -> &Namespaces {
+        &self.namespaces
+    }
+
+    /// Every term about other pods that pods on nodes have, with how many of them are where.
+    pub fn each_held_term(&self, visit: impl FnMut(&Held)) {
+        self.counts.lock().held(self.nodes.values()).for_each(visit);
+    }
+
+    /// How many pods are where. Cheap for what was asked lately.
+    pub fn tally(&self, question: &Question) -> Arc<Count> {
+        let nodes = self.nodes.values();
+        self.counts.lock().tally(question, nodes, &self.namespaces)
+    }
+
+    pub fn claim_users(&self, namespace: &str, name: &str) -> usize {
+        let key = ObjectKey::new(namespace, name);
+        self.claim_users.get(&key).copied().unwrap_or(0)
     }
 
     /// Accounts for a pod decided here before its binding is written.
@@ -80,9 +117,19 @@ impl Snapshot {
     /// Takes the pod off its node's account.
     pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
         let placed = self.placed.remove(uid)?;
-        let pod = self.nodes.get_mut(&placed.node)?.remove_pod(uid);
+        let node = self.nodes.get_mut(&placed.node)?;
+        let pod = node.remove_pod(uid)?;
+        self.counts.get_mut().pod_went(&pod, node, &self.namespaces);
+        self.count_claims(&pod, -1);
         self.drop_if_empty(&placed.node);
-        pod
+        Some(pod)
+    }
+
+    /// The pod as it is accounted for, and whether its node has been confirmed.
+    pub fn placed(&self, uid: &str) -> Option<(&Arc<PodInfo>, bool)> {
+        let placed = self.placed.get(uid)?;
+        let pod = self.nodes.get(&placed.node)?.pods.get(uid)?;
+        Some((pod, !placed.assumed))
     }
 
     /// Keeps room on `node` for a waiting pod; none takes the promise back.
@@ -144,22 +191,30 @@ impl Snapshot {
     }
 
     fn place(&mut self, pod: Arc<PodInfo>, node: &str, assumed: bool) {
-        let elsewhere = self
-            .placed
-            .get(&pod.uid)
-            .is_some_and(|placed| placed.node != node);
-        if elsewhere {
-            self.remove_pod(&pod.uid);
-        }
+        self.remove_pod(&pod.uid);
         let placed = Placed {
             node: node.to_owned(),
             assumed,
         };
         self.placed.insert(pod.uid.clone(), placed);
-        self.nodes
+        self.count_claims(&pod, 1);
+        let info = self
+            .nodes
             .entry(node.to_owned())
-            .or_insert_with_key(|name| NodeInfo::new(name))
-            .add_pod(pod);
+            .or_insert_with_key(|name| NodeInfo::new(name));
+        self.counts.get_mut().pod_came(&pod, info, &self.namespaces);
+        info.add_pod(pod);
+    }
+
+    fn count_claims(&mut self, pod: &PodInfo, by: isize) {
+        for claim in &pod.claims {
+            let key = ObjectKey::new(&pod.key.namespace, &claim.name);
+            let users = self.claim_users.entry(key.clone()).or_default();
+            *users = users.saturating_add_signed(by);
+            if *users == 0 {
+                self.claim_users.remove(&key);
+            }
+        }
     }
 
     fn forget_images(&mut self, node: &str) {

@@ -75,7 +75,7 @@ pub fn tolerates_taint(tolerations: &[Toleration], key: &str, value: &str, effec
     })
 }
 
-fn admits(taints: &[Taint], pod: &PodInfo) -> bool {
+pub(crate) fn admits(taints: &[Taint], pod: &PodInfo) -> bool {
     taints
         .iter()
         .filter(|taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute")
