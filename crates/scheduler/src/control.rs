@@ -500,6 +500,9 @@ impl Scheduler {
 }
 
 fn wake(queue: &mut Queue, framework: &Framework, event: &ClusterEvent<'_>) {
+    if queue.is_empty_of(|| framework.listeners(event)) {
+        return;
+    }
     queue.wake(Instant::now(), |pod, rejected_by| {
         framework.may_help(event, pod, rejected_by)
     });

@@ -60,6 +60,15 @@ pub enum ClusterEvent<'a> {
 pub trait Plugin: Send + Sync {
     fn name(&self) -> &'static str;
 
+    /// Whether the event may let any pod pass that this plugin turned away. Pods come to nodes all
+    /// the time and hardly ever help: plugins that they do help say so.
+    fn hears_of(&self, event: &ClusterEvent<'_>) -> bool {
+        !matches!(
+            event,
+            ClusterEvent::PodAdded(_) | ClusterEvent::PodChanged { .. }
+        )
+    }
+
     /// Whether a pod that this plugin turned away may pass after the event. Asked so that a
     /// heartbeat of a node does not try every waiting pod again.
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
@@ -288,6 +297,18 @@ impl Framework {
         plugins
             .filter_map(|plugin| plugin.pre_bind(pod, node, snapshot))
             .collect()
+    }
+
+    /// The plugins that the event may help against.
+    pub fn listeners(&self, event: &ClusterEvent<'_>) -> BTreeSet<&'static str> {
+        let hears = |plugin: &dyn Plugin| plugin.hears_of(event).then(|| plugin.name());
+        let filters = self
+            .filters
+            .iter()
+            .filter_map(|plugin| hears(plugin.as_ref()));
+        let pre_filters = self.pre_filters.iter();
+        let pre_filters = pre_filters.filter_map(|plugin| hears(plugin.as_ref()));
+        filters.chain(pre_filters).collect()
     }
 
     /// Whether one of the plugins that turned the pod away expects the event to help; any event

@@ -27,6 +27,8 @@ mod writes;
 
 #[cfg(test)]
 mod fixtures;
+#[cfg(test)]
+mod oracle;
 
 use client::Informers;
 use environment::Environment;

@@ -23,6 +23,10 @@ impl Plugin for InterPodAffinity {
         "InterPodAffinity"
     }
 
+    fn hears_of(&self, _: &ClusterEvent<'_>) -> bool {
+        true
+    }
+
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
         let none = AffinityTerms::default();
         let terms = pod.affinity.as_deref().unwrap_or(&none);

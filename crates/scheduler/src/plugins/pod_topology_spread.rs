@@ -29,6 +29,10 @@ impl Plugin for PodTopologySpread {
         "PodTopologySpread"
     }
 
+    fn hears_of(&self, _: &ClusterEvent<'_>) -> bool {
+        true
+    }
+
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
         let hard = || pod.spread.iter().filter(|constraint| constraint.is_hard);
         let counts = |other: &PodInfo| {

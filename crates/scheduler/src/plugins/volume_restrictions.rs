@@ -210,9 +210,7 @@ mod tests {
         assert_eq!(reasons(&snapshot, &web), [IN_USE, IN_USE]);
         // Without the other pod it would do, on its node as elsewhere.
         let framework = Framework::with_defaults(no_binder(), None);
-        let cycle = Cycle::begin(&framework, &web, &snapshot)
-            .ok()
-            .expect("a cycle");
+        let cycle = Cycle::begin(&framework, &web, &snapshot).expect("a cycle");
         let mut trial = cycle.try_out(snapshot.node("a").expect("a"));
         assert!(trial.reject().is_some());
         trial.remove_pod(&using("other", claim));

@@ -31,9 +31,7 @@ fn required(kind: &str, app: &str, key: &str, rest: &str) -> String {
 /// The nodes on which the pod may run, or the reasons.
 fn fits(snapshot: &Snapshot, pod: &PodInfo) -> Vec<String> {
     let framework = Framework::with_defaults(no_binder(), None);
-    let cycle = Cycle::begin(&framework, pod, snapshot)
-        .ok()
-        .expect("a cycle");
+    let cycle = Cycle::begin(&framework, pod, snapshot).expect("a cycle");
     let nodes = snapshot.nodes();
     nodes
         .map(|node| match cycle.reject(node) {
@@ -89,9 +87,7 @@ fn without_the_pods_on_trial_it_may_fit() {
     let two = affine("two", "web", &far);
     assert_eq!(fits(&snapshot, &two), [TOO_NEAR, "a2", "b1"]);
     let framework = Framework::with_defaults(no_binder(), None);
-    let cycle = Cycle::begin(&framework, &two, &snapshot)
-        .ok()
-        .expect("a cycle");
+    let cycle = Cycle::begin(&framework, &two, &snapshot).expect("a cycle");
     let mut trial = cycle.try_out(snapshot.node("a1").expect("a1"));
     let one = affine("one", "web", &far);
     trial.remove_pod(&one);
@@ -106,9 +102,7 @@ fn without_the_pods_on_trial_it_may_fit() {
         &required("podAntiAffinity", "web", "zone", ""),
     );
     let plain = affine("plain", "web", "{}");
-    let cycle = Cycle::begin(&framework, &plain, &snapshot)
-        .ok()
-        .expect("a cycle");
+    let cycle = Cycle::begin(&framework, &plain, &snapshot).expect("a cycle");
     let mut trial = cycle.try_out(snapshot.node("b1").expect("b1"));
     assert!(trial.reject().is_none());
     trial.add_pod(repelling);

@@ -41,9 +41,7 @@ fn by_zone(rest: &str) -> String {
 
 fn fits(snapshot: &Snapshot, pod: &PodInfo) -> Vec<String> {
     let framework = Framework::with_defaults(no_binder(), None);
-    let cycle = Cycle::begin(&framework, pod, snapshot)
-        .ok()
-        .expect("a cycle");
+    let cycle = Cycle::begin(&framework, pod, snapshot).expect("a cycle");
     let nodes = snapshot.nodes();
     nodes
         .map(|node| match cycle.reject(node) {
@@ -136,9 +134,7 @@ fn pods_on_trial_change_the_skew() {
     let pod = spreading("new", &by_zone(""), "");
     assert_eq!(fits(&snapshot, &pod), [SKEWED, SKEWED, "b1", NO_LABEL]);
     let framework = Framework::with_defaults(no_binder(), None);
-    let cycle = Cycle::begin(&framework, &pod, &snapshot)
-        .ok()
-        .expect("a cycle");
+    let cycle = Cycle::begin(&framework, &pod, &snapshot).expect("a cycle");
     let mut trial = cycle.try_out(snapshot.node("a1").expect("a1"));
     assert!(trial.reject().is_some());
     trial.remove_pod(&web("one"));
