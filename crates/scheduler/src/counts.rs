@@ -15,7 +15,7 @@ use crate::{
 pub type Count = BTreeMap<String, usize>;
 
 /// Beyond this many, the answers not asked for the longest are dropped.
-const MOST_TALLIES: usize = 64;
+const MOST_TALLIES: usize = 256;
 
 /// Which pods, and by what they are counted.
 #[derive(Clone)]

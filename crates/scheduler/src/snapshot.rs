@@ -191,11 +191,23 @@ impl Snapshot {
     }
 
     fn place(&mut self, pod: Arc<PodInfo>, node: &str, assumed: bool) {
-        self.remove_pod(&pod.uid);
         let placed = Placed {
             node: node.to_owned(),
             assumed,
         };
+        let known = self.placed.get(&pod.uid);
+        if known.is_some_and(|known| known.node == node)
+            && let Some(info) = self.nodes.get_mut(node)
+            && info
+                .pods
+                .get(&pod.uid)
+                .is_some_and(|old| counts_alike(old, &pod))
+        {
+            self.placed.insert(pod.uid.clone(), placed);
+            info.add_pod(pod);
+            return;
+        }
+        self.remove_pod(&pod.uid);
         self.placed.insert(pod.uid.clone(), placed);
         self.count_claims(&pod, 1);
         let info = self
@@ -237,6 +249,13 @@ impl Snapshot {
             self.nodes.remove(node);
         }
     }
+}
+
+/// Whether two states of a pod are the same to whoever counts pods. What a pod says about others
+/// does not change once it has a node.
+fn counts_alike(old: &PodInfo, new: &PodInfo) -> bool {
+    let (old, new) = (&old.pod.metadata, &new.pod.metadata);
+    old.labels == new.labels && old.deletion_timestamp.is_some() == new.deletion_timestamp.is_some()
 }
 
 #[cfg(test)]
