@@ -26,6 +26,7 @@ func main() {
 	flag.StringVar(&options.Focus, "focus", "", "run only the cases whose name matches")
 	flag.IntVar(&options.Workers, "workers", 4, "cases at the same time")
 	flag.IntVar(&options.Share, "share", 1, "run one generated case in so many")
+	flag.StringVar(&serviceRange, "service-range", serviceRange, "the addresses of Services on both sides")
 	flag.BoolVar(&options.UpstreamTwice, "self-test", false, "compare kube-apiserver with a second kube-apiserver")
 	flag.Parse()
 	// The answers of thousands of cases live shortly; a tighter heap leaves room for the servers.

@@ -144,7 +144,7 @@ func plusTwo(number json.Number) string {
 func mutatedCreates(sample *Sample) []Case {
 	var cases []Case
 	for index := range sample.Objects {
-		namespace := "made-" + sample.Resource
+		namespace := "made-" + sample.Place
 		template := sample.Object(index, "", namespace)
 		create := func(name string, change func(any) any, extra string) Case {
 			unique := fmt.Sprintf("c%d-%08x", index, hash(name+extra))
@@ -179,7 +179,7 @@ func mutatedCreates(sample *Sample) []Case {
 func mutatedUpdates(sample *Sample) []Case {
 	var cases []Case
 	for index := range sample.Objects {
-		namespace := "changed-" + sample.Resource
+		namespace := "changed-" + sample.Place
 		template := sample.Object(index, "", namespace)
 		for _, m := range mutations(template, nil) {
 			if len(m.path) == 0 || m.path[0] == "apiVersion" || m.path[0] == "kind" {

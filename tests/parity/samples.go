@@ -14,7 +14,9 @@ import (
 // Sample is a kind with objects that both sides must accept: the first as small as it can be, the
 // others using what the kind offers.
 type Sample struct {
-	Resource   string `json:"-"`
+	Resource string `json:"-"`
+	// Place tells the versions of a kind apart in the names of namespaces.
+	Place      string `json:"-"`
 	Prefix     string `json:"prefix"`
 	Namespaced bool   `json:"namespaced"`
 	// PostOnly kinds are questions: answered, not stored.
@@ -53,7 +55,10 @@ func ReadSamples(directory string) ([]*Sample, error) {
 		if err != nil {
 			return nil, err
 		}
-		sample := &Sample{Resource: strings.TrimSuffix(filepath.Base(file), ".json")}
+		// What stands behind an @ tells the versions of a kind apart.
+		file := strings.TrimSuffix(filepath.Base(file), ".json")
+		name, _, _ := strings.Cut(file, "@")
+		sample := &Sample{Resource: name, Place: strings.ReplaceAll(file, "@", "-")}
 		decoder := json.NewDecoder(bytes.NewReader(content))
 		decoder.UseNumber()
 		if err := decoder.Decode(sample); err != nil {

@@ -9,7 +9,7 @@ import (
 // collection makes a case in a namespace of its own holding three objects. Cluster-scoped kinds
 // share their collection with the bootstrap objects; a label keeps to ours.
 func collection(sample *Sample, name string, run func(session *Session, path, selector string)) Case {
-	id := fmt.Sprintf("%s-%08x", sample.Resource, hash(name))
+	id := fmt.Sprintf("%s-%08x", sample.Place, hash(name))
 	return Case{Kind: sample.Resource, Name: name, Namespace: "all-" + id, Run: func(session *Session) {
 		path := sample.Path(session.Namespace)
 		var created Answer

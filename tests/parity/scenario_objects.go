@@ -14,7 +14,7 @@ const (
 
 // single makes a case in a namespace shared by the kind, with an object of its own.
 func single(sample *Sample, name string, run func(session *Session, path string, object map[string]any)) Case {
-	namespace := "single-" + sample.Resource
+	namespace := "single-" + sample.Place
 	return Case{Kind: sample.Resource, Name: name, Namespace: namespace, Run: func(session *Session) {
 		unique := strings.ReplaceAll(strings.ToLower(strings.Trim(name, " ")), " ", "-")
 		unique = strings.Map(func(r rune) rune {

@@ -23,7 +23,8 @@ import (
 	"time"
 )
 
-const serviceRange = "10.108.0.0/16"
+// Several may run on one machine, each with a range of its own.
+var serviceRange = "10.108.0.0/16"
 
 // Servers holds both sides and the processes behind them.
 type Servers struct {
@@ -135,7 +136,8 @@ func (s *Servers) startUpstream(options Options, name string) (*Side, error) {
 		"--service-account-key-file", identity.keyFile,
 		"--service-account-signing-key-file", identity.keyFile,
 		"--service-cluster-ip-range", serviceRange,
-		"--authorization-mode", "Node,RBAC", "--enable-priority-and-fairness=false")
+		"--authorization-mode", "Node,RBAC", "--enable-priority-and-fairness=false",
+		"--allow-privileged")
 	if err != nil {
 		return nil, err
 	}

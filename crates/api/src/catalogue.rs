@@ -146,15 +146,9 @@ const NOT_SERVED: &[(&str, &str, &str)] = &[
     ("apiextensions.k8s.io", "", ""),
     ("apiregistration.k8s.io", "", ""),
     ("flowcontrol.apiserver.k8s.io", "", ""),
-    // Other versions of a stored kind need conversion.
-    ("autoscaling/v1", "", ""),
-    ("events.k8s.io", "", ""),
-    ("", "bindings", ""),
     // Asks the scheduler's and the controllers' own ports, which one process does not have;
     // deprecated since v1.19.
     ("", "componentstatuses", ""),
-    ("", "pods", "ephemeralcontainers"),
-    ("", "pods", "resize"),
 ];
 
 fn is_served(group: &str, version: &str, plural: &str, subresource: &str) -> bool {

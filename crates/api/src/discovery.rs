@@ -123,6 +123,10 @@ pub fn versions(group: &str) -> Vec<&'static str> {
 
 /// Tells when the stored form of a kind changes.
 pub fn storage_version_hash(resource: &Resource) -> String {
+    let resource = match crate::conversion::is_stored_as_itself(resource) {
+        true => resource,
+        false => crate::conversion::storage_of(resource),
+    };
     let text = format!("{}/{}/{}", resource.group, resource.version, resource.kind);
     STANDARD.encode(&Sha256::digest(text)[..8])
 }

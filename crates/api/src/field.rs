@@ -9,16 +9,30 @@ use crate::status::{Cause, Status};
 /// What is wrong with a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FieldErrorKind {
-    NotFound { value: Value },
+    NotFound {
+        value: Value,
+    },
     Required,
-    Duplicate { value: Value },
-    Invalid { value: Value },
-    NotSupported { value: Value },
+    Duplicate {
+        value: Value,
+    },
+    Invalid {
+        value: Value,
+    },
+    /// Of what is too large or too secret to show.
+    InvalidOmitted,
+    NotSupported {
+        value: Value,
+    },
     Forbidden,
     TooLong,
-    TooMany { actual: i64 },
+    TooMany {
+        actual: i64,
+    },
     Internal,
-    TypeInvalid { value: Value },
+    TypeInvalid {
+        value: Value,
+    },
 }
 
 impl FieldErrorKind {
@@ -28,7 +42,7 @@ impl FieldErrorKind {
             FieldErrorKind::NotFound { .. } => "FieldValueNotFound",
             FieldErrorKind::Required => "FieldValueRequired",
             FieldErrorKind::Duplicate { .. } => "FieldValueDuplicate",
-            FieldErrorKind::Invalid { .. } => "FieldValueInvalid",
+            FieldErrorKind::Invalid { .. } | FieldErrorKind::InvalidOmitted => "FieldValueInvalid",
             FieldErrorKind::NotSupported { .. } => "FieldValueNotSupported",
             FieldErrorKind::Forbidden => "FieldValueForbidden",
             FieldErrorKind::TooLong => "FieldValueTooLong",
@@ -43,7 +57,9 @@ impl FieldErrorKind {
             FieldErrorKind::NotFound { .. } => "Not found",
             FieldErrorKind::Required => "Required value",
             FieldErrorKind::Duplicate { .. } => "Duplicate value",
-            FieldErrorKind::Invalid { .. } | FieldErrorKind::TypeInvalid { .. } => "Invalid value",
+            FieldErrorKind::Invalid { .. }
+            | FieldErrorKind::InvalidOmitted
+            | FieldErrorKind::TypeInvalid { .. } => "Invalid value",
             FieldErrorKind::NotSupported { .. } => "Unsupported value",
             FieldErrorKind::Forbidden => "Forbidden",
             FieldErrorKind::TooLong => "Too long",
@@ -87,6 +103,11 @@ impl FieldError {
     pub fn invalid(path: &Path, value: impl Into<Value>, detail: impl Into<String>) -> FieldError {
         let value = value.into();
         FieldError::new(path, FieldErrorKind::Invalid { value }, detail)
+    }
+
+    /// As [`FieldError::invalid`], without saying what is there.
+    pub fn invalid_omitted(path: &Path, detail: impl Into<String>) -> FieldError {
+        FieldError::new(path, FieldErrorKind::InvalidOmitted, detail)
     }
 
     pub fn duplicate(path: &Path, value: impl Into<Value>) -> FieldError {
@@ -137,7 +158,7 @@ impl FieldError {
             | FieldErrorKind::TypeInvalid { value } => match (&self.shown, value) {
                 (Some(shown), _) => format!("{words}: {shown}"),
                 (None, Value::String(text)) => format!("{words}: {}", quote(text)),
-                (None, other) => format!("{words}: {other}"),
+                (None, other) => format!("{words}: {}", in_go_order(other)),
             },
             FieldErrorKind::TooMany { actual } => format!("{words}: {actual}"),
             _ => words.to_string(),
@@ -204,6 +225,71 @@ impl fmt::Display for Path {
             "" => formatter.write_str("<nil>"),
             path => formatter.write_str(path),
         }
+    }
+}
+
+/// The fields of Go's types that errors show, where their order is not that of the alphabet.
+const GO_ORDER: [&str; 32] = [
+    "apiVersion",
+    "kind",
+    "name",
+    "uid",
+    "controller",
+    "blockOwnerDeletion",
+    "matchLabels",
+    "matchExpressions",
+    "Rules",
+    "Action",
+    "OnExitCodes",
+    "OnPodConditions",
+    "ContainerName",
+    "Key",
+    "Operator",
+    "Values",
+    "SucceededIndexes",
+    "SucceededCount",
+    "MinAvailable",
+    "Selector",
+    "MaxUnavailable",
+    "UnhealthyPodEvictionPolicy",
+    "Type",
+    "Status",
+    "RollingUpdate",
+    "Kind",
+    "Namespace",
+    "Name",
+    "UID",
+    "APIVersion",
+    "ResourceVersion",
+    "FieldPath",
+];
+
+/// JSON as Go writes it: the fields of its types in their order, the keys of maps sorted.
+fn in_go_order(value: &Value) -> String {
+    match value {
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(in_go_order).collect();
+            format!("[{}]", items.join(","))
+        }
+        Value::Object(object) => {
+            let has = |name: &str| object.contains(name);
+            let selector = object.iter().all(|(name, _)| name.starts_with("match"));
+            let go_names = object
+                .iter()
+                .all(|(name, _)| name.starts_with(char::is_uppercase));
+            let owner = ["apiVersion", "kind", "name", "uid"].into_iter().all(has);
+            let mut fields: Vec<(&str, &Value)> = object.iter().collect();
+            if selector || go_names || owner {
+                let place = |name: &str| GO_ORDER.iter().position(|known| *known == name);
+                fields.sort_by_key(|(name, _)| place(name).unwrap_or(GO_ORDER.len()));
+            }
+            let fields: Vec<String> = fields
+                .into_iter()
+                .map(|(name, value)| format!("{}:{}", Value::from(name), in_go_order(value)))
+                .collect();
+            format!("{{{}}}", fields.join(","))
+        }
+        other => other.to_string(),
     }
 }
 

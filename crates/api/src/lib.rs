@@ -3,6 +3,8 @@
 
 pub mod apply;
 pub mod catalogue;
+pub mod conversion;
+pub mod cron;
 pub mod discovery;
 pub mod document;
 pub mod field;

@@ -113,6 +113,11 @@ impl Quantity {
         self.scaled(1_000_000)
     }
 
+    /// The amount where it is a whole number.
+    pub fn whole(self) -> Option<i64> {
+        self.is_integer().then(|| self.value())
+    }
+
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }

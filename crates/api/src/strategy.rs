@@ -11,19 +11,27 @@ use crate::metadata::{self, NameRule};
 pub(crate) mod addresses;
 mod certificate_signing_request;
 mod checks;
+pub mod claim_spec;
+mod conditions;
 pub mod config_map;
+mod controller_revision;
+mod cron_job;
 mod csi_driver;
 mod csi_node;
 mod csi_storage_capacity;
+mod daemon_set;
 mod deployment;
 mod devices;
 mod endpoint_slice;
 mod endpoints;
 pub mod event;
 mod generic;
+mod horizontal_pod_autoscaler;
 mod ingress;
 mod ingress_class;
+mod int_or_percent;
 mod ip_address;
+mod job;
 mod lease;
 mod limit_range;
 pub mod namespace;
@@ -33,9 +41,12 @@ mod node_selector;
 mod persistent_volume;
 pub mod persistent_volume_claim;
 pub mod pod;
+mod pod_disruption_budget;
+mod pod_template;
 mod priority_class;
 mod rbac;
 mod replica_set;
+mod replication_controller;
 mod resource_names;
 mod resource_quota;
 mod runtime_class;
@@ -43,6 +54,7 @@ mod secret;
 pub mod service;
 mod service_account;
 mod service_cidr;
+mod stateful_set;
 mod storage_class;
 mod volume_attachment;
 mod volume_attributes_class;
@@ -177,6 +189,11 @@ pub trait Strategy: Send + Sync {
         None
     }
 
+    /// What becomes of an object's dependents when a delete does not say.
+    fn dependents(&self) -> Dependents {
+        Dependents::Deleted
+    }
+
     /// Whether an update may leave out `metadata.resourceVersion`.
     fn allow_unconditional_update(&self) -> bool {
         true
@@ -186,6 +203,16 @@ pub trait Strategy: Send + Sync {
     fn allow_create_on_update(&self) -> bool {
         false
     }
+}
+
+/// What a kind's deletion means for those it owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dependents {
+    Deleted,
+    /// Left alone, as the first clients of the kind expect.
+    Orphaned,
+    /// It has none: a propagation policy says nothing.
+    None,
 }
 
 /// How often a kind's own check of an update repeats the common ones.
@@ -229,23 +256,35 @@ pub fn of(resource: &Resource) -> &'static dyn Strategy {
     match (resource.group, resource.kind) {
         ("", "ConfigMap") => &config_map::ConfigMap,
         ("", "Endpoints") => &endpoints::Endpoints,
-        ("", "Event") => &event::Event,
+        ("", "Event") => &event::Event { strict: false },
         ("", "LimitRange") => &limit_range::LimitRange,
         ("", "Namespace") => &namespace::Namespace,
         ("", "Node") => &node::Node,
         ("", "PersistentVolume") => &persistent_volume::PersistentVolume,
         ("", "PersistentVolumeClaim") => &persistent_volume_claim::PersistentVolumeClaim,
         ("", "Pod") => &pod::Pod,
+        ("", "PodTemplate") => &pod_template::PodTemplate,
+        ("", "ReplicationController") => &replication_controller::ReplicationController,
         ("", "ResourceQuota") => &resource_quota::ResourceQuota,
         ("", "Secret") => &secret::Secret,
         ("", "Service") => &service::Service,
         ("", "ServiceAccount") => &service_account::ServiceAccount,
+        ("apps", "ControllerRevision") => &controller_revision::ControllerRevision,
+        ("apps", "DaemonSet") => &daemon_set::DaemonSet,
         ("apps", "Deployment") => &deployment::Deployment,
         ("apps", "ReplicaSet") => &replica_set::ReplicaSet,
+        ("apps", "StatefulSet") => &stateful_set::StatefulSet,
+        ("autoscaling", "HorizontalPodAutoscaler") => {
+            &horizontal_pod_autoscaler::HorizontalPodAutoscaler
+        }
+        ("batch", "CronJob") => &cron_job::CronJob,
+        ("batch", "Job") => &job::Job,
         ("certificates.k8s.io", "CertificateSigningRequest") => {
             &certificate_signing_request::CertificateSigningRequest
         }
         ("coordination.k8s.io", "Lease") => &lease::Lease,
+        ("events.k8s.io", "Event") => &event::Event { strict: true },
+        ("policy", "PodDisruptionBudget") => &pod_disruption_budget::PodDisruptionBudget,
         ("discovery.k8s.io", "EndpointSlice") => &endpoint_slice::EndpointSlice,
         ("networking.k8s.io", "IPAddress") => &ip_address::IpAddress,
         ("networking.k8s.io", "Ingress") => &ingress::Ingress,

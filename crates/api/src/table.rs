@@ -1,6 +1,7 @@
 //! `meta.k8s.io/v1` Tables: columns, rows, and durations in the form kubectl prints.
 
 use crate::catalogue::Resource;
+use crate::conversion;
 use crate::document::{Object, Value};
 use crate::strategy;
 
@@ -58,7 +59,11 @@ pub fn render(
         .iter()
         .map(|item| {
             let mut row = Object::default();
-            row.insert("cells", strategy.cells(item, now));
+            let cells = match conversion::is_stored_as_itself(resource) {
+                true => strategy.cells(item, now),
+                false => strategy.cells(&conversion::to_storage(resource, item.clone()), now),
+            };
+            row.insert("cells", cells);
             row.insert("object", included(item, include));
             Value::Object(row)
         })

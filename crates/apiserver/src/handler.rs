@@ -294,6 +294,9 @@ async fn verb(
     if reviews::is_review(resource) {
         return reviews::create(context, resource, body).await;
     }
+    if resource.group.is_empty() && resource.plural == "bindings" {
+        return subresources::bind(context, body).await;
+    }
     match info.verb {
         "get" => get::get(context, resource).await,
         "list" => list::list(context, resource).await,

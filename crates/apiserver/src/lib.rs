@@ -12,6 +12,7 @@ mod bootstrap;
 mod cache;
 mod decode;
 mod endpoints;
+mod enveloped;
 mod handler;
 mod hops;
 mod https;
@@ -46,6 +47,7 @@ use metrics::Metrics;
 use server::Server;
 
 pub use body::Body;
+pub use enveloped::Enveloped;
 pub use identity::Identity;
 pub use in_process::InProcess;
 

@@ -172,6 +172,11 @@ pub(crate) fn store_failure(problem: store::Error) -> Status {
             api::Reason::ServiceUnavailable,
             format!("the store is not available: {problem}"),
         ),
+        store::Error::Unavailable(_) => {
+            Status::new(api::Reason::ServiceUnavailable, problem.to_string())
+        }
+        // Perhaps done, perhaps not: the client has to look.
+        store::Error::OutcomeUnknown(_) => Status::new(api::Reason::Timeout, problem.to_string()),
         other => Status::internal(other),
     }
 }

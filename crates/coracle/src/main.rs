@@ -11,6 +11,7 @@ mod layout;
 mod local_path;
 mod pki;
 mod server;
+mod storage;
 mod ticket;
 mod up;
 

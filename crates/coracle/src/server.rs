@@ -14,8 +14,6 @@ use anyhow::{Context, Result, bail};
 use apiserver::{ApiServer, Identity, KubeletClient};
 use clap::Args;
 use environment::Environment;
-use store::disk::RealDisk;
-use store::embedded::{Embedded, Options};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -27,6 +25,7 @@ use crate::claims::{Claims, Wishes};
 use crate::cli::DEFAULT_DATA_DIR;
 use crate::layout::{Layout, Settings, new_cluster_id, private_dir, write_private};
 use crate::pki::{self, Names, Pki};
+use crate::storage::{Storage, StoreArguments};
 
 pub const CLUSTER_DOMAIN: &str = "cluster.local";
 
@@ -63,6 +62,8 @@ pub struct ClusterArguments {
     /// Parts to leave out: scheduler, controllers, node, proxy, dns
     #[arg(long, value_name = "PART,...", value_delimiter = ',', value_parser = ["scheduler", "controllers", "node", "proxy", "dns"])]
     pub disable: Vec<String>,
+    #[command(flatten)]
+    pub store: StoreArguments,
     /// Log filter, e.g. info or debug
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log: String,
@@ -81,6 +82,7 @@ impl ClusterArguments {
         if self.log_json {
             arguments.push("--log-json".to_string());
         }
+        arguments.extend(self.store.forwarded());
         arguments
     }
 
@@ -211,18 +213,14 @@ async fn serve(
     let shutdown = CancellationToken::new();
     let tasks = Tasks::new(shutdown.clone());
 
-    private_dir(&layout.store())?;
-    let disk = RealDisk::new(layout.store()).context("opening the store")?;
-    let store = Embedded::open(Arc::new(disk), environment.clone(), Options::default())
-        .await
-        .context("opening the store")?;
+    let storage = Storage::open(&cluster.store, layout, &environment).await?;
     tasks.spawn("store", {
-        let (store, shutdown) = (store.clone(), shutdown.clone());
+        let (storage, shutdown) = (storage.clone(), shutdown.clone());
         async move {
             tokio::select! {
                 () = shutdown.cancelled() => Ok(()),
                 // A failed fsync is never retried: the process ends and reads its files afresh.
-                reason = store.closed() => bail!("the store closed: {reason}"),
+                reason = storage.closed() => bail!("the store closed: {reason}"),
             }
         }
     });
@@ -232,7 +230,7 @@ async fn serve(
 
     let advertise = SocketAddr::new(settings.gateway()?.into(), settings.api_port);
     let api = ApiServer::start(apiserver::Config {
-        store: store.clone(),
+        store: storage.store.clone(),
         environment: environment.clone(),
         timelines,
         client_ca_pem: pki.authority.clone(),
@@ -329,7 +327,7 @@ async fn serve(
     tasks.finish().await;
     api_shutdown.cancel();
     api_tasks.finish().await;
-    store.close().await.context("closing the store")?;
+    storage.close().await?;
     if tasks.failed() || api_tasks.failed() {
         // The ready file stays: the keeper must see a crash, not a start that failed.
         bail!("a component failed; see the log above");

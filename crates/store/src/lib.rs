@@ -2,13 +2,15 @@
 //! transactions, ranges at a revision, watch from a revision, leases, compaction.
 //! Bytes only: no Kubernetes word occurs here.
 //!
-//! This file is the contract. [`embedded`] is the default engine, [`disk`] its file layer, and
-//! [`contract`] (tests, or feature `contract`) the suite that every engine passes.
+//! This file is the contract. [`embedded`] is the default engine, [`disk`] its file layer, [`etcd`]
+//! the engine for a real etcd, and [`contract`] (tests, or feature `contract`) the suite that every
+//! engine passes.
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 pub mod disk;
 pub mod embedded;
+pub mod etcd;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -52,6 +54,14 @@ pub enum Operation {
     Delete {
         key: Bytes,
     },
+}
+
+impl Operation {
+    fn key(&self) -> &Bytes {
+        match self {
+            Operation::Put { key, .. } | Operation::Delete { key } => key,
+        }
+    }
 }
 
 /// Conditions and the changes made when all of them hold. A key may be changed once per transaction.
@@ -150,6 +160,15 @@ pub enum Event {
     },
 }
 
+impl Event {
+    fn key(&self) -> &Bytes {
+        match self {
+            Event::Put { item, .. } => &item.key,
+            Event::Delete { key, .. } => key,
+        }
+    }
+}
+
 /// What a watch stream yields: all changes of one revision that touch the range, in order, or a
 /// sign that everything up to a revision has been delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,6 +201,15 @@ pub enum Error {
     DuplicateKey,
     #[error("lease {0} not found")]
     LeaseNotFound(LeaseId),
+    /// The store cannot be reached or has no quorum. What was asked has certainly not been done.
+    #[error("the store is not available: {0}")]
+    Unavailable(String),
+    /// No answer came to a write that had been sent: it may or may not have been done.
+    #[error("the outcome of a write is unknown: {0}")]
+    OutcomeUnknown(String),
+    /// The store understood and refused, and would again.
+    #[error("the store refused: {0}")]
+    Refused(String),
     #[error("store is closed: {0}")]
     Closed(String),
     #[error("store file {path}: {reason}")]

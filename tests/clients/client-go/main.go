@@ -46,12 +46,19 @@ func scenario(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	streams := &streaming{config: config}
 	for _, step := range []struct {
 		done string
 		run  func(context.Context, kubernetes.Interface) error
 	}{
-		{"created, and Ready", create}, {"patched in three ways", patch}, {"applied", applied},
-		{"watched through a restart", restart}, {"read the log", logs}, {"deleted", remove},
+		{"created, and Ready", create}, {"patched in three ways", patch},
+		{"applied, refused a conflict, applied by force", applied},
+		{"watched through a restart", restart}, {"read the log", logs},
+		{"executed commands in the pod over WebSocket", streams.execOverWebSocket},
+		{"executed commands in the pod over SPDY", streams.execOverSPDY},
+		{"forwarded a port over WebSocket", streams.forwardOverWebSocket},
+		{"forwarded a port over SPDY", streams.forwardOverSPDY},
+		{"deleted", remove},
 	} {
 		if err := step.run(ctx, client); err != nil {
 			return fmt.Errorf("not %s: %w", step.done, err)
@@ -74,7 +81,7 @@ func create(ctx context.Context, client kubernetes.Interface) error {
 	pod := &core.Pod{ObjectMeta: meta.ObjectMeta{Name: "hello"}, Spec: core.PodSpec{
 		TerminationGracePeriodSeconds: &grace,
 		Containers: []core.Container{{Name: "main", Image: os.Getenv("IMAGE"),
-			Command: []string{"sh", "-c", "echo hello from " + namespace + "; exec sleep 1000"}}},
+			Command: []string{"sh", "-c", "httpd -p 8080 -h /www; echo hello from " + namespace + "; exec sleep 1000"}}},
 	}}
 	// The ServiceAccount is made by a controller a moment after the namespace.
 	for {
@@ -126,14 +133,30 @@ func patch(ctx context.Context, client kubernetes.Interface) error {
 }
 
 func applied(ctx context.Context, client kubernetes.Interface) error {
-	settings := apply.ConfigMap("settings", namespace).WithData(map[string]string{"color": "black"})
-	_, err := client.CoreV1().ConfigMaps(namespace).Apply(ctx, settings, meta.ApplyOptions{FieldManager: "client-go", Force: true})
-	if errors.IsUnsupportedMediaType(err) {
-		fmt.Println("server-side apply is not served yet")
-		return paint(ctx, client, "black")
+	put := func(manager, color string, force bool) (*core.ConfigMap, error) {
+		settings := apply.ConfigMap("settings", namespace).WithData(map[string]string{"color": color})
+		return client.CoreV1().ConfigMaps(namespace).Apply(ctx, settings, meta.ApplyOptions{FieldManager: manager, Force: force})
+	}
+	settings, err := put("first", "black", true)
+	if err != nil {
+		return err
+	}
+	if settings.Data["color"] != "black" {
+		return fmt.Errorf("the first manager's apply gave %v", settings.Data)
+	}
+	switch settings, err = put("second", "grey", false); {
+	case err == nil:
+		return fmt.Errorf("a conflicting apply was accepted and gave %v", settings.Data)
+	case !errors.IsConflict(err) || !errors.HasStatusCause(err, meta.CauseTypeFieldManagerConflict) || err.Error() != conflictMessage:
+		return fmt.Errorf("a conflicting apply was answered with %#v", err)
+	}
+	if settings, err = put("second", "grey", true); err == nil && settings.Data["color"] != "grey" {
+		err = fmt.Errorf("the forced apply gave %v", settings.Data)
 	}
 	return err
 }
+
+const conflictMessage = `Apply failed with 1 conflict: conflict with "first": .data.color`
 
 func paint(ctx context.Context, client kubernetes.Interface, color string) error {
 	_, err := client.CoreV1().ConfigMaps(namespace).Patch(ctx, "settings", types.MergePatchType, []byte(`{"data":{"color":"`+color+`"}}`), meta.PatchOptions{})

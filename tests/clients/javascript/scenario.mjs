@@ -1,5 +1,7 @@
 // The scenario of ../README.md with the official JavaScript client.
+import assert from 'node:assert/strict';
 import { execSync } from 'node:child_process';
+import { PassThrough } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import * as k8s from '@kubernetes/client-node';
 
@@ -15,7 +17,7 @@ async function create() {
     metadata: { name: 'hello' },
     spec: {
       terminationGracePeriodSeconds: 1,
-      containers: [{ name: 'main', image, command: ['sh', '-c', `echo hello from ${namespace}; exec sleep 1000`] }],
+      containers: [{ name: 'main', image, command: ['sh', '-c', `httpd -p 8080 -h /www; echo hello from ${namespace}; exec sleep 1000`] }],
     },
   };
   for (let attempt = 0; ; attempt += 1) {
@@ -60,14 +62,21 @@ async function patch() {
 }
 
 async function apply() {
-  const settings = { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'settings' }, data: { color: 'black' } };
-  try {
-    await patchAs(k8s.PatchStrategy.ServerSideApply, settings, { fieldManager: 'javascript', force: true });
-  } catch (error) {
-    if (error.code !== 415) throw error;
-    console.log('server-side apply is not served yet');
-    await patchAs(k8s.PatchStrategy.MergePatch, { data: { color: 'black' } });
-  }
+  const put = async (fieldManager, color, options = {}) => {
+    const settings = { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'settings' }, data: { color } };
+    const changed = await patchAs(k8s.PatchStrategy.ServerSideApply, settings, { fieldManager, ...options });
+    assert.equal(changed.data.color, color);
+  };
+  await put('first', 'black', { force: true });
+  await assert.rejects(put('second', 'grey'), (error) => {
+    assert.equal(error.code, 409, `a conflicting apply was answered with ${error}`);
+    const status = JSON.parse(error.body);
+    assert.equal(status.reason, 'Conflict');
+    assert.equal(status.message, 'Apply failed with 1 conflict: conflict with "first": .data.color');
+    assert.equal(status.details.causes[0].reason, 'FieldManagerConflict');
+    return true;
+  }, 'a conflicting apply was accepted');
+  await put('second', 'grey', { force: true });
 }
 
 async function restart() {
@@ -91,6 +100,56 @@ async function logs() {
   if (!text.includes(`hello from ${namespace}`)) throw new Error(`the log says ${text}`);
 }
 
+// Rejects when the promise takes longer than ten seconds.
+function soon(promise, what) {
+  const late = sleep(10_000, undefined, { ref: false }).then(() => { throw new Error(`${what} took more than ten seconds`); });
+  return Promise.race([promise, late]);
+}
+
+// A stream to be written to, and what has been written until now.
+function collector() {
+  const stream = new PassThrough();
+  const written = { stream, text: '' };
+  stream.on('data', (data) => { written.text += data; });
+  return written;
+}
+
+async function run(command, stdin) {
+  const [stdout, stderr] = [collector(), collector()];
+  const ended = new Promise((resolve, reject) => {
+    new k8s.Exec(config)
+      .exec(namespace, 'hello', 'main', command, stdout.stream, stderr.stream, stdin, false, resolve)
+      .catch((event) => reject(new Error(`exec: ${event.message ?? event}`)));
+  });
+  const status = await soon(ended, command.join(' '));
+  await soon(Promise.all([stdout.stream, stderr.stream].map((s) => s.readableEnded || new Promise((end) => s.on('end', end)))), 'the end of the output');
+  return { stdout: stdout.text, stderr: stderr.text, status };
+}
+
+async function execute() {
+  const failed = await run(['sh', '-c', 'echo to stdout; echo to stderr >&2; exit 3'], null);
+  assert.deepEqual([failed.stdout, failed.stderr], ['to stdout\n', 'to stderr\n']);
+  assert.equal(failed.status.reason, 'NonZeroExitCode', JSON.stringify(failed.status));
+  assert.deepEqual(failed.status.details.causes, [{ reason: 'ExitCode', message: '3' }]);
+  const stdin = new PassThrough();
+  stdin.end('line one\nline two\n');
+  const echoed = await run(['cat'], stdin);
+  assert.deepEqual([echoed.stdout, echoed.stderr], ['line one\nline two\n', '']);
+  assert.equal(echoed.status.status, 'Success', JSON.stringify(echoed.status));
+}
+
+async function forward() {
+  const [output, problems, input] = [collector(), collector(), new PassThrough()];
+  const socket = await new k8s.PortForward(config)
+    .portForward(namespace, 'hello', [8080], output.stream, problems.stream, input)
+    .catch((event) => { throw new Error(`port-forward: ${event.message ?? event}`); });
+  const closed = new Promise((resolve) => socket.addEventListener('close', resolve));
+  input.write('GET /index.html HTTP/1.0\r\n\r\n');
+  await soon(closed, 'the answer');
+  assert.equal(problems.text, '');
+  assert.match(output.text, /Coracle carries you across\./);
+}
+
 async function remove() {
   await core.deleteNamespacedPod({ name: 'hello', namespace });
   for (let i = 0; ; i += 1) {
@@ -109,12 +168,19 @@ async function remove() {
 for (const [done, step] of [
   ['created, and Ready', create],
   ['patched in three ways', patch],
-  ['applied', apply],
+  ['applied, refused a conflict, applied by force', apply],
   ['watched through a restart', restart],
   ['read the log', logs],
+  ['executed commands in the pod over WebSocket', execute],
+  ['forwarded a port over WebSocket', forward],
   ['deleted', remove],
 ]) {
-  await step();
+  try {
+    await step();
+  } catch (error) {
+    console.error(`not ${done}: ${error.stack ?? error}`);
+    process.exit(1);
+  }
   console.log(done);
 }
 // The informers are still watching.

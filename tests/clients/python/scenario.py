@@ -1,11 +1,12 @@
 """The scenario of ../README.md with the official Python client."""
 
+import json
 import os
 import subprocess
 import threading
 import time
 
-from kubernetes import client, config, watch
+from kubernetes import client, config, stream, watch
 from kubernetes.client.exceptions import ApiException
 
 NAMESPACE = os.environ["NAMESPACE"]
@@ -30,7 +31,7 @@ def create():
             "containers": [{
                 "name": "main",
                 "image": os.environ["IMAGE"],
-                "command": ["sh", "-c", f"echo hello from {NAMESPACE}; exec sleep 1000"],
+                "command": ["sh", "-c", f"httpd -p 8080 -h /www; echo hello from {NAMESPACE}; exec sleep 1000"],
             }],
         },
     }
@@ -66,46 +67,103 @@ def paint(color):
 
 
 def apply():
-    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"color": "black"}}
+    api = with_content_type("application/apply-patch+yaml")
+
+    def put(manager, color, **options):
+        settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"color": color}}
+        changed = api.patch_namespaced_config_map("settings", NAMESPACE, settings, field_manager=manager, **options)
+        assert changed.data["color"] == color, changed.data
+
+    put("first", "black", force=True)
     try:
-        with_content_type("application/apply-patch+yaml").patch_namespaced_config_map(
-            "settings", NAMESPACE, settings, field_manager="python", force=True)
+        put("second", "grey")
     except ApiException as error:
-        if error.status != 415:
-            raise
-        print("server-side apply is not served yet")
-        paint("black")
+        status = json.loads(error.body)
+        assert (error.status, status["reason"]) == (409, "Conflict"), error
+        assert status["message"] == 'Apply failed with 1 conflict: conflict with "first": .data.color', status
+        assert status["details"]["causes"][0]["reason"] == "FieldManagerConflict", status
+    else:
+        raise AssertionError("a conflicting apply was accepted")
+    put("second", "grey", force=True)
 
 
 def restart():
     seen = threading.Event()
     began = threading.Event()
+    problems = []
+
+    def look(settings):
+        if (settings.data or {}).get("color") == "gold":
+            seen.set()
 
     def follow():
-        version = core.list_namespaced_config_map(NAMESPACE).metadata.resource_version
+        version = None
         while not seen.is_set():
-            stream = watch.Watch()
-            began.set()
             try:
-                for event in stream.stream(core.list_namespaced_config_map, NAMESPACE, resource_version=version, timeout_seconds=60):
+                if version is None:
+                    settings = core.list_namespaced_config_map(NAMESPACE)
+                    version = settings.metadata.resource_version
+                    for item in settings.items:
+                        look(item)
+                began.set()
+                for event in watch.Watch().stream(
+                        core.list_namespaced_config_map, NAMESPACE, resource_version=version, timeout_seconds=60):
                     version = event["object"].metadata.resource_version
-                    if (event["object"].data or {}).get("color") == "gold":
-                        seen.set()
+                    look(event["object"])
+                    if seen.is_set():
                         return
-            except Exception:
-                # The connection went with the server: watch again from the last version seen.
+            except Exception as error:
+                # The connection went with the server: watch again from the last version seen, or list
+                # again when that is too long ago.
+                problems.append(str(error))
+                if isinstance(error, ApiException) and error.status == 410:
+                    version = None
                 time.sleep(0.1)
 
     threading.Thread(target=follow, daemon=True).start()
-    began.wait(10)
+    assert began.wait(10), f"the watch did not begin: {problems}"
     subprocess.run(["bash", "-c", os.environ["RESTART"]], check=True, stdout=subprocess.DEVNULL)
     paint("gold")
-    assert seen.wait(60), "gold did not come through the watch"
+    assert seen.wait(60), f"gold did not come through the watch: {problems[-3:]}"
 
 
 def logs():
     text = core.read_namespaced_pod_log("hello", NAMESPACE)
     assert f"hello from {NAMESPACE}" in text, text
+
+
+def execute():
+    def start(*command, stdin):
+        return stream.stream(
+            core.connect_get_namespaced_pod_exec, "hello", NAMESPACE, command=list(command),
+            stdin=stdin, stdout=True, stderr=True, tty=False, _preload_content=False)
+
+    def finish(process):
+        process.run_forever(timeout=30)
+        assert not process.is_open(), "the command did not end within 30 seconds"
+        return process.read_stdout(), process.read_stderr(), process.returncode
+
+    ended = finish(start("sh", "-c", "echo to stdout; echo to stderr >&2; exit 3", stdin=False))
+    assert ended == ("to stdout\n", "to stderr\n", 3), ended
+    echo = start("cat", stdin=True)
+    echo.write_stdin("line one\n")
+    echo.write_stdin("line two\n")
+    echo.close_channel(0)
+    ended = finish(echo)
+    assert ended == ("line one\nline two\n", "", 0), ended
+
+
+def forward():
+    forwarded = stream.portforward(core.connect_get_namespaced_pod_portforward, "hello", NAMESPACE, ports="8080")
+    connection = forwarded.socket(8080)
+    connection.settimeout(10)
+    connection.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")
+    answer = b""
+    while data := connection.recv(4096):
+        answer += data
+    assert b"Coracle carries you across." in answer, (answer, forwarded.error(8080))
+    assert forwarded.error(8080) is None, forwarded.error(8080)
+    forwarded.close()
 
 
 def delete():
@@ -125,10 +183,15 @@ def delete():
 for done, step in [
     ("created, and Ready", create),
     ("patched in three ways", patch),
-    ("applied", apply),
+    ("applied, refused a conflict, applied by force", apply),
     ("watched through a restart", restart),
     ("read the log", logs),
+    ("executed commands in the pod over WebSocket", execute),
+    ("forwarded a port over WebSocket", forward),
     ("deleted", delete),
 ]:
-    step()
+    try:
+        step()
+    except Exception as error:
+        raise SystemExit(f"not {done}: {type(error).__name__}: {error}") from error
     print(done, flush=True)

@@ -4,10 +4,13 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::field::Path;
+use crate::field::{FieldError, Path};
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
+const WITH_UNDERSCORE: &str =
+    r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*";
+const HTTP_PATH: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
 const LABEL_1035: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const QUALIFIED: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const LABEL_VALUE: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
@@ -24,6 +27,8 @@ macro_rules! pattern {
 pattern!(LABEL_PATTERN, LABEL);
 pattern!(SUBDOMAIN_PATTERN, SUBDOMAIN);
 pattern!(LABEL_1035_PATTERN, LABEL_1035);
+pattern!(UNDERSCORE_PATTERN, WITH_UNDERSCORE);
+pattern!(HTTP_PATH_PATTERN, HTTP_PATH);
 pattern!(QUALIFIED_PATTERN, QUALIFIED);
 pattern!(LABEL_VALUE_PATTERN, LABEL_VALUE);
 pattern!(CONFIG_KEY_PATTERN, CONFIG_KEY);
@@ -120,6 +125,38 @@ pub fn c_identifier(name: &str) -> Vec<String> {
             &["my_name", "MY_NAME", "MyName"],
         )],
     }
+}
+
+/// A subdomain as resolvers search them: underscores are allowed.
+pub fn dns_subdomain_with_underscore(name: &str) -> Vec<String> {
+    let mut wrong = longer_than(name, 253);
+    if !UNDERSCORE_PATTERN.is_match(name) {
+        wrong.push(pattern_error(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character",
+            WITH_UNDERSCORE,
+            &["example.com"],
+        ));
+    }
+    wrong
+}
+
+/// A path below a domain, such as `example.com/manager`.
+pub fn domain_prefixed_path(text: &str, path: &Path) -> Vec<FieldError> {
+    if text.is_empty() {
+        return vec![FieldError::required(path, "")];
+    }
+    let parts = text.split_once('/');
+    let Some((host, rest)) = parts.filter(|(host, rest)| !host.is_empty() && !rest.is_empty())
+    else {
+        let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+        return vec![FieldError::invalid(path, text, detail)];
+    };
+    let mut errors = super::all_invalid(path, host, dns_subdomain(host));
+    if !HTTP_PATH_PATTERN.is_match(rest) {
+        let detail = pattern_error("Invalid path", HTTP_PATH, &[]);
+        errors.push(FieldError::invalid(path, rest, detail));
+    }
+    errors
 }
 
 pub fn dns_1035_label(name: &str) -> Vec<String> {

@@ -59,6 +59,21 @@ impl FieldSelector {
         Ok(FieldSelector { requirements })
     }
 
+    /// The same selector over fields of other names; the field that has none where one has not.
+    pub fn renamed(
+        mut self,
+        rename: impl Fn(&str) -> Option<&str>,
+    ) -> Result<FieldSelector, String> {
+        for requirement in &mut self.requirements {
+            match rename(&requirement.field) {
+                Some(name) if name == requirement.field => {}
+                Some(name) => requirement.field = name.to_string(),
+                None => return Err(requirement.field.clone()),
+            }
+        }
+        Ok(self)
+    }
+
     pub fn requirements(&self) -> &[FieldRequirement] {
         &self.requirements
     }

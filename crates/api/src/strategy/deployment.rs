@@ -3,8 +3,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
-use crate::metadata::names::pattern_error;
-use crate::strategy::{Strategy, generic, pod, workload};
+use crate::strategy::{Strategy, generic, int_or_percent, pod, workload};
 use crate::table::duration::object_age;
 
 pub struct Deployment;
@@ -35,7 +34,12 @@ impl Strategy for Deployment {
         workload::default_template(object);
     }
 
+    fn prepare_create_content(&self, object: &mut Value) {
+        workload::drop_closed(object, None);
+    }
+
     fn prepare_update_content(&self, new: &mut Value, old: &Value, subresource: &str) {
+        workload::drop_closed(new, Some(old));
         if subresource == "status" {
             generic::keep_field(new, old, &["metadata", "labels"]);
         }
@@ -52,7 +56,11 @@ impl Strategy for Deployment {
         let path = Path::new("spec");
         let mut errors = Vec::new();
         errors.extend(workload::not_negative(object, "spec", "replicas"));
-        errors.extend(workload::selector_and_template(object));
+        errors.extend(workload::selector_and_template(
+            object,
+            "deployment",
+            "ReplicaSet",
+        ));
         rollout(object, &path.child("strategy"), &mut errors);
         errors.extend(workload::not_negative(object, "spec", "minReadySeconds"));
         errors.extend(workload::not_negative(
@@ -78,7 +86,7 @@ impl Strategy for Deployment {
         subresource: &str,
     ) -> Vec<FieldError> {
         if subresource == "status" {
-            return status(new);
+            return status(new, old);
         }
         let mut errors = self.validate_content(new);
         let at = ["spec", "selector"];
@@ -121,7 +129,7 @@ fn rollout(object: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         }
         ("RollingUpdate", Some(rolling)) => rolling_update(rolling, &at, errors),
         _ => {
-            let value = strategy.cloned().unwrap_or_default();
+            let value = int_or_percent::shown_strategy(strategy);
             let supported = ["Recreate", "RollingUpdate"];
             errors.push(FieldError::not_supported(path, value, &supported));
         }
@@ -130,56 +138,22 @@ fn rollout(object: &Value, path: &Path, errors: &mut Vec<FieldError>) {
 
 fn rolling_update(rolling: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     for name in ["maxUnavailable", "maxSurge"] {
-        let at = path.child(name);
-        match rolling.get(name) {
-            Some(Value::String(text)) if percent(text).is_none() => {
-                let detail = pattern_error(
-                    "a valid percent string must be a numeric string followed by an ending '%'",
-                    "[0-9]+%",
-                    &["1%", "93%"],
-                );
-                errors.push(FieldError::invalid(&at, text.as_str(), detail));
-            }
-            Some(Value::Integer(number)) => {
-                errors.extend(pod::probes::not_negative(*number, &at));
-            }
-            _ => {}
+        if let Some(value) = rolling.get(name) {
+            errors.extend(int_or_percent::validate(value, &path.child(name)));
         }
     }
-    let amount = |name: &str| match rolling.get(name) {
-        Some(Value::String(text)) => percent(text).unwrap_or(0),
-        Some(number) => number.as_i64().unwrap_or(0),
-        None => 0,
-    };
+    let amount = |name: &str| int_or_percent::amount(rolling.get(name));
     let at = path.child("maxUnavailable");
     let value = rolling.get("maxUnavailable").cloned().unwrap_or_default();
     if amount("maxUnavailable") == 0 && amount("maxSurge") == 0 {
         let detail = "may not be 0 when `maxSurge` is 0";
         errors.push(FieldError::invalid(&at, value.clone(), detail));
     }
-    if value
-        .as_str()
-        .and_then(percent)
-        .is_some_and(|value| value > 100)
-    {
-        errors.push(FieldError::invalid(
-            &at,
-            value,
-            "must not be greater than 100%",
-        ));
-    }
+    errors.extend(int_or_percent::above_hundred(&value, &at));
 }
 
-fn percent(text: &str) -> Option<i64> {
-    let digits = text.strip_suffix('%')?;
-    let all_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    all_digits.then(|| digits.parse().unwrap_or(i64::MAX))
-}
-
-/// Checks `status`.
-fn status(object: &Value) -> Vec<FieldError> {
-    let path = Path::new("status");
-    let number = |name: &str| object.i64_at(&["status", name]).unwrap_or(0);
+/// Checks an update of `status`.
+fn status(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for name in [
         "observedGeneration",
@@ -188,23 +162,23 @@ fn status(object: &Value) -> Vec<FieldError> {
         "readyReplicas",
         "availableReplicas",
         "unavailableReplicas",
+        "terminatingReplicas",
+        "collisionCount",
     ] {
-        errors.extend(workload::not_negative(object, "status", name));
+        errors.extend(workload::not_negative(new, "status", name));
     }
-    for name in ["updatedReplicas", "readyReplicas", "availableReplicas"] {
-        if number(name) > number("replicas") {
-            let detail = "cannot be greater than status.replicas";
-            errors.push(FieldError::invalid(&path.child(name), number(name), detail));
-        }
-    }
-    if number("availableReplicas") > number("readyReplicas") {
-        let at = path.child("availableReplicas");
-        let detail = "cannot be greater than readyReplicas";
-        errors.push(FieldError::invalid(
-            &at,
-            number("availableReplicas"),
-            detail,
-        ));
-    }
+    errors.extend(workload::not_above(
+        new,
+        &["updatedReplicas", "readyReplicas", "availableReplicas"],
+        "replicas",
+        "cannot be greater than status.replicas",
+    ));
+    errors.extend(workload::not_above(
+        new,
+        &["availableReplicas"],
+        "readyReplicas",
+        "cannot be greater than readyReplicas",
+    ));
+    errors.extend(workload::decremented_collisions(new, old));
     errors
 }

@@ -1,13 +1,16 @@
-//! Events of the core group.
+//! Events, as the core group has them. `events.k8s.io` converts, and demands more.
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::NameRule;
 use crate::metadata::{all_invalid, immutable, names};
-use crate::strategy::{MetadataChecks, Strategy, generic};
+use crate::strategy::{Dependents, MetadataChecks, Strategy, generic};
 use crate::table::duration::age;
 
-pub struct Event;
+pub struct Event {
+    /// Whether they come through `events.k8s.io`.
+    pub strict: bool,
+}
 
 impl Strategy for Event {
     fn namespaced(&self) -> bool {
@@ -20,6 +23,10 @@ impl Strategy for Event {
 
     fn allow_create_on_update(&self) -> bool {
         true
+    }
+
+    fn dependents(&self) -> Dependents {
+        Dependents::None
     }
 
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
@@ -39,10 +46,48 @@ impl Strategy for Event {
             errors.push(FieldError::invalid(&at, involved, detail));
         }
         if new_style {
-            reported(object, &mut errors);
+            reported(object, self.strict, &mut errors);
         }
         let wrong = names::dns_subdomain(namespace);
         errors.extend(all_invalid(&Path::new("namespace"), namespace, wrong));
+        if self.strict {
+            strictly(object, &mut errors);
+        }
+        errors
+    }
+
+    fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
+        if !self.strict {
+            return self.validate_content(new);
+        }
+        let lenient = Event { strict: false };
+        let mut errors = lenient.validate_content(new);
+        if new.get("series") != old.get("series") {
+            series(new, &mut errors);
+        }
+        for name in [
+            "involvedObject",
+            "reason",
+            "message",
+            "source",
+            "firstTimestamp",
+            "lastTimestamp",
+            "count",
+            "reason",
+            "type",
+            "eventTime",
+            "action",
+            "related",
+            "reportingComponent",
+            "reportingInstance",
+        ] {
+            let path = Path::new(match name {
+                "reportingComponent" => "reportingController",
+                _ => name,
+            });
+            let (new, old) = (shown(new, name), shown(old, name));
+            errors.extend(immutable(Some(&new), Some(&old), &path));
+        }
         errors
     }
 
@@ -112,88 +157,85 @@ impl Strategy for Event {
     }
 }
 
-/// What a request by way of `events.k8s.io/v1` must also heed, in the fields of the stored version.
-/// `old` is there for updates.
-pub fn validate_strictly(new: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    match old {
-        None => strict_create(new),
-        Some(old) => strict_update(new, old),
+/// A field as upstream's errors show it: its internal type, with Go's names.
+fn shown(event: &Value, name: &str) -> Value {
+    let empty = Value::object();
+    match name {
+        "involvedObject" => {
+            let object = event.get(name).unwrap_or(&empty);
+            crate::document!({
+                "Kind": object.str_at(&["kind"]), "Namespace": object.str_at(&["namespace"]),
+                "Name": object.str_at(&["name"]), "UID": object.str_at(&["uid"]),
+                "APIVersion": object.str_at(&["apiVersion"]),
+                "ResourceVersion": object.str_at(&["resourceVersion"]),
+                "FieldPath": object.str_at(&["fieldPath"]),
+            })
+        }
+        "reason" | "message" | "type" | "action" | "reportingComponent" | "reportingInstance" => {
+            event.str_at(&[name]).into()
+        }
+        "count" => event.i64_at(&[name]).unwrap_or(0).into(),
+        _ => event.get(name).cloned().unwrap_or_default(),
     }
 }
 
-fn strict_create(object: &Value) -> Vec<FieldError> {
-    let mut errors = series(object);
+/// What `events.k8s.io` demands of new events beyond what the core group does.
+fn strictly(object: &Value, errors: &mut Vec<FieldError>) {
+    let name = object.str_at(&["metadata", "name"]);
+    let at = Path::new("metadata").child("name");
+    errors.extend(all_invalid(&at, name, names::dns_subdomain(name)));
+    series(object, errors);
     if !object.has(&["eventTime"]) {
         errors.push(FieldError::required(&Path::new("eventTime"), ""));
     }
-    let mut unset = |name: &str, detail: String| {
-        errors.push(FieldError::invalid(&Path::new(name), "", detail));
-    };
     let kind = object.str_at(&["type"]);
     if !matches!(kind, "Normal" | "Warning") {
-        unset("type", format!("has invalid value: {kind}"));
+        let detail = format!("has invalid value: {kind}");
+        errors.push(FieldError::invalid(&Path::new("type"), "", detail));
     }
-    for name in ["firstTimestamp", "lastTimestamp"] {
-        if object.has(&[name]) {
-            unset(name, "needs to be unset".to_string());
-        }
-    }
-    if object.i64_at(&["count"]).unwrap_or(0) != 0 {
-        unset("count", "needs to be unset".to_string());
-    }
-    let source = |name: &str| object.str_at(&["source", name]);
-    if !source("component").is_empty() || !source("host").is_empty() {
-        unset("source", "needs to be unset".to_string());
-    }
-    errors
-}
-
-fn strict_update(new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = match new.get("series") == old.get("series") {
-        true => Vec::new(),
-        false => series(new),
-    };
-    for (name, shown) in [
-        ("involvedObject", "involvedObject"),
-        ("reason", "reason"),
-        ("message", "message"),
-        ("source", "source"),
-        ("firstTimestamp", "firstTimestamp"),
-        ("lastTimestamp", "lastTimestamp"),
-        ("count", "count"),
-        ("reason", "reason"),
-        ("type", "type"),
-        ("eventTime", "eventTime"),
-        ("action", "action"),
-        ("related", "related"),
-        ("reportingComponent", "reportingController"),
-        ("reportingInstance", "reportingInstance"),
+    let count = object.i64_at(&["count"]).unwrap_or(0) != 0;
+    let source = ["component", "host"]
+        .iter()
+        .any(|name| !object.str_at(&["source", name]).is_empty());
+    for (name, set) in [
+        ("firstTimestamp", object.has(&["firstTimestamp"])),
+        ("lastTimestamp", object.has(&["lastTimestamp"])),
+        ("count", count),
+        ("source", source),
     ] {
-        let error = immutable(new.get(name), old.get(name), &Path::new(shown));
-        errors.extend(error);
+        if set {
+            errors.push(FieldError::invalid(
+                &Path::new(name),
+                "",
+                "needs to be unset",
+            ));
+        }
     }
-    errors
 }
 
-fn series(object: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if object.has(&["series"]) {
-        if object.i64_at(&["series", "count"]).unwrap_or(0) < 2 {
-            let path = Path::new("series").child("count");
-            errors.push(FieldError::invalid(&path, "", "should be at least 2"));
-        }
-        if !object.has(&["series", "lastObservedTime"]) {
-            let path = Path::new("series").child("lastObservedTime");
-            errors.push(FieldError::required(&path, ""));
-        }
+fn series(object: &Value, errors: &mut Vec<FieldError>) {
+    if !object.has(&["series"]) {
+        return;
     }
-    errors
+    if object.i64_at(&["series", "count"]).unwrap_or(0) < 2 {
+        let at = Path::new("series.count");
+        errors.push(FieldError::invalid(&at, "", "should be at least 2"));
+    }
+    if !object.has(&["series", "lastObservedTime"]) {
+        errors.push(FieldError::required(
+            &Path::new("series.lastObservedTime"),
+            "",
+        ));
+    }
 }
 
 /// What an event with `eventTime` must say about its reporter.
-fn reported(object: &Value, errors: &mut Vec<FieldError>) {
+fn reported(object: &Value, strict: bool, errors: &mut Vec<FieldError>) {
     let controller = object.str_at(&["reportingComponent"]);
-    let path = Path::new("reportingComponent");
+    let path = Path::new(match strict {
+        true => "reportingController",
+        false => "reportingComponent",
+    });
     if controller.is_empty() {
         errors.push(FieldError::required(&path, ""));
     }

@@ -1,23 +1,31 @@
 //! Pods.
 
+pub mod affinity;
+pub mod annotations;
 pub mod cells;
 pub mod containers;
 pub mod defaults;
 mod environment;
+pub mod gates;
+mod level_resources;
 pub mod probes;
 pub mod qos;
+mod resize;
 pub mod resources;
 mod security;
+mod status;
 pub mod update;
 pub mod validate;
+mod volume_sources;
 mod volumes;
+mod windows;
 
 #[cfg(test)]
 mod tests;
 
 use crate::document::Value;
 use crate::field::FieldError;
-use crate::strategy::{Strategy, generic};
+use crate::strategy::{MetadataChecks, Strategy, generic};
 
 pub struct Pod;
 
@@ -39,6 +47,7 @@ impl Strategy for Pod {
     }
 
     fn prepare_create_content(&self, object: &mut Value) {
+        drop_closed(object, None);
         let grace = ["spec", "terminationGracePeriodSeconds"];
         if object.i64_at(&grace).is_some_and(|seconds| seconds < 0) {
             object.set(&grace, 1);
@@ -46,22 +55,32 @@ impl Strategy for Pod {
         object.set(&["status", "phase"], "Pending");
         object.set(&["status", "qosClass"], qos::class(object));
         if !object.list_at(&["spec", "schedulingGates"]).is_empty() {
+            let now = object.str_at(&["metadata", "creationTimestamp"]);
             let condition = crate::document!({
                 "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
+                "lastProbeTime": null, "lastTransitionTime": now,
             });
             object.set(&["status", "conditions"], vec![condition]);
         }
+        affinity::merge_label_keys(object);
+        annotations::apply_profiles(object);
     }
 
     fn prepare_update_content(&self, new: &mut Value, old: &Value, subresource: &str) {
-        if subresource != "status" {
-            return;
+        match subresource {
+            "status" => {
+                generic::keep_field(new, old, &["metadata", "ownerReferences"]);
+                if new.str_at(&["status", "qosClass"]).is_empty() {
+                    generic::keep_field(new, old, &["status", "qosClass"]);
+                }
+                status::prepare(new, old);
+            }
+            "resize" => resize::prepare(new, old),
+            "ephemeralcontainers" => resize::prepare_ephemeral(new, old),
+            _ => {}
         }
-        generic::keep_field(new, old, &["metadata", "ownerReferences"]);
-        if new.str_at(&["status", "qosClass"]).is_empty() {
-            generic::keep_field(new, old, &["status", "qosClass"]);
-        }
+        drop_closed(new, Some(old));
     }
 
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
@@ -77,15 +96,18 @@ impl Strategy for Pod {
         subresource: &str,
     ) -> Vec<FieldError> {
         match subresource {
-            "status" => update::status(new, old),
-            "" => {
-                let mut errors = update::spec(new, old);
-                if errors.is_empty() {
-                    errors.extend(validate::pod(new));
-                }
-                errors
-            }
+            "status" => status::validate_update(new, old),
+            "" => update::spec(new, old),
+            "resize" => resize::validate(new, old),
+            "ephemeralcontainers" => resize::validate_ephemeral(new, old),
             _ => Vec::new(),
+        }
+    }
+
+    fn metadata_checked_again(&self, subresource: &str) -> MetadataChecks {
+        match subresource {
+            "status" => MetadataChecks::CHANGE,
+            _ => MetadataChecks::BOTH,
         }
     }
 
@@ -125,5 +147,11 @@ impl Strategy for Pod {
             ..0 => 1,
             seconds => seconds,
         })
+    }
+}
+
+fn drop_closed(pod: &mut Value, old: Option<&Value>) {
+    if let Some(spec) = pod.get_mut("spec") {
+        gates::drop_closed(spec, old.and_then(|old| old.get("spec")));
     }
 }

@@ -26,7 +26,9 @@ impl Strategy for PriorityClass {
     }
 
     fn default(&self, object: &mut Value) {
-        object.set_default(&["preemptionPolicy"], "PreemptLowerPriority");
+        if !object.has(&["preemptionPolicy"]) {
+            object.set(&["preemptionPolicy"], "PreemptLowerPriority");
+        }
     }
 
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
@@ -50,7 +52,10 @@ impl Strategy for PriorityClass {
         if !matches!(policy, "PreemptLowerPriority" | "Never") {
             let at = Path::new("preemptionPolicy");
             let supported = ["PreemptLowerPriority", "Never"];
-            errors.push(FieldError::not_supported(&at, policy, &supported));
+            errors.push(match policy {
+                "" => FieldError::required(&at, ""),
+                _ => FieldError::not_supported(&at, policy, &supported),
+            });
         }
         errors
     }

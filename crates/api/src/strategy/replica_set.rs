@@ -28,13 +28,22 @@ impl Strategy for ReplicaSet {
 
     fn prepare_create_content(&self, object: &mut Value) {
         object.set(&["status", "replicas"], 0);
+        workload::drop_closed(object, None);
+    }
+
+    fn prepare_update_content(&self, new: &mut Value, old: &Value, _: &str) {
+        workload::drop_closed(new, Some(old));
     }
 
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         errors.extend(workload::not_negative(object, "spec", "replicas"));
         errors.extend(workload::not_negative(object, "spec", "minReadySeconds"));
-        errors.extend(workload::selector_and_template(object));
+        errors.extend(workload::selector_and_template(
+            object,
+            "deployment",
+            "ReplicaSet",
+        ));
         errors
     }
 
@@ -77,9 +86,8 @@ impl Strategy for ReplicaSet {
     }
 }
 
-fn status(object: &Value) -> Vec<FieldError> {
-    let path = Path::new("status");
-    let number = |name: &str| object.i64_at(&["status", name]).unwrap_or(0);
+/// Checks `status`, which ReplicationControllers have alike.
+pub fn status(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for name in [
         "replicas",
@@ -87,23 +95,21 @@ fn status(object: &Value) -> Vec<FieldError> {
         "readyReplicas",
         "availableReplicas",
         "observedGeneration",
+        "terminatingReplicas",
     ] {
         errors.extend(workload::not_negative(object, "status", name));
     }
-    for name in ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"] {
-        if number(name) > number("replicas") {
-            let detail = "cannot be greater than status.replicas";
-            errors.push(FieldError::invalid(&path.child(name), number(name), detail));
-        }
-    }
-    if number("availableReplicas") > number("readyReplicas") {
-        let at = path.child("availableReplicas");
-        let detail = "cannot be greater than readyReplicas";
-        errors.push(FieldError::invalid(
-            &at,
-            number("availableReplicas"),
-            detail,
-        ));
-    }
+    errors.extend(workload::not_above(
+        object,
+        &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+        "replicas",
+        "cannot be greater than status.replicas",
+    ));
+    errors.extend(workload::not_above(
+        object,
+        &["availableReplicas"],
+        "readyReplicas",
+        "cannot be greater than readyReplicas",
+    ));
     errors
 }

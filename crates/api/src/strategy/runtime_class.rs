@@ -31,7 +31,7 @@ impl Strategy for RuntimeClass {
         if let Some(fixed) = object.at(&["overhead", "podFixed"]) {
             let mut limits = Value::object();
             limits.set(&["limits"], fixed.clone());
-            errors.extend(resources::validate(&limits, &Path::new("overhead")));
+            errors.extend(resources::validate(&limits, &[], &Path::new("overhead")));
         }
         let path = Path::new("scheduling");
         let selector = object.at(&["scheduling", "nodeSelector"]);

@@ -199,6 +199,7 @@ fn store<'a>(
             return Ok(());
         };
         let target = Target {
+            requested: resource,
             resource,
             namespace,
             name,

@@ -163,6 +163,7 @@ async fn publish_endpoints(server: &Arc<Server>, advertise: SocketAddr) -> Resul
             continue;
         };
         let target = Target {
+            requested: resource,
             resource,
             namespace: "default",
             name: "kubernetes",

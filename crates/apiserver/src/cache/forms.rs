@@ -6,8 +6,10 @@ use std::sync::{Arc, Weak};
 
 use api::Status;
 use api::catalogue::Resource;
+use api::conversion;
 use api::protobuf::Message;
 use api::schema::{Definition, table};
+use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::entry::{Entry, Outline};
@@ -27,8 +29,40 @@ pub(crate) enum Shape {
     Metadata = 1,
 }
 
-/// An object's forms, by [`Shape`].
-pub(super) type Made = Mutex<[Option<Arc<Message>>; 2]>;
+/// Which form is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    Message(Shape),
+    Version,
+}
+
+/// An object's forms.
+pub(super) type Made = Mutex<Kinds>;
+
+#[derive(Debug, Default)]
+pub(super) struct Kinds {
+    /// By [`Shape`].
+    messages: [Option<Arc<Message>>; 2],
+    /// The object in another version; no kind has more than one other.
+    version: Option<Version>,
+}
+
+/// An object in a version it is not stored in, without its resourceVersion. It has forms of its own.
+#[derive(Clone, Debug)]
+struct Version {
+    definition: &'static str,
+    bytes: Bytes,
+    outline: Arc<Outline>,
+}
+
+impl Kinds {
+    fn forget(&mut self, slot: Slot) {
+        match slot {
+            Slot::Message(shape) => self.messages[shape as usize] = None,
+            Slot::Version => self.version = None,
+        }
+    }
+}
 
 pub(crate) struct Forms {
     budget: usize,
@@ -40,7 +74,7 @@ pub(crate) struct Forms {
 struct Kept {
     bytes: usize,
     /// In the order they were made. What is gone counts until its turn comes.
-    order: VecDeque<(Weak<Outline>, Shape, usize)>,
+    order: VecDeque<(Weak<Outline>, Slot, usize)>,
 }
 
 impl Default for Forms {
@@ -68,7 +102,7 @@ impl Forms {
             return Ok(Arc::new(encode(resource, entry, shape)?));
         }
         let mut made = entry.outline.forms.lock();
-        if let Some(message) = &made[shape as usize] {
+        if let Some(message) = &made.messages[shape as usize] {
             return Ok(message.clone());
         }
         let message = Arc::new(encode(resource, entry, shape)?);
@@ -76,32 +110,67 @@ impl Forms {
         if size > self.budget {
             return Ok(message);
         }
-        made[shape as usize] = Some(message.clone());
+        made.messages[shape as usize] = Some(message.clone());
         drop(made);
-        for (outline, shape) in self.keep(&entry.outline, shape, size) {
-            outline.forms.lock()[shape as usize] = None;
-        }
+        self.keep(&entry.outline, Slot::Message(shape), size);
         Ok(message)
     }
 
-    /// Counts a new form; returns what must go for it.
-    fn keep(
+    /// The entry as `resource` shows it: itself, unless that is not the version it is stored in.
+    pub fn shown(
         &self,
-        outline: &Arc<Outline>,
-        shape: Shape,
-        size: usize,
-    ) -> Vec<(Arc<Outline>, Shape)> {
+        resource: &'static Resource,
+        entry: &Arc<Entry>,
+    ) -> Result<Arc<Entry>, Status> {
+        if conversion::is_stored_as_itself(resource) {
+            return Ok(entry.clone());
+        }
+        let shown = |version: &Version| {
+            let (bytes, outline) = (version.bytes.clone(), version.outline.clone());
+            let mut shown = Entry::with_outline(&entry.key, bytes, entry.revision, outline);
+            shown.is_shared = entry.is_shared;
+            Arc::new(shown)
+        };
+        let mut made = entry.outline.forms.lock();
+        if let Some(version) = &made.version
+            && version.definition == resource.definition
+        {
+            return Ok(shown(version));
+        }
+        let object = conversion::from_storage(resource, entry.object()?);
+        let bytes = Bytes::from(object.to_json());
+        let outline = Arc::new(Outline::of(resource, &entry.key, &bytes, &object)?);
+        let size = bytes.len() + OVERHEAD;
+        let version = Version {
+            definition: resource.definition,
+            bytes,
+            outline,
+        };
+        let entry_shown = shown(&version);
+        if entry.is_shared && size <= self.budget {
+            made.version = Some(version);
+            drop(made);
+            self.keep(&entry.outline, Slot::Version, size);
+        }
+        Ok(entry_shown)
+    }
+
+    /// Counts a new form, and gives up what must go for it.
+    fn keep(&self, outline: &Arc<Outline>, slot: Slot, size: usize) {
         let mut kept = self.kept.lock();
         kept.bytes += size;
-        kept.order.push_back((Arc::downgrade(outline), shape, size));
+        kept.order.push_back((Arc::downgrade(outline), slot, size));
         let mut surplus = Vec::new();
         while kept.bytes > self.budget
-            && let Some((oldest, shape, size)) = kept.order.pop_front()
+            && let Some((oldest, slot, size)) = kept.order.pop_front()
         {
             kept.bytes -= size;
-            surplus.extend(oldest.upgrade().map(|outline| (outline, shape)));
+            surplus.extend(oldest.upgrade().map(|outline| (outline, slot)));
         }
-        surplus
+        drop(kept);
+        for (outline, slot) in surplus {
+            outline.forms.lock().forget(slot);
+        }
     }
 }
 
@@ -147,11 +216,30 @@ mod tests {
         let second = message(&two);
         assert!(Arc::ptr_eq(&second, &message(&two)));
         assert!(
-            one.outline.forms.lock()[0].is_none(),
+            one.outline.forms.lock().messages[0].is_none(),
             "the older one made room for the newer"
         );
         assert_eq!(forms.kept.lock().order.len(), 1);
         assert_eq!(*message(&one), *first);
+    }
+
+    #[test]
+    fn another_version_is_made_once() {
+        let stored = api::catalogue::find("", "v1", "events").unwrap();
+        let events = api::catalogue::find("events.k8s.io", "v1", "events").unwrap();
+        let json = r#"{"apiVersion":"v1","kind":"Event","message":"m","metadata":{"name":"e","namespace":"a","uid":"u"}}"#;
+        let entry = Entry::decode(stored, "a/e", json.into(), 7)
+            .unwrap()
+            .into_shared();
+        let forms = Forms::default();
+        let shown = forms.shown(events, &entry).unwrap();
+        let object = shown.object_with_version().unwrap();
+        assert_eq!(object.str_at(&["apiVersion"]), "events.k8s.io/v1");
+        assert_eq!(object.str_at(&["note"]), "m");
+        assert_eq!(object.str_at(&["metadata", "resourceVersion"]), "7");
+        let again = forms.shown(events, &entry).unwrap();
+        assert_eq!(again.bytes.as_ptr(), shown.bytes.as_ptr());
+        assert!(Arc::ptr_eq(&forms.shown(stored, &entry).unwrap(), &entry));
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub(crate) fn storage_prefix(resource: &Resource) -> String {
         ("", "services") => "services/specs",
         ("", "endpoints") => "services/endpoints",
         ("", "replicationcontrollers") => "controllers",
+        ("networking.k8s.io", "ingresses") => "ingress",
         (_, plural) => plural,
     };
     format!("{ROOT}{place}/")

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::catalogue::{self, Resource};
+use api::conversion;
 use tokio::sync::Notify;
 
 pub(crate) use change::{Change, EventType};
@@ -62,7 +63,11 @@ impl Cache {
 
     /// The cache of a stored kind. Reviews are not stored and have none.
     pub fn of(&self, resource: &Resource) -> Option<&ResourceCache> {
-        self.kinds.get(&(resource.group, resource.plural))
+        let stored = match conversion::is_stored_as_itself(resource) {
+            true => resource,
+            false => conversion::storage_of(resource),
+        };
+        self.kinds.get(&(stored.group, stored.plural))
     }
 
     /// As [`Cache::of`], by name.
@@ -142,7 +147,8 @@ impl Drop for Watch {
     }
 }
 
-/// Whether objects of this kind are kept, as opposed to answered on the spot.
+/// Whether objects of this kind are kept as they are, as opposed to answered on the spot or converted
+/// from another version.
 pub(crate) fn is_stored(resource: &Resource) -> bool {
-    resource.has_verb("get")
+    resource.has_verb("get") && conversion::is_stored_as_itself(resource)
 }

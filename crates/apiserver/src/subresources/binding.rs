@@ -12,13 +12,27 @@ use crate::response;
 use crate::server::Context;
 use crate::verbs::update::{Target, change};
 
+/// POST to `bindings`, where the binding itself names the pod.
+pub(crate) async fn create_named(context: &Context, body: &[u8]) -> Result<Response<Body>, Status> {
+    let binding = decode::of_kind(context, "", "v1", "Binding", body)?;
+    let pods = api::catalogue::find("", "v1", "pods").ok_or_else(super::not_served)?;
+    let name = binding.str_at(&["metadata", "name"]).to_string();
+    let namespace = binding.str_at(&["metadata", "namespace"]);
+    if !namespace.is_empty() && namespace != context.info.namespace {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    create(context, pods, &name, body).await
+}
+
 pub(super) async fn create(
     context: &Context,
     resource: &'static Resource,
+    name: &str,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let mut binding = decode::of_kind(context, "", "v1", "Binding", body)?;
-    let name = &context.info.name;
     if binding.str_at(&["metadata", "name"]) != name {
         return Err(Status::bad_request(
             "name in URL does not match name in Binding object",
@@ -45,6 +59,8 @@ pub(super) async fn create(
     admission::mutate(&mut admitted).await?;
     let version = binding.str_at(&["metadata", "resourceVersion"]);
     let target = Target {
+        name,
+        subresource: "binding",
         raw: true,
         // The scheduler does not own the pod's node.
         is_owned: true,

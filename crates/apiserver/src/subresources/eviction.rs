@@ -108,6 +108,7 @@ async fn mark_and_delete(
     let demanded = options.resource_version.clone().or(exactly);
     if !options.dry_run {
         let target = Target {
+            requested: resource,
             resource,
             namespace: &info.namespace,
             name: &info.name,
@@ -241,6 +242,7 @@ async fn charge(context: &Context, name: &str, dry_run: bool) -> Result<(), Stat
     let mut own = Context::internal(&context.server);
     own.dry_run = dry_run;
     let target = Target {
+        requested: resource,
         resource,
         namespace: &context.info.namespace,
         name,

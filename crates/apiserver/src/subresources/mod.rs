@@ -22,6 +22,7 @@ use crate::server::Context;
 use crate::verbs::update::{Target, change};
 use crate::verbs::{get, patch, respond, update};
 
+pub(crate) use binding::create_named as bind;
 pub(crate) use kubelet::KubeletDialer;
 
 pub(crate) async fn handle(
@@ -38,11 +39,17 @@ pub(crate) async fn handle(
         });
     }
     match (info.subresource.as_str(), info.verb) {
-        ("status" | "approval", "get") => get::get(context, resource).await,
-        ("status" | "approval", "update") => update::update(context, resource, body).await,
-        ("status" | "approval", "patch") => patch::patch(context, resource, body).await,
+        ("status" | "approval" | "ephemeralcontainers" | "resize", "get") => {
+            get::get(context, resource).await
+        }
+        ("status" | "approval" | "ephemeralcontainers" | "resize", "update") => {
+            update::update(context, resource, body).await
+        }
+        ("status" | "approval" | "ephemeralcontainers" | "resize", "patch") => {
+            patch::patch(context, resource, body).await
+        }
         ("finalize", "update") => finalize(context, resource, body).await,
-        ("binding", "create") => binding::create(context, resource, body).await,
+        ("binding", "create") => binding::create(context, resource, &info.name, body).await,
         ("eviction", "create") => eviction::create(context, resource, body).await,
         ("scale", _) => scale::handle(context, resource, body).await,
         ("token", "create") => token::create(context, resource, body).await,

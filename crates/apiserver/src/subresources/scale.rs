@@ -101,6 +101,18 @@ fn replaced(old: &Value, scale: &Value) -> Result<Value, Status> {
             ));
         }
     };
+    if replicas < 0 {
+        let path = api::field::Path::new("spec").child("replicas");
+        let detail = "must be greater than or equal to 0";
+        let error = api::FieldError::invalid(&path, replicas, detail);
+        let name = old.str_at(&["metadata", "name"]);
+        return Err(Status::invalid(
+            "autoscaling",
+            "Scale",
+            name,
+            vec![error.into()],
+        ));
+    }
     let mut new = old.clone();
     new.set(&["spec", "replicas"], replicas);
     new.set(
@@ -131,10 +143,22 @@ fn scale_of(object: &Value) -> Value {
     }
     scale.set(&["status", "replicas"], number(&["status", "replicas"]));
     if let Some(selector) = object.at(&["spec", "selector"])
-        && let Ok(selector) = LabelSelector::from_document(selector)
+        && let Ok(selector) = LabelSelector::from_document(&label_selector(object, selector))
         && !selector.is_everything()
     {
         scale.set(&["status", "selector"], selector.to_string());
     }
     scale
+}
+
+/// A ReplicationController selects by labels alone.
+fn label_selector(object: &Value, selector: &Value) -> Value {
+    match object.str_at(&["kind"]) {
+        "ReplicationController" => {
+            let mut made = Value::object();
+            made.set(&["matchLabels"], selector.clone());
+            made
+        }
+        _ => selector.clone(),
+    }
 }

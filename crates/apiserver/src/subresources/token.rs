@@ -136,7 +136,8 @@ fn invalid(name: &str, errors: Vec<FieldError>) -> Status {
 }
 
 async fn bound_to(context: &Context, request: &Value) -> Result<Binding, Status> {
-    let Some(reference) = request.at(&["spec", "boundObjectRef"]) else {
+    let reference = request.at(&["spec", "boundObjectRef"]);
+    let Some(reference) = reference.filter(|reference| !reference.is_null()) else {
         return Ok(Binding::default());
     };
     let server = &context.server;

@@ -1,6 +1,7 @@
 //! PATCH with an applied configuration: server-side apply. Creates what is not there.
 
 use api::apply::Write;
+use api::conversion;
 use api::document::yaml::{self, Repeated};
 use api::{Reason, Resource, Status, Value, schema};
 use http::Response;
@@ -38,7 +39,12 @@ pub(crate) async fn apply(
     let conditional = configuration.names_version();
     for _ in 0..ATTEMPTS {
         let changed = change(context, &target, conditional, |live| {
-            applied(context, &target, &configuration, Some(live))
+            let live = match conversion::is_stored_as_itself(resource) {
+                true => return applied(context, &target, &configuration, Some(live)),
+                false => conversion::from_storage(resource, live.clone()),
+            };
+            let new = applied(context, &target, &configuration, Some(&live))?;
+            Ok(conversion::to_storage(resource, new))
         });
         match changed.await {
             Err(status) if is_missing(&status, &target) => {}
@@ -60,7 +66,7 @@ pub(crate) async fn apply(
 /// Only objects themselves are created.
 fn is_missing(status: &Status, target: &Target<'_>) -> bool {
     let about_target = status.details.as_ref().is_some_and(|details| {
-        details.kind == target.resource.plural && details.name == target.name
+        details.kind == target.requested.plural && details.name == target.name
     });
     status.reason == Reason::NotFound && target.subresource.is_empty() && about_target
 }
@@ -70,7 +76,7 @@ async fn create(
     target: &Target<'_>,
     configuration: &Configuration,
 ) -> Result<Response<Body>, Status> {
-    let (resource, name) = (target.resource, target.name);
+    let (resource, name) = (target.requested, target.name);
     let mut object = applied(context, target, configuration, None)?;
     let uid = object.str_at(&["metadata", "uid"]);
     if !uid.is_empty() {
@@ -107,7 +113,7 @@ async fn create(
         .check(&context.identity, &attributes)?;
     let mut hops = Hops::begin(context, resource, 0);
     let new = New {
-        object,
+        object: conversion::to_storage(resource, object),
         is_owned: true,
     };
     let entry = create_object(context, resource, new, &mut hops).await?;
@@ -123,7 +129,7 @@ fn applied(
     configuration: &Configuration,
     live: Option<&Value>,
 ) -> Result<Value, Status> {
-    let resource = target.resource;
+    let resource = target.requested;
     let manager = options::manager(context);
     let time = context.server.timestamp();
     let write = Write::new(resource, target.subresource, &manager, time);

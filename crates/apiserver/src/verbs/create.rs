@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use api::apply::Write;
 use api::{Reason, Resource, Status, Value};
 use bytes::Bytes;
 use http::Response;
 use store::{Compare, Operation, Transaction, TransactionResult};
 
+use super::update::owners_after;
 use super::{requester, respond};
 use crate::admission::{self, Admitted};
 use crate::allocation;
@@ -16,7 +16,6 @@ use crate::body::Body;
 use crate::cache::Entry;
 use crate::decode;
 use crate::hops::Hops;
-use crate::options;
 use crate::server::{Context, Server, store_failure};
 
 /// Fresh names tried for `generateName` before giving up.
@@ -33,6 +32,7 @@ pub(crate) async fn create(
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let object = decode::object(context, resource, body)?;
+    let object = api::conversion::to_storage(resource, object);
     let mut hops = Hops::begin(context, resource, body.len());
     let entry = create_object(context, resource, object.into(), &mut hops).await?;
     let response = respond(context, 201, resource, &entry)?;
@@ -56,7 +56,7 @@ impl From<Value> for New {
     }
 }
 
-/// Creates an object in the namespace of the request.
+/// Creates an object, in the version it is stored in, in the namespace of the request.
 pub(crate) async fn create_object(
     context: &Context,
     resource: &'static Resource,
@@ -64,6 +64,9 @@ pub(crate) async fn create_object(
     hops: &mut Hops,
 ) -> Result<Arc<Entry>, Status> {
     let server = &context.server;
+    // The rules are those of the version that was sent.
+    let strategy = api::strategy::of(resource);
+    let (requested, resource) = (resource, api::conversion::storage_of(resource));
     let New {
         mut object,
         is_owned,
@@ -76,7 +79,6 @@ pub(crate) async fn create_object(
             "resourceVersion should not be set on objects to be created",
         ));
     }
-    let strategy = api::strategy::of(resource);
     let repeated = api::warnings::without_repeated_owners(&mut object, false);
     repeated.into_iter().for_each(|word| context.warn(word));
     api::schema::defaults(resource, &mut object);
@@ -85,9 +87,8 @@ pub(crate) async fn create_object(
     let owners = match is_owned {
         true => object.remove(&MANAGED_FIELDS),
         false => {
-            let manager = options::manager(context);
-            let write = Write::new(resource, "", &manager, server.timestamp());
-            api::apply::update(&write, None, &mut object)
+            let write = (requested, "");
+            owners_after(context, write, None, &mut object)
         }
     };
     let mut admitted = Admitted {
@@ -152,7 +153,7 @@ pub(crate) async fn create_object(
             old: None,
         };
         let charge = admission::validate(&admitted).await?;
-        let result = insert(context, resource, &object, hops).await;
+        let result = insert(context, requested, &object, hops).await;
         if result.is_err() {
             charge.give_back(context).await;
         }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use api::field::{FieldError, Path};
+use api::strategy::Dependents;
 use api::{Resource, Status, Value};
 use bytes::Bytes;
 use http::Response;
@@ -169,8 +170,10 @@ pub(crate) async fn delete_collection(
     let mut items = Vec::with_capacity(entries.len());
     for entry in entries {
         match delete_object(context, resource, entry.namespace(), entry.name(), &options).await {
-            Ok(Deleted::Pending(entry) | Deleted::Removed(entry)) => {
-                let mut item = entry.object_with_version()?;
+            Ok(_) => {
+                // As it was when the collection was read.
+                let shown = context.server.cache.forms.shown(resource, &entry)?;
+                let mut item = shown.object_with_version()?;
                 for field in ["apiVersion", "kind"] {
                     item.remove(&[field]);
                 }
@@ -302,10 +305,8 @@ fn plan(
         // Its content is on its way out already.
         return Ok(Plan::Keep);
     }
-    // Events own nothing: how to treat what they own is no question.
-    if resource.kind != "Event" {
-        settle_finalizers(object, options.propagation.as_deref());
-    }
+    let dependents = api::strategy::of(resource).dependents();
+    settle_finalizers(object, options.propagation.as_deref(), dependents);
     let now = server.environment.now();
     let asked = options.grace_seconds.map(at_least_a_second);
     let grace = api::strategy::of(resource).graceful_delete(object, asked);
@@ -387,9 +388,14 @@ fn shorten(object: &mut Value, now: jiff::Timestamp, before: i64, seconds: i64) 
 }
 
 /// The garbage collector's finalizers, as the propagation policy asks.
-fn settle_finalizers(object: &mut Value, propagation: Option<&str>) {
-    let Some(policy) = propagation else {
-        return;
+fn settle_finalizers(object: &mut Value, propagation: Option<&str>, dependents: Dependents) {
+    let held = |name: &Value| matches!(name.as_str(), Some(ORPHAN | FOREGROUND));
+    let settled = object.list_at(&["metadata", "finalizers"]).iter().any(held);
+    let policy = match (propagation, dependents) {
+        (_, Dependents::None) => return,
+        (Some(policy), _) => policy,
+        (None, Dependents::Orphaned) if !settled => "Orphan",
+        (None, _) => return,
     };
     let mut finalizers: Vec<Value> = object
         .at(&["metadata", "finalizers"])

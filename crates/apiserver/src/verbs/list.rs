@@ -52,6 +52,10 @@ pub(crate) async fn list(
             .await?
         }
     };
+    let mut page = page;
+    for entry in &mut page.entries {
+        *entry = context.server.cache.forms.shown(resource, entry)?;
+    }
     render(context, resource, &page)
 }
 

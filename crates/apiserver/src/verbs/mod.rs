@@ -27,9 +27,10 @@ use crate::server::Context;
 pub(crate) fn respond(
     context: &Context,
     code: u16,
-    resource: &Resource,
+    resource: &'static Resource,
     entry: &Arc<Entry>,
 ) -> Result<Response<Body>, Status> {
+    let entry = &context.server.cache.forms.shown(resource, entry)?;
     let output = context.output;
     let media_type = output.encoding.media_type();
     let mut body = Vec::new();

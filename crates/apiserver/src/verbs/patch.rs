@@ -1,7 +1,7 @@
 //! PATCH: JSON, merge and strategic merge patches, retried when others write in between.
 
 use api::field::{FieldError, Path};
-use api::{Details, Reason, Resource, Status, Value, schema};
+use api::{Details, Reason, Resource, Status, Value, conversion, schema};
 use http::Response;
 
 use super::create::settle_namespace;
@@ -57,10 +57,18 @@ pub(crate) async fn patch(
         }
     };
     let conditional = names_version(patch_type, &patch);
-    let entry = change(context, &target, conditional, |old| {
+    let entry = change(context, &target, conditional, |stored| {
+        let converted;
+        let old = match conversion::is_stored_as_itself(resource) {
+            true => stored,
+            false => {
+                converted = conversion::from_storage(resource, stored.clone());
+                &converted
+            }
+        };
         let mut new = apply(patch_type, old, &patch, resource.definition)?;
         check_patched(context, resource, (patch_type, &patch), &mut new, old)?;
-        Ok(new)
+        Ok(conversion::to_storage(resource, new))
     })
     .await?;
     respond(context, 200, resource, &entry)

@@ -32,6 +32,9 @@ impl Selection {
         }
         let fields = FieldSelector::parse(&field_text)
             .map_err(|problem| Status::bad_request(problem.to_string()))?;
+        let fields = fields
+            .renamed(|field| api::conversion::selectable_field(resource, field))
+            .map_err(|field| Status::bad_request(format!("field label not supported: {field}")))?;
         let supported = api::strategy::of(resource).selectable_fields(&api::Value::object());
         if let Some(field) = fields.unsupported(&supported)
             && !matches!(field, "metadata.name" | "metadata.namespace")

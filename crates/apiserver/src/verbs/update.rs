@@ -30,13 +30,14 @@ pub(crate) async fn update(
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let info = &context.info;
-    let mut sent = decode::object(context, resource, body)?;
+    let sent = decode::object(context, resource, body)?;
+    let mut sent = api::conversion::to_storage(resource, sent);
     check_name(&mut sent, &info.name)?;
     settle_namespace(resource, &info.namespace, &mut sent)?;
     let target = Target::of(context, resource);
     let exists = context
         .server
-        .get(resource, target.namespace, target.name)
+        .get(target.requested, target.namespace, target.name)
         .await;
     let strategy = api::strategy::of(resource);
     if let Err(status) = exists
@@ -63,7 +64,10 @@ pub(crate) async fn update(
 
 /// What a change is about.
 pub(crate) struct Target<'a> {
+    /// What it is stored as.
     pub resource: &'static Resource,
+    /// The version that was sent, whose rules hold.
+    pub requested: &'static Resource,
     pub namespace: &'a str,
     pub name: &'a str,
     /// "" for the object itself.
@@ -80,7 +84,8 @@ impl<'a> Target<'a> {
     pub fn of(context: &'a Context, resource: &'static Resource) -> Target<'a> {
         let info = &context.info;
         Target {
-            resource,
+            resource: api::conversion::storage_of(resource),
+            requested: resource,
             namespace: if resource.namespaced {
                 &info.namespace
             } else {
@@ -110,25 +115,27 @@ pub(crate) async fn change(
         subresource,
         ..
     } = *target;
-    let mut current = server.get(resource, namespace, name).await?;
+    // Errors name what was asked for.
+    let requested = target.requested;
+    let mut current = server.get(requested, namespace, name).await?;
     let mut attempts = 0;
     loop {
         let old = current.object_with_version()?;
         let mut new = make(&old)?;
         let patched = context.info.verb == "patch";
-        check_preconditions(resource, &mut new, &old, name, patched)?;
+        check_preconditions(requested, &mut new, &old, name, patched)?;
         if target.raw {
             let owners = owners(context, target, &old, &mut new);
             set_owners(&mut new, owners);
             match write(context, target, &current, &old, new).await? {
                 Written::Done(entry) => return Ok(entry),
                 Written::Lost(found) => {
-                    current = again(resource, name, found, conditional, &mut attempts)?
+                    current = again(requested, name, found, conditional, &mut attempts)?
                 }
             }
             continue;
         }
-        let strategy = api::strategy::of(resource);
+        let strategy = api::strategy::of(target.requested);
         api::schema::defaults(resource, &mut new);
         strategy.default(&mut new);
         // Settled before admission and the strategy: what they change has no owner.
@@ -187,7 +194,7 @@ pub(crate) async fn change(
                 return Ok(entry);
             }
             Written::Lost(found) => {
-                current = again(resource, name, found, conditional, &mut attempts)?
+                current = again(requested, name, found, conditional, &mut attempts)?
             }
         }
     }
@@ -198,10 +205,27 @@ fn owners(context: &Context, target: &Target<'_>, old: &Value, new: &mut Value) 
     if target.is_owned {
         return new.remove(&MANAGED_FIELDS);
     }
+    let write = (target.requested, target.subresource);
+    owners_after(context, write, Some(old), new)
+}
+
+/// The owners after a write to a resource and subresource, in the version that was sent. Takes
+/// `managedFields` out of the new state.
+pub(crate) fn owners_after(
+    context: &Context,
+    (requested, subresource): (&'static Resource, &str),
+    old: Option<&Value>,
+    new: &mut Value,
+) -> Option<Value> {
     let manager = options::manager(context);
-    let time = context.server.timestamp();
-    let write = Write::new(target.resource, target.subresource, &manager, time);
-    api::apply::update(&write, Some(old), new)
+    let write = Write::new(requested, subresource, &manager, context.server.timestamp());
+    if api::conversion::is_stored_as_itself(requested) {
+        return api::apply::update(&write, old, new);
+    }
+    let shown = |object: &Value| api::conversion::from_storage(requested, object.clone());
+    let (before, mut after) = (old.map(shown), shown(new));
+    new.remove(&MANAGED_FIELDS);
+    api::apply::update(&write, before.as_ref(), &mut after)
 }
 
 pub(crate) fn set_owners(new: &mut Value, owners: Option<Value>) {

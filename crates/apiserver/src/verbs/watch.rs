@@ -82,10 +82,13 @@ pub(crate) async fn watch(
                 From::After(revision) => revision,
                 From::State => 0,
             };
+            let shares_lines =
+                context.output == Output::JSON && api::conversion::is_stored_as_itself(resource);
             let state = WatchStream {
                 context,
                 resource,
                 selection,
+                shares_lines,
                 after,
                 bookmarks,
                 end_of_initial: initial && bookmarks,
@@ -112,6 +115,8 @@ struct WatchStream {
     context: Arc<Context>,
     resource: &'static Resource,
     selection: Selection,
+    /// Whether events go out as the lines that all watchers of the stored version share.
+    shares_lines: bool,
     /// Changes up to this revision are the client's already.
     after: u64,
     bookmarks: bool,
@@ -161,7 +166,7 @@ impl WatchStream {
                     let event = change.seen_by(|entry| self.selection.matches(entry));
                     if let Some(event) = event
                         && change.revision > self.after
-                        && self.context.output == Output::JSON
+                        && self.shares_lines
                         && self.watch.subscription.changes.is_empty()
                     {
                         // The usual case: one event, whose line is shared by all watchers. Others of
@@ -249,7 +254,7 @@ impl WatchStream {
             return;
         };
         match change.object(event) {
-            Some(_) if self.context.output == Output::JSON => {
+            Some(_) if self.shares_lines => {
                 out.extend_from_slice(&change.line(event));
             }
             Some(entry) => self.write(out, event, entry, change.revision),
@@ -273,6 +278,12 @@ impl WatchStream {
         revision: u64,
     ) -> Result<(), Status> {
         let Output { form, encoding } = self.context.output;
+        let entry = &self
+            .context
+            .server
+            .cache
+            .forms
+            .shown(self.resource, entry)?;
         match (form, encoding) {
             (Form::Table, _) => {
                 let mut object = entry.object()?;

@@ -150,7 +150,7 @@ async fn services_get_addresses_and_ports_of_their_own() {
         .get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes")
         .await
         .expect(200);
-    assert!(slice.to_string().contains("127.0.0.1"));
+    assert!(slice.to_string().contains("192.0.2.1"));
     admin
         .get("/api/v1/namespaces/kube-system/services/kube-dns")
         .await

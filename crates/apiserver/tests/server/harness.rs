@@ -91,7 +91,7 @@ impl Cluster {
             issuer: "https://kubernetes.default.svc.cluster.local".to_string(),
             service_range: "10.96.0.0/12".to_string(),
             dns_service_ip: "10.96.0.10".to_string(),
-            advertise: "127.0.0.1:6443".parse().unwrap(),
+            advertise: "192.0.2.1:6443".parse().unwrap(),
             kubelet_client: None,
             cluster_domain: "cluster.local".to_string(),
         })

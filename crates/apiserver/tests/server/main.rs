@@ -15,4 +15,5 @@ mod protobuf;
 mod resource_limits;
 mod subresources;
 mod tls;
+mod versions;
 mod watches;

@@ -39,11 +39,11 @@ pub struct Target {
 
 impl Target {
     pub fn parse(parts: &[&str], query: Option<&str>) -> Option<Target> {
-        let action = match parts.first()? {
-            &"exec" => Action::Exec,
-            &"attach" => Action::Attach,
-            &"portForward" => Action::PortForward,
-            &"run" => Action::Run,
+        let action = match *parts.first()? {
+            "exec" => Action::Exec,
+            "attach" => Action::Attach,
+            "portForward" => Action::PortForward,
+            "run" => Action::Run,
             _ => return None,
         };
         let (namespace, pod, uid, container) = match (action, &parts[1..]) {

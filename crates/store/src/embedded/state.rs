@@ -196,22 +196,7 @@ impl Committed {
     }
 }
 
-impl Operation {
-    pub(super) fn key(&self) -> &Bytes {
-        match self {
-            Operation::Put { key, .. } | Operation::Delete { key } => key,
-        }
-    }
-}
-
 impl Event {
-    pub(super) fn key(&self) -> &Bytes {
-        match self {
-            Event::Put { item, .. } => &item.key,
-            Event::Delete { key, .. } => key,
-        }
-    }
-
     pub(super) fn previous(&self) -> Option<&KeyValue> {
         match self {
             Event::Put { previous, .. } | Event::Delete { previous, .. } => previous.as_ref(),

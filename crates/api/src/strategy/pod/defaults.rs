@@ -1,7 +1,36 @@
 //! The defaults of Pods and of pod templates.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 use crate::document::Value;
 use crate::quantity::Quantity;
+use crate::strategy::claim_spec;
+use crate::strategy::pod::level_resources;
+
+const LONGEST_IMAGE: usize = 255;
+
+macro_rules! pattern {
+    ($name:ident, $pattern:expr) => {
+        static $name: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new($pattern).expect("a constant pattern compiles"));
+    };
+}
+
+pattern!(
+    DOMAIN,
+    r"^(?:(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])(?:\.(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9]))*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?$"
+);
+pattern!(
+    REPOSITORY,
+    r"^[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*$"
+);
+pattern!(TAG, r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$");
+pattern!(
+    DIGEST,
+    r"^[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}$"
+);
 
 /// Defaults of a Pod: those of its spec and those only a Pod itself has.
 pub fn pod(object: &mut Value) {
@@ -12,6 +41,12 @@ pub fn pod(object: &mut Value) {
         for container in object.list_at_mut(&["spec", list]) {
             requests_from_limits(container);
         }
+    }
+    for list in ["limits", "requests"] {
+        canonical_quantities(object, &["spec", "resources", list]);
+    }
+    if let Some(spec) = object.get_mut("spec") {
+        level_resources::default(spec);
     }
     object.set_default(&["spec", "enableServiceLinks"], true);
     if let Some(spec) = object.get_mut("spec") {
@@ -73,22 +108,53 @@ pub fn canonical_quantities(object: &mut Value, path: &[&str]) {
     }
 }
 
-/// Whether an image without an explicit policy is always pulled: only `latest` is.
+/// What an image is pulled by without an explicit policy: only `latest` is always pulled, and what
+/// is no image's name is not.
 pub fn pull_policy(image: &str) -> &'static str {
-    if image.is_empty() || image.contains(char::is_whitespace) {
-        return "IfNotPresent";
+    match tag(image) {
+        Some("latest") => "Always",
+        _ => "IfNotPresent",
     }
-    let (name, digest) = match image.split_once('@') {
-        Some((name, _)) => (name, true),
-        None => (image, false),
+}
+
+/// The tag of an image, `latest` where there is neither tag nor digest; none for what is no name.
+fn tag(image: &str) -> Option<&str> {
+    let (rest, digest) = match image.split_once('@') {
+        Some((rest, digest)) => (rest, Some(digest)),
+        None => (image, None),
     };
     // A colon before the last slash belongs to a registry's port.
-    let last = name.rsplit('/').next().unwrap_or_default();
-    match last.split_once(':') {
-        Some((_, "latest")) => "Always",
-        Some(_) => "IfNotPresent",
-        None if digest => "IfNotPresent",
-        None => "Always",
+    let last = rest.rfind('/').map_or(0, |slash| slash + 1);
+    let (name, tag) = match rest[last..].split_once(':') {
+        Some((name, tag)) => (&rest[..last + name.len()], Some(tag)),
+        None => (rest, None),
+    };
+    let (domain, path) = match name.split_once('/') {
+        Some((domain, path))
+            if domain.contains(['.', ':'])
+                || domain == "localhost"
+                || domain.contains(char::is_uppercase) =>
+        {
+            (domain, path.to_string())
+        }
+        Some(_) => ("docker.io", name.to_string()),
+        None => ("docker.io", format!("library/{name}")),
+    };
+    let identifier = image.len() == 64
+        && image
+            .bytes()
+            .all(|byte| b"0123456789abcdef".contains(&byte));
+    let valid = !identifier
+        && DOMAIN.is_match(domain)
+        && REPOSITORY.is_match(&path)
+        && domain.len() + 1 + path.len() <= LONGEST_IMAGE
+        && tag.is_none_or(|tag| TAG.is_match(tag))
+        && digest.is_none_or(|digest| DIGEST.is_match(digest));
+    match (valid, tag, digest) {
+        (false, ..) => None,
+        (true, Some(tag), _) => Some(tag),
+        (true, None, Some(_)) => None,
+        (true, None, None) => Some("latest"),
     }
 }
 
@@ -159,12 +225,20 @@ fn volume(volume: &mut Value) {
             volume.set_default(&[source, "defaultMode"], 0o644);
         }
     }
+    if volume.has(&["projected"]) && !volume.has(&["projected", "sources"]) {
+        volume.set(&["projected", "sources"], Value::Null);
+    }
     if volume.has(&["hostPath"]) && !volume.has(&["hostPath", "type"]) {
         volume.set(&["hostPath", "type"], "");
     }
     if volume.has(&["image"]) {
         let policy = pull_policy(volume.str_at(&["image", "reference"]));
         volume.set_default(&["image", "pullPolicy"], policy);
+    }
+    if let Some(claim) = volume.at_mut(&["ephemeral", "volumeClaimTemplate", "spec"])
+        && !claim.is_null()
+    {
+        claim_spec::default(claim);
     }
     for item in volume.list_at_mut(&["downwardAPI", "items"]) {
         field_reference(item, &["fieldRef"]);
@@ -252,8 +326,13 @@ mod tests {
         check("nginx:1.27", "IfNotPresent");
         check("localhost:5000/nginx", "Always");
         check("localhost:5000/nginx:1", "IfNotPresent");
-        check("nginx@sha256:abc", "IfNotPresent");
-        check("nginx:latest@sha256:abc", "Always");
+        let digest = "0123456789abcdef".repeat(4);
+        check(&format!("nginx@sha256:{digest}"), "IfNotPresent");
+        check(&format!("nginx:latest@sha256:{digest}"), "Always");
+        check("../../a", "IfNotPresent");
+        check("Not_Valid! ", "IfNotPresent");
+        check(&"x".repeat(300), "IfNotPresent");
+        check("[::1]:5000/nginx", "Always");
     }
 
     #[test]

@@ -4,6 +4,8 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names::{self, NameRule};
+use crate::quantity::Quantity;
+use crate::strategy::pod::{resources, volumes};
 
 const VARIABLE_FIELDS: [&str; 9] = [
     "metadata.name",
@@ -23,6 +25,11 @@ const RESOURCE_FIELDS: [&str; 6] = [
     "requests.cpu",
     "requests.ephemeral-storage",
     "requests.memory",
+];
+
+const CPU_DIVISORS: [&str; 2] = ["1m", "1"];
+const DIVISORS: [&str; 13] = [
+    "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
 ];
 
 /// Checks `env`.
@@ -141,6 +148,56 @@ pub fn resource_reference(
         let at = path.child("resource");
         errors.push(FieldError::not_supported(&at, resource, &RESOURCE_FIELDS));
     }
+    divisor(reference, resource, &path.child("divisor"), errors);
+}
+
+fn divisor(reference: &Value, resource: &str, path: &Path, errors: &mut Vec<FieldError>) {
+    let Some(Ok(divisor)) = reference
+        .get("divisor")
+        .map(|value| Quantity::parse(&resources::text(value)))
+    else {
+        return;
+    };
+    if divisor.is_zero() {
+        return;
+    }
+    let text = divisor.to_string();
+    let word = match resource.split_once('.') {
+        Some((_, "cpu")) => "cpu",
+        Some((_, "memory")) => "memory",
+        Some((_, "ephemeral-storage")) => "local ephemeral storage",
+        Some((_, name)) if name.starts_with("hugepages-") => "hugepages",
+        _ => return,
+    };
+    let supported = match word {
+        "cpu" => CPU_DIVISORS.as_slice(),
+        _ => DIVISORS.as_slice(),
+    };
+    if !supported.contains(&text.as_str()) {
+        let supported = match word {
+            "cpu" => "1m and 1".to_string(),
+            _ => DIVISORS.join(", "),
+        };
+        let detail =
+            format!("only divisor's values {supported} are supported with the {word} resource");
+        errors.push(FieldError::invalid(path, resource, detail));
+    }
+}
+
+fn file_reference(reference: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+    let text = |name: &str| reference.str_at(&[name]);
+    for name in ["key", "volumeName", "path"] {
+        let (value, at) = (text(name), path.child(name));
+        if value.is_empty() {
+            errors.push(FieldError::required(&at, ""));
+            continue;
+        }
+        match name {
+            "key" => errors.extend(all_invalid(&at, value, names::environment_name(value))),
+            "volumeName" => errors.extend(all_invalid(&at, value, names::dns_label(value))),
+            _ => errors.extend(volumes::no_backsteps(value, &at)),
+        }
+    }
 }
 
 fn value_from(variable: &Value, from: &Value, path: &Path, errors: &mut Vec<FieldError>) {
@@ -161,7 +218,7 @@ fn value_from(variable: &Value, from: &Value, path: &Path, errors: &mut Vec<Fiel
             "fieldRef" => field_reference(reference, &VARIABLE_FIELDS, &at, errors),
             "resourceFieldRef" => resource_reference(reference, false, &at, errors),
             "configMapKeyRef" | "secretKeyRef" => key_reference(reference, &at, errors),
-            _ => {}
+            _ => file_reference(reference, &at, errors),
         }
     }
     let detail = match found {

@@ -6,37 +6,36 @@ use crate::metadata::all_invalid;
 use crate::metadata::names;
 use crate::quantity::Quantity;
 
-/// Checks `{requests, limits}` of a container.
-pub fn validate(resources: &Value, path: &Path) -> Vec<FieldError> {
+/// Checks `{requests, limits, claims}` of a container in a Pod with these claims.
+pub fn validate(resources: &Value, pod_claims: &[&str], path: &Path) -> Vec<FieldError> {
+    let mut errors = amounts(resources, container_resource_name, path);
+    claims(resources, pod_claims, &path.child("claims"), &mut errors);
+    errors
+}
+
+/// Checks `{requests, limits}`, whose names `name` judges.
+pub fn amounts(
+    resources: &Value,
+    check_name: fn(&str, &Path) -> Vec<FieldError>,
+    path: &Path,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for list in ["limits", "requests"] {
         let list_path = path.child(list);
         for (name, value) in resources.fields_at(&[list]) {
             let at = list_path.key(name);
-            errors.extend(container_resource_name(name, &at));
+            errors.extend(check_name(name, &at));
             errors.extend(quantity_value(name, value, &at));
-        }
-    }
-    let requests_path = path.child("requests");
-    for (name, value) in resources.fields_at(&["requests"]) {
-        let limit = resources.at(&["limits", name]);
-        match (parsed(value), limit.map(parsed)) {
-            (Some(request), Some(Some(limit))) => {
-                let detail = if request != limit && !overcommit_allowed(name) {
-                    format!("must be equal to {name} limit of {limit}")
-                } else if request > limit {
-                    format!("must be less than or equal to {name} limit of {limit}")
-                } else {
-                    continue;
-                };
-                let request = request.to_string();
-                errors.push(FieldError::invalid(&requests_path, request, detail));
+            if list == "requests" {
+                errors.extend(against_limit(resources, name, value, path));
             }
-            (_, None) if !overcommit_allowed(name) => errors.push(FieldError::required(
-                &path.child("limits"),
-                "Limit must be set for non overcommitable resources",
-            )),
-            _ => {}
+            if let (Some(size), Some(amount)) = (page_size(name), parsed(value))
+                && !is_multiple(amount, size)
+            {
+                let text = amount.to_string();
+                let detail = format!("{text} is not positive integer multiple of {name}");
+                errors.push(FieldError::invalid(&at, text, detail));
+            }
         }
     }
     let any = |wanted: fn(&str) -> bool| {
@@ -51,6 +50,93 @@ pub fn validate(resources: &Value, path: &Path) -> Vec<FieldError> {
         ));
     }
     errors
+}
+
+fn against_limit(resources: &Value, name: &str, value: &Value, path: &Path) -> Option<FieldError> {
+    let limit = resources
+        .at(&["limits", name])
+        .filter(|limit| !limit.is_null());
+    let Some(limit) = limit else {
+        let detail = "Limit must be set for non overcommitable resources";
+        let at = path.child("limits");
+        return (!overcommit_allowed(name)).then(|| FieldError::required(&at, detail));
+    };
+    let (request, limit) = (parsed(value)?, parsed(limit)?);
+    let detail = if request != limit && !overcommit_allowed(name) {
+        format!("must be equal to {name} limit of {limit}")
+    } else if request > limit {
+        format!("must be less than or equal to {name} limit of {limit}")
+    } else {
+        return None;
+    };
+    let at = path.child("requests");
+    Some(FieldError::invalid(&at, request.to_string(), detail))
+}
+
+fn page_size(name: &str) -> Option<Quantity> {
+    Quantity::parse(name.strip_prefix("hugepages-")?).ok()
+}
+
+fn is_multiple(amount: Quantity, size: Quantity) -> bool {
+    match (amount.whole(), size.whole()) {
+        (Some(amount), Some(size)) if size > 0 => amount >= 0 && amount % size == 0,
+        _ => false,
+    }
+}
+
+fn claims(resources: &Value, pod_claims: &[&str], path: &Path, errors: &mut Vec<FieldError>) {
+    let mut seen: Vec<String> = Vec::new();
+    for (index, claim) in resources.list_at(&["claims"]).iter().enumerate() {
+        let at = path.index(index);
+        let (name, request) = (claim.str_at(&["name"]), claim.str_at(&["request"]));
+        if name.is_empty() {
+            errors.push(FieldError::required(&at, ""));
+            continue;
+        }
+        if seen.iter().any(|known| known == name) {
+            errors.push(FieldError::duplicate(&at, name));
+        } else {
+            let mut key = name.to_string();
+            if !request.is_empty() {
+                let wrong = names::dns_label(request);
+                errors.extend(all_invalid(&at.child("request"), request, wrong));
+                key = format!("{name}/{request}");
+            }
+            if seen.contains(&key) {
+                errors.push(FieldError::duplicate(&at, key.as_str()));
+            } else if request.is_empty() {
+                let part =
+                    |known: &&String| known.split_once('/').is_some_and(|(of, _)| of == name);
+                let parts = seen.iter().filter(part).count();
+                errors.extend((0..parts).map(|_| FieldError::duplicate(&at, name)));
+            }
+            seen.push(key);
+        }
+        if !pod_claims.contains(&name) {
+            let mut error = FieldError::not_found(&at, name);
+            let mut known = pod_claims.to_vec();
+            known.sort_unstable();
+            known.dedup();
+            error.detail = match known.is_empty() {
+                true => {
+                    "must be one of the names in pod.spec.resourceClaims which is empty".to_string()
+                }
+                false => format!(
+                    "must be one of the names in pod.spec.resourceClaims: {}",
+                    known.join(", ")
+                ),
+            };
+            errors.push(error);
+        }
+    }
+}
+
+/// A quantity as it was written: a string, or a number.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// Checks one amount: a quantity, not negative, whole where fractions make no sense.
@@ -75,7 +161,7 @@ pub fn quantity_value(name: &str, value: &Value, path: &Path) -> Vec<FieldError>
     errors
 }
 
-fn parsed(value: &Value) -> Option<Quantity> {
+pub fn parsed(value: &Value) -> Option<Quantity> {
     match value {
         Value::String(text) => Quantity::parse(text).ok(),
         Value::Integer(number) => Quantity::parse(&number.to_string()).ok(),
@@ -83,14 +169,17 @@ fn parsed(value: &Value) -> Option<Quantity> {
     }
 }
 
-fn container_resource_name(name: &str, path: &Path) -> Vec<FieldError> {
+/// Checks the name of something a container can ask for.
+pub fn container_resource_name(name: &str, path: &Path) -> Vec<FieldError> {
     let wrong = names::qualified_name(name);
     if !wrong.is_empty() {
         let mut errors = all_invalid(path, name, wrong);
-        if !name.contains('/') {
-            let detail = "must be a standard resource for containers";
-            errors.push(FieldError::invalid(path, name, detail));
-        }
+        let detail = match name.contains('/') {
+            false => "must be a standard resource for containers",
+            true if native(name) => return errors,
+            true => "doesn't follow extended resource name standard",
+        };
+        errors.push(FieldError::invalid(path, name, detail));
         return errors;
     }
     if name.contains('/') {
@@ -111,6 +200,23 @@ fn container_resource_name(name: &str, path: &Path) -> Vec<FieldError> {
     let detail = "must be a standard resource for containers";
     errors.push(FieldError::invalid(path, name, detail));
     errors
+}
+
+/// Checks the name of something a whole Pod can ask for.
+pub fn pod_resource_name(name: &str, path: &Path) -> Vec<FieldError> {
+    let wrong = names::qualified_name(name);
+    if !wrong.is_empty() {
+        return all_invalid(path, name, wrong);
+    }
+    if !name.contains('/') && !standard(name) {
+        let detail = "must be a standard resource type or fully qualified";
+        return vec![FieldError::invalid(path, name, detail)];
+    }
+    if matches!(name, "cpu" | "memory") || name.starts_with("hugepages-") {
+        return Vec::new();
+    }
+    let supported = ["cpu", "hugepages-", "memory"];
+    vec![FieldError::not_supported(path, name, &supported)]
 }
 
 /// Names without a domain that stand for something in some kind of object.
@@ -139,7 +245,8 @@ fn native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-fn overcommit_allowed(name: &str) -> bool {
+/// Whether more of it may be promised than there is.
+pub fn overcommit_allowed(name: &str) -> bool {
     native(name) && !name.starts_with("hugepages-")
 }
 
@@ -151,7 +258,7 @@ mod tests {
     #[test]
     fn requests_and_limits() {
         let check = |resources: Value, expected: &[&str]| {
-            let errors = validate(&resources, &Path::new("r"));
+            let errors = validate(&resources, &[], &Path::new("r"));
             let texts: Vec<String> = errors.iter().map(FieldError::to_string).collect();
             assert_eq!(texts, expected, "{resources}");
         };

@@ -1,12 +1,23 @@
 //! Validation of the security contexts of Pods and containers.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names;
-use crate::strategy::pod::containers::numbers;
+use crate::strategy::pod::containers::{numbers, one_of_given};
 use crate::strategy::pod::volumes::local_path;
+use crate::strategy::pod::windows;
 
 const HIGHEST_ID: i64 = i32::MAX as i64;
+const LONGEST_SYSCTL: usize = 253;
+const LONGEST_PROFILE: usize = 4095;
+const SYSCTL: &str = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+
+static SYSCTL_PATTERN: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(SYSCTL).expect("a constant pattern compiles"));
 
 /// Checks the security context of a Pod.
 pub fn pod(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
@@ -26,25 +37,29 @@ pub fn pod(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         let at = path.child("shareProcessNamespace");
         errors.push(FieldError::invalid(&at, true, detail));
     }
-    let policy = context.str_at(&["fsGroupChangePolicy"]);
-    if !matches!(policy, "" | "Always" | "OnRootMismatch") {
-        let at = path.child("fsGroupChangePolicy");
-        let supported = ["Always", "OnRootMismatch"];
-        errors.push(FieldError::not_supported(&at, policy, &supported));
-    }
+    sysctls(spec, context, &path.child("sysctls"), errors);
+    let policies = ["Always", "OnRootMismatch"];
+    one_of_given(context, "fsGroupChangePolicy", &policies, path, errors);
     seccomp(context, path, errors);
+    windows::options(context, path, errors);
+    app_armor(context, path, errors);
+    let policies = ["Merge", "Strict"];
+    one_of_given(context, "supplementalGroupsPolicy", &policies, path, errors);
+    // Without the SELinuxMount feature there is only one.
+    let policies = ["Recursive"];
+    one_of_given(context, "seLinuxChangePolicy", &policies, path, errors);
 }
 
-/// Checks the security context of a container.
-pub fn container(context: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+/// Checks the security context of a container in a Pod that shares the host's users or not.
+pub fn container(context: &Value, host_users: bool, path: &Path, errors: &mut Vec<FieldError>) {
     for name in ["runAsUser", "runAsGroup"] {
         identity(context, name, path, errors);
     }
-    let mount = context.str_at(&["procMount"]);
-    if !matches!(mount, "" | "Default" | "Unmasked") {
-        let supported = ["Default", "Unmasked"];
+    one_of_given(context, "procMount", &["Default", "Unmasked"], path, errors);
+    if host_users && context.str_at(&["procMount"]) == "Unmasked" {
         let at = path.child("procMount");
-        errors.push(FieldError::not_supported(&at, mount, &supported));
+        let detail = "`hostUsers` must be false to use `Unmasked`";
+        errors.push(FieldError::invalid(&at, "Unmasked", detail));
     }
     seccomp(context, path, errors);
     let escalation = context
@@ -55,21 +70,72 @@ pub fn container(context: &Value, path: &Path, errors: &mut Vec<FieldError>) {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
             errors.push(FieldError::invalid(path, context.clone(), detail));
         }
-        let added = context.list_at(&["capabilities", "add"]);
-        if added
-            .iter()
-            .any(|name| name.as_str() == Some("CAP_SYS_ADMIN"))
-        {
-            let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            errors.push(FieldError::invalid(path, context.clone(), detail));
+        for added in context.list_at(&["capabilities", "add"]) {
+            if added.as_str() == Some("CAP_SYS_ADMIN") {
+                let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+                errors.push(FieldError::invalid(path, context.clone(), detail));
+            }
         }
     }
+    windows::options(context, path, errors);
+    app_armor(context, path, errors);
 }
 
 fn identity(context: &Value, name: &str, path: &Path, errors: &mut Vec<FieldError>) {
     if let Some(number) = context.i64_at(&[name]) {
         let wrong = names::in_range(number, 0, HIGHEST_ID);
         errors.extend(numbers(&path.child(name), number, wrong));
+    }
+}
+
+fn sysctls(spec: &Value, context: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (index, sysctl) in context.list_at(&["sysctls"]).iter().enumerate() {
+        let at = path.index(index).child("name");
+        let name = sysctl.str_at(&["name"]);
+        if name.is_empty() {
+            errors.push(FieldError::required(&at, ""));
+        } else if name.len() > LONGEST_SYSCTL || !SYSCTL_PATTERN.is_match(name) {
+            let detail =
+                format!("must have at most {LONGEST_SYSCTL} characters and match regex {SYSCTL}");
+            errors.push(FieldError::invalid(&at, name, detail));
+        } else if seen.contains(&name) {
+            errors.push(FieldError::duplicate(&at, name));
+        }
+        for (host, namespace) in [("hostNetwork", "net"), ("hostIPC", "ipc")] {
+            if spec.bool_at(&[host]) && namespace_of(name) == namespace {
+                let detail = format!("may not be specified when '{host}' is true");
+                errors.push(FieldError::invalid(&at, name, detail));
+                break;
+            }
+        }
+        seen.push(name);
+    }
+}
+
+/// Which namespace of the kernel a sysctl belongs to; the first separator decides which one it is.
+fn namespace_of(name: &str) -> &'static str {
+    let name = match name.find(['.', '/']) {
+        Some(at) if name[at..].starts_with('/') => {
+            let swapped = name.chars().map(|character| match character {
+                '/' => '.',
+                '.' => '/',
+                other => other,
+            });
+            swapped.collect()
+        }
+        _ => name.to_string(),
+    };
+    if name.starts_with("net.") {
+        "net"
+    } else if name == "kernel.sem"
+        || ["kernel.shm", "kernel.msg", "fs.mqueue."]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    {
+        "ipc"
+    } else {
+        ""
     }
 }
 
@@ -100,8 +166,53 @@ fn seccomp(context: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         ("Localhost", Some(file)) => errors.extend(local_path(file, &at)),
         (_, Some(_)) => {
             let detail = "can only be set when seccomp type is Localhost";
-            errors.push(FieldError::invalid(&at, profile.clone(), detail));
+            let shown = crate::document!({"Type": kind, "LocalhostProfile": file});
+            errors.push(FieldError::invalid(&at, shown, detail));
         }
         (_, None) => {}
+    }
+}
+
+fn app_armor(context: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+    let Some(profile) = context
+        .get("appArmorProfile")
+        .filter(|value| !value.is_null())
+    else {
+        return;
+    };
+    let path = path.child("appArmorProfile");
+    let at = path.child("localhostProfile");
+    let file = profile.get("localhostProfile").and_then(Value::as_str);
+    match (profile.str_at(&["type"]), file) {
+        ("Localhost", file) => {
+            let text = file.unwrap_or_default();
+            if text.trim() != text {
+                let detail = "must not be padded with whitespace";
+                errors.push(FieldError::invalid(&at, text, detail));
+            } else if text.is_empty() {
+                let detail = "must be set when AppArmor type is Localhost";
+                errors.push(FieldError::required(&at, detail));
+            }
+            if text.len() > LONGEST_PROFILE {
+                errors.push(FieldError::too_long(&at, LONGEST_PROFILE));
+            }
+        }
+        ("RuntimeDefault" | "Unconfined", Some(file)) => {
+            let detail = "can only be set when AppArmor type is Localhost";
+            errors.push(FieldError::invalid(&at, file, detail));
+        }
+        ("RuntimeDefault" | "Unconfined", None) => {}
+        ("", _) => {
+            let detail = "type is required when appArmorProfile is set";
+            errors.push(FieldError::required(&path.child("type"), detail));
+        }
+        (kind, _) => {
+            let supported = ["Localhost", "RuntimeDefault", "Unconfined"];
+            errors.push(FieldError::not_supported(
+                &path.child("type"),
+                kind,
+                &supported,
+            ));
+        }
     }
 }

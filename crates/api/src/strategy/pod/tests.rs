@@ -250,7 +250,10 @@ fn updates() {
     );
     assert_eq!(
         updated(&old, document!({"containers": []})),
-        ["spec.containers: Forbidden: pod updates may not add or remove containers"]
+        [
+            "spec.containers: Required value",
+            "spec.containers: Forbidden: pod updates may not add or remove containers",
+        ]
     );
     let changed = updated(&old, document!({"nodeName": "x", "hostname": "h"}));
     assert_eq!(changed.len(), 1);
@@ -318,4 +321,165 @@ fn grace_periods() {
     check(document!({"nodeName": "n"}), "Succeeded", None, 0);
     check(document!({}), "Pending", None, 0);
     check(document!({"nodeName": "n"}), "Running", Some(-3), 1);
+}
+
+/// What is wrong with a Pod that has these fields beside its container.
+fn wrong(change: Value) -> Vec<String> {
+    texts(validate::pod(&pod(change)))
+}
+
+#[test]
+fn where_a_pod_may_go() {
+    assert_eq!(
+        wrong(document!({"affinity": {"podAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [{"matchLabelKeys": ["a"]}],
+        }}})),
+        [
+            "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].matchLabelKeys: Forbidden: must not be specified when labelSelector is not set",
+            "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey: Required value: can not be empty",
+            "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey: Invalid value: \"\": name part must be non-empty",
+            "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey: Invalid value: \"\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+        ]
+    );
+    assert_eq!(
+        wrong(document!({"topologySpreadConstraints": [
+            {"maxSkew": 0, "topologyKey": "z", "whenUnsatisfiable": "ScheduleAnyway", "minDomains": 1},
+        ]})),
+        [
+            "spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
+            "spec.topologySpreadConstraints[0].minDomains: Invalid value: 1: can only use minDomains if whenUnsatisfiable=DoNotSchedule, not ScheduleAnyway",
+        ]
+    );
+}
+
+#[test]
+fn security_and_systems() {
+    assert_eq!(
+        wrong(
+            document!({"hostNetwork": true, "securityContext": {"sysctls": [
+                {"name": "net.core.somaxconn"}, {"name": "Bad"},
+            ]}})
+        ),
+        [
+            "spec.securityContext.sysctls[0].name: Invalid value: \"net.core.somaxconn\": may not be specified when 'hostNetwork' is true",
+            r#"spec.securityContext.sysctls[1].name: Invalid value: "Bad": must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"#,
+        ]
+    );
+    assert_eq!(
+        wrong(document!({"os": {"name": "windows"}, "hostPID": true})),
+        ["spec.hostPID: Forbidden: cannot be set for a windows pod"]
+    );
+    assert_eq!(
+        wrong(document!({"hostUsers": false, "hostIPC": true})),
+        ["spec.HostIPC: Forbidden: when `hostUsers` is false"]
+    );
+}
+
+#[test]
+fn volumes_of_many_kinds() {
+    let check = |volume: Value, expected: &[&str]| {
+        assert_eq!(
+            wrong(document!({"volumes": [volume.clone()]})),
+            expected,
+            "{volume}"
+        );
+    };
+    check(
+        document!({"name": "v", "nfs": {"server": "s", "path": "p"}}),
+        &[r#"spec.volumes[0].nfs.path: Invalid value: "p": must be an absolute path"#],
+    );
+    check(
+        document!({"name": "v", "fc": {"targetWWNs": ["a"]}}),
+        &["spec.volumes[0].fc.lun: Required value: lun is required if targetWWNs is specified"],
+    );
+    check(
+        document!({"name": "v", "csi": {"driver": ""}}),
+        &["spec.volumes[0].csi.driver: Required value"],
+    );
+    check(
+        document!({"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {
+            "accessModes": ["ReadWriteOnce"],
+        }}}}),
+        &["spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources[storage]: Required value"],
+    );
+}
+
+#[test]
+fn resources_of_the_whole_pod() {
+    let object = pod(
+        document!({"resources": {"limits": {"cpu": "2"}}, "containers": [
+            {"name": "c", "image": "i:1", "resources": {"requests": {"cpu": "1"}}},
+        ]}),
+    );
+    let request = object.str_at(&["spec", "resources", "requests", "cpu"]);
+    assert_eq!(request, "1", "what the containers ask for");
+    assert_eq!(
+        wrong(
+            document!({"resources": {"requests": {"cpu": "1"}}, "containers": [
+                {"name": "c", "image": "i:1", "resources": {"requests": {"cpu": "2"}}},
+            ]})
+        ),
+        [
+            r#"spec.resources.requests[cpu]: Invalid value: "1": must be greater than or equal to aggregate container requests of 2"#
+        ]
+    );
+}
+
+#[test]
+fn resizes() {
+    let resources = |cpu: &str| {
+        document!({"containers": [{"name": "c", "image": "i:1", "resources": {
+            "requests": {"cpu": cpu},
+        }}]})
+    };
+    let old = pod(resources("1"));
+    let resized = |mut new: Value| {
+        new.set(&["metadata", "resourceVersion"], "1");
+        Pod.prepare_update(&mut new, &old, "resize");
+        let errors = texts(Pod.validate_update_content(&new, &old, "resize"));
+        (new, errors)
+    };
+    let mut sent = pod(resources("2"));
+    sent.set(&["spec", "nodeName"], "elsewhere");
+    let (new, errors) = resized(sent);
+    assert_eq!(errors, [""; 0]);
+    assert_eq!(new.at(&["spec", "nodeName"]), None);
+    assert_eq!(new.i64_at(&["metadata", "generation"]), Some(2));
+    let (_, errors) = resized(pod(
+        document!({"containers": [{"name": "c", "image": "i:1"}]}),
+    ));
+    assert_eq!(
+        errors,
+        [
+            r#"spec: Invalid value: "Burstable": Pod QOS Class may not change as a result of resizing"#,
+            "spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed",
+        ]
+    );
+}
+
+#[test]
+fn ephemeral_containers_are_only_added() {
+    let old = pod(document!({}));
+    let add = |names: &[&str], old: &Value| {
+        let mut new = old.clone();
+        let containers: Vec<Value> = names
+            .iter()
+            .map(|name| document!({"name": name, "image": "i:1"}))
+            .collect();
+        new.set(&["spec", "ephemeralContainers"], containers);
+        Pod.default(&mut new);
+        Pod.prepare_update(&mut new, old, "ephemeralcontainers");
+        let errors = texts(Pod.validate_update_content(&new, old, "ephemeralcontainers"));
+        (new, errors)
+    };
+    let (with_one, errors) = add(&["debug"], &old);
+    assert_eq!(errors, [""; 0]);
+    assert_eq!(with_one.i64_at(&["metadata", "generation"]), Some(2));
+    let (_, errors) = add(&["other"], &with_one);
+    assert_eq!(
+        errors,
+        [
+            "spec.ephemeralContainers: Forbidden: existing ephemeral containers \"debug\" may not be removed\n"
+        ]
+    );
 }

@@ -2,15 +2,16 @@
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
-use crate::metadata::immutable;
-use crate::strategy::pod::validate;
+use crate::strategy::generic;
+use crate::strategy::pod::{annotations, containers, validate};
 
 const CHANGEABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// Checks an update of a Pod's spec.
 pub fn spec(new: &Value, old: &Value) -> Vec<FieldError> {
     let path = Path::new("spec");
-    let mut errors = Vec::new();
+    let mut errors = validate::pod(new);
+    errors.extend(annotations::validate_update(new, old));
     for list in ["containers", "initContainers"] {
         if new.list_at(&["spec", list]).len() != old.list_at(&["spec", list]).len() {
             let detail = "pod updates may not add or remove containers";
@@ -18,17 +19,16 @@ pub fn spec(new: &Value, old: &Value) -> Vec<FieldError> {
             return errors;
         }
         for (index, container) in new.list_at(&["spec", list]).iter().enumerate() {
-            let image = container.str_at(&["image"]);
-            let at = path.child(list).index(index).child("image");
-            if image.is_empty() {
-                errors.push(FieldError::required(&at, ""));
-            } else if image.trim() != image {
-                let detail = "must not have leading or trailing whitespace";
-                errors.push(FieldError::invalid(&at, image, detail));
+            let at = path.child(list).index(index);
+            if container.str_at(&["image"]).is_empty() {
+                errors.push(FieldError::required(&at.child("image"), ""));
             }
+            containers::own_image(container, &at, &mut errors);
         }
     }
-    active_deadline(new, old, &path, &mut errors);
+    if !active_deadline(new, old, &path, &mut errors) {
+        return errors;
+    }
     only_added_tolerations(new, old, &path.child("tolerations"), &mut errors);
     only_removed_gates(new, old, &path.child("schedulingGates"), &mut errors);
 
@@ -43,43 +43,108 @@ pub fn spec(new: &Value, old: &Value) -> Vec<FieldError> {
         }
     }
     for name in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
-        match old_spec.get(name) {
-            Some(value) => rest.set(&[name], value.clone()),
-            None => drop(rest.remove(&[name])),
-        }
+        generic::keep_field(&mut rest, old_spec, &[name]);
     }
     let grace = ["terminationGracePeriodSeconds"];
     if old_spec.i64_at(&grace).is_some_and(|seconds| seconds < 0) && rest.i64_at(&grace) == Some(1)
     {
         rest.set(&grace, old_spec.i64_at(&grace).unwrap_or(0));
     }
+    if !old_spec.list_at(&["schedulingGates"]).is_empty() {
+        gated(&mut rest, old_spec, &path, &mut errors);
+    }
     if rest != *old_spec {
-        let mut lines = String::new();
-        difference(Some(old_spec), Some(&rest), "", &mut lines);
+        let lines = differences(old_spec, &rest);
         let detail = format!("pod updates may not change fields other than {CHANGEABLE}\n{lines}");
         errors.push(FieldError::forbidden(&path, detail));
     }
     errors
 }
 
-/// Checks an update of a Pod's status.
-pub fn status(new: &Value, old: &Value) -> Vec<FieldError> {
-    let path = Path::new("status");
-    let at = ["status", "qosClass"];
-    let mut errors: Vec<FieldError> = immutable(new.at(&at), old.at(&at), &path.child("qosClass"))
-        .into_iter()
-        .collect();
-    for (list, single) in [("podIPs", "podIP"), ("hostIPs", "hostIP")] {
-        for (index, entry) in new.list_at(&["status", list]).iter().enumerate() {
-            let at = path.child(list).index(index);
-            errors.extend(validate::address(entry.str_at(&["ip"]), &at));
-        }
-        let text = new.str_at(&["status", single]);
-        if !text.is_empty() && new.list_at(&["status", list]).is_empty() {
-            errors.extend(validate::address(text, &path.child(single)));
+/// While a Pod waits for its gates, it may be asked for more of its node.
+fn gated(rest: &mut Value, old: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+    let mut kept = old.fields_at(&["nodeSelector"]);
+    if kept.any(|(key, value)| rest.at(&["nodeSelector", key]) != Some(value)) {
+        let value = rest.get("nodeSelector").cloned().unwrap_or_default();
+        let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+        errors.push(FieldError::invalid(
+            &path.child("nodeSelector"),
+            value,
+            detail,
+        ));
+    }
+    generic::keep_field(rest, old, &["nodeSelector"]);
+    let at = ["affinity", "nodeAffinity"];
+    if rest.at(&at) == old.at(&at) {
+        return;
+    }
+    node_affinity(rest, old, &path.child(at[0]).child(at[1]), errors);
+    let others = rest
+        .fields_at(&["affinity"])
+        .filter(|(name, _)| *name != at[1]);
+    match (old.at(&at).cloned(), others.count()) {
+        (Some(value), _) => rest.set(&at, value),
+        (None, 0) if !old.has(&["affinity"]) => drop(rest.remove(&["affinity"])),
+        (None, _) => drop(rest.remove(&at)),
+    }
+}
+
+fn node_affinity(new: &Value, old: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let at = ["affinity", "nodeAffinity", required, "nodeSelectorTerms"];
+    let (old_terms, new_terms) = (old.list_at(&at), new.list_at(&at));
+    let path = path.child(required).child("nodeSelectorTerms");
+    if old_terms.is_empty() {
+        return;
+    }
+    if old_terms.len() != new_terms.len() {
+        let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        let value = new.at(&at).cloned().unwrap_or_default();
+        errors.push(FieldError::invalid(&path, value, detail));
+        return;
+    }
+    let lists = ["matchExpressions", "matchFields"];
+    for (index, (old, new)) in old_terms.iter().zip(new_terms).enumerate() {
+        let empty = |term: &Value| lists.iter().all(|list| term.list_at(&[list]).is_empty());
+        let added_only = lists
+            .iter()
+            .all(|list| new.list_at(&[list]).starts_with(old.list_at(&[list])));
+        if !added_only || empty(old) && !empty(new) {
+            let detail = "only additions are allowed (no mutations or deletions)";
+            errors.push(FieldError::invalid(
+                &path.index(index),
+                shown_term(new),
+                detail,
+            ));
         }
     }
-    errors
+}
+
+/// A term as upstream's errors show it: its internal type, with Go's names and nulls.
+fn shown_term(term: &Value) -> Value {
+    let mut made = Value::object();
+    for (shown, list) in [
+        ("MatchExpressions", "matchExpressions"),
+        ("MatchFields", "matchFields"),
+    ] {
+        let rules = term.list_at(&[list]).iter().map(|rule| {
+            let mut made = Value::object();
+            for (shown, name) in [
+                ("Key", "key"),
+                ("Operator", "operator"),
+                ("Values", "values"),
+            ] {
+                made.set(&[shown], rule.get(name).cloned().unwrap_or_default());
+            }
+            made
+        });
+        let rules: Vec<Value> = rules.collect();
+        match rules.is_empty() {
+            true => made.set(&[shown], Value::Null),
+            false => made.set(&[shown], rules),
+        }
+    }
+    made
 }
 
 /// Checks a `v1.Binding` for a Pod.
@@ -139,24 +204,29 @@ pub fn bind(pod: &mut Value, binding: &Value, now: jiff::Timestamp) -> Result<()
     Ok(())
 }
 
-fn active_deadline(new: &Value, old: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+/// Whether the rest of the update is worth looking at.
+fn active_deadline(new: &Value, old: &Value, path: &Path, errors: &mut Vec<FieldError>) -> bool {
     let at = ["spec", "activeDeadlineSeconds"];
     let path = path.child("activeDeadlineSeconds");
-    match (new.i64_at(&at), old.i64_at(&at)) {
-        (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
-            let detail = format!("must be between 0 and {}, inclusive", i32::MAX);
-            errors.push(FieldError::invalid(&path, new, detail));
-        }
-        (Some(new), Some(old)) if new > old => {
-            let detail = "must be less than or equal to previous value";
-            errors.push(FieldError::invalid(&path, new, detail));
-        }
-        (None, Some(_)) => {
-            let detail = "must not update from a positive integer to nil value";
-            errors.push(FieldError::invalid(&path, Value::Null, detail));
-        }
-        _ => {}
-    }
+    let (new, old) = (new.i64_at(&at), old.i64_at(&at));
+    let (detail, go_on) = match (new, old) {
+        (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => (
+            format!("must be between 0 and {}, inclusive", i32::MAX),
+            false,
+        ),
+        (Some(new), Some(old)) if new > old => (
+            "must be less than or equal to previous value".to_string(),
+            false,
+        ),
+        (None, Some(_)) => (
+            "must not update from a positive integer to nil value".to_string(),
+            true,
+        ),
+        _ => return true,
+    };
+    let value = new.map_or(Value::Null, Value::Integer);
+    errors.push(FieldError::invalid(&path, value, detail));
+    go_on
 }
 
 fn only_added_tolerations(new: &Value, old: &Value, path: &Path, errors: &mut Vec<FieldError>) {
@@ -178,18 +248,30 @@ fn only_added_tolerations(new: &Value, old: &Value, path: &Path, errors: &mut Ve
 }
 
 fn only_removed_gates(new: &Value, old: &Value, path: &Path, errors: &mut Vec<FieldError>) {
-    let old_gates = old.list_at(&["spec", "schedulingGates"]);
-    for (index, gate) in new.list_at(&["spec", "schedulingGates"]).iter().enumerate() {
-        if !old_gates.contains(gate) {
-            let detail = "only deletion is allowed, but found new scheduling gate";
-            let name = gate.str_at(&["name"]);
-            let detail = format!("{detail} '{name}'");
-            errors.push(FieldError::forbidden(
-                &path.index(index).child("name"),
-                detail,
-            ));
+    let known = |name: &str| {
+        let gates = old.list_at(&["spec", "schedulingGates"]);
+        gates.iter().any(|gate| gate.str_at(&["name"]) == name)
+    };
+    let gates = new.list_at(&["spec", "schedulingGates"]);
+    for (index, gate) in gates.iter().enumerate() {
+        let name = gate.str_at(&["name"]);
+        let last = gates
+            .iter()
+            .rposition(|other| other.str_at(&["name"]) == name);
+        if !known(name) && last == Some(index) {
+            let detail =
+                format!("only deletion is allowed, but found new scheduling gate '{name}'");
+            let at = path.index(index).child("name");
+            errors.push(FieldError::forbidden(&at, detail));
         }
     }
+}
+
+/// The paths that differ, one line each for what was and what would be.
+pub fn differences(old: &Value, new: &Value) -> String {
+    let mut lines = String::new();
+    difference(Some(old), Some(new), "", &mut lines);
+    lines
 }
 
 /// Lists the paths that differ, one line each for what was and what would be.

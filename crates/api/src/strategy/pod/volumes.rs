@@ -4,6 +4,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
+use crate::strategy::pod::volume_sources;
 
 const MODE_WORDS: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 const HOST_PATH_TYPES: [&str; 8] = [
@@ -24,28 +25,37 @@ const VOLUME_FIELDS: [&str; 5] = [
     "metadata.uid",
 ];
 
-/// Checks the volumes and returns the names that mounts may use.
+/// A volume that mounts and devices may use.
+pub struct Volume<'a> {
+    name: &'a str,
+    /// Whether it can be a block device.
+    is_claim: bool,
+}
+
+/// Checks the volumes and returns those that containers may use.
 pub fn validate<'a>(
     volumes: &'a [Value],
+    metadata: Option<&Value>,
     path: &Path,
     errors: &mut Vec<FieldError>,
-) -> Vec<&'a str> {
-    let mut valid: Vec<&str> = Vec::new();
+) -> Vec<Volume<'a>> {
+    let mut valid: Vec<Volume<'a>> = Vec::new();
     for (index, volume) in volumes.iter().enumerate() {
         let path = path.index(index);
         let name = volume.str_at(&["name"]);
         let name_path = path.child("name");
-        let mut wrong = source(volume, &path);
+        let mut wrong = source(volume, metadata, &path);
         if name.is_empty() {
             wrong.push(FieldError::required(&name_path, ""));
         } else {
             wrong.extend(all_invalid(&name_path, name, names::dns_label(name)));
         }
-        if valid.contains(&name) {
+        if valid.iter().any(|volume| volume.name == name) {
             wrong.push(FieldError::duplicate(&name_path, name));
         }
         if wrong.is_empty() {
-            valid.push(name);
+            let is_claim = volume.has(&["persistentVolumeClaim"]) || volume.has(&["ephemeral"]);
+            valid.push(Volume { name, is_claim });
         }
         errors.extend(wrong);
     }
@@ -53,15 +63,21 @@ pub fn validate<'a>(
 }
 
 /// Checks the mounts of one container.
-pub fn mounts(container: &Value, volumes: &[&str], path: &Path, errors: &mut Vec<FieldError>) {
+pub fn mounts(
+    container: &Value,
+    volumes: &[Volume<'_>],
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
     let mut paths: Vec<&str> = Vec::new();
+    let devices = container.list_at(&["volumeDevices"]);
     for (index, mount) in container.list_at(&["volumeMounts"]).iter().enumerate() {
         let at = path.index(index);
         let (name, mount_path) = (mount.str_at(&["name"]), mount.str_at(&["mountPath"]));
         if name.is_empty() {
             errors.push(FieldError::required(&at.child("name"), ""));
         }
-        if !volumes.contains(&name) {
+        if !volumes.iter().any(|volume| volume.name == name) {
             errors.push(FieldError::not_found(&at.child("name"), name));
         }
         if mount_path.is_empty() {
@@ -72,6 +88,24 @@ pub fn mounts(container: &Value, volumes: &[&str], path: &Path, errors: &mut Vec
             errors.push(FieldError::invalid(&at, mount_path, "must be unique"));
         }
         paths.push(mount_path);
+        if devices
+            .iter()
+            .any(|device| device.str_at(&["name"]) == name)
+        {
+            let detail = "must not already exist in volumeDevices";
+            errors.push(FieldError::invalid(&at.child("name"), name, detail));
+        }
+        if devices
+            .iter()
+            .any(|device| device.str_at(&["devicePath"]) == mount_path)
+        {
+            let detail = "must not already exist as a path in volumeDevices";
+            errors.push(FieldError::invalid(
+                &at.child("mountPath"),
+                mount_path,
+                detail,
+            ));
+        }
         let (sub_path, expression) = (mount.str_at(&["subPath"]), mount.str_at(&["subPathExpr"]));
         errors.extend(local_path(sub_path, &path.child("subPath")));
         if !expression.is_empty() {
@@ -82,20 +116,108 @@ pub fn mounts(container: &Value, volumes: &[&str], path: &Path, errors: &mut Vec
             }
             errors.extend(local_path(expression, &path.child("subPathExpr")));
         }
-        let propagation_path = path.child("mountPropagation");
-        match mount.str_at(&["mountPropagation"]) {
-            "" | "None" | "HostToContainer" => {}
-            "Bidirectional" => {
-                if !container.bool_at(&["securityContext", "privileged"]) {
-                    let detail = "Bidirectional mount propagation is available only to privileged containers";
-                    errors.push(FieldError::forbidden(&propagation_path, detail));
-                }
+        propagation(container, mount, &path.child("mountPropagation"), errors);
+        recursive_read_only(mount, &path.child("recursiveReadOnly"), errors);
+    }
+}
+
+/// Checks the block devices of one container.
+pub fn devices(
+    container: &Value,
+    volumes: &[Volume<'_>],
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
+    let mounts = container.list_at(&["volumeMounts"]);
+    let (mut names, mut paths): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    for (index, device) in container.list_at(&["volumeDevices"]).iter().enumerate() {
+        let at = path.index(index);
+        let (name, device_path) = (device.str_at(&["name"]), device.str_at(&["devicePath"]));
+        let (name_path, path_path) = (at.child("name"), at.child("devicePath"));
+        if name.is_empty() {
+            errors.push(FieldError::required(&name_path, ""));
+        }
+        if names.contains(&name) {
+            errors.push(FieldError::invalid(&name_path, name, "must be unique"));
+        }
+        match volumes.iter().find(|volume| volume.name == name) {
+            Some(volume) if volume.is_claim => {}
+            Some(_) => {
+                let detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+                errors.push(FieldError::invalid(&name_path, name, detail));
             }
-            other => errors.push(FieldError::not_supported(
-                &propagation_path,
-                other,
-                &["Bidirectional", "HostToContainer", "None"],
-            )),
+            None => errors.push(FieldError::not_found(&name_path, name)),
+        }
+        if device_path.is_empty() {
+            errors.push(FieldError::required(&path_path, ""));
+        }
+        if paths.contains(&device_path) {
+            errors.push(FieldError::invalid(
+                &path_path,
+                device_path,
+                "must be unique",
+            ));
+        }
+        if no_backsteps(device_path, &path_path).is_some() {
+            let detail = "can not contain backsteps ('..')";
+            errors.push(FieldError::invalid(&path_path, device_path, detail));
+        } else {
+            paths.push(device_path);
+        }
+        if mounts.iter().any(|mount| mount.str_at(&["name"]) == name) {
+            let detail = "must not already exist in volumeMounts";
+            errors.push(FieldError::invalid(&name_path, name, detail));
+        }
+        if mounts
+            .iter()
+            .any(|mount| mount.str_at(&["mountPath"]) == device_path)
+        {
+            let detail = "must not already exist as a path in volumeMounts";
+            errors.push(FieldError::invalid(&path_path, device_path, detail));
+        }
+        if !name.is_empty() {
+            names.push(name);
+        }
+    }
+}
+
+fn propagation(container: &Value, mount: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+    let Some(propagation) = mount.get("mountPropagation").and_then(Value::as_str) else {
+        return;
+    };
+    match propagation {
+        "None" | "HostToContainer" => {}
+        "Bidirectional" => {
+            if !container.bool_at(&["securityContext", "privileged"]) {
+                let detail =
+                    "Bidirectional mount propagation is available only to privileged containers";
+                errors.push(FieldError::forbidden(path, detail));
+            }
+        }
+        other => {
+            let supported = ["Bidirectional", "HostToContainer", "None"];
+            errors.push(FieldError::not_supported(path, other, &supported));
+        }
+    }
+}
+
+fn recursive_read_only(mount: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+    match mount.get("recursiveReadOnly").and_then(Value::as_str) {
+        None | Some("Disabled") => {}
+        Some("Enabled" | "IfPossible") => {
+            if !mount.bool_at(&["readOnly"]) {
+                let detail = "may only be specified when readOnly is true";
+                errors.push(FieldError::forbidden(path, detail));
+            }
+            let propagation = mount.get("mountPropagation").and_then(Value::as_str);
+            if !matches!(propagation, None | Some("None")) {
+                let detail = "may only be specified when mountPropagation is None or not specified";
+                errors.push(FieldError::forbidden(path, detail));
+            }
+        }
+        Some(other) => {
+            let supported = ["Disabled", "Enabled", "IfPossible"];
+            errors.push(FieldError::not_supported(path, other, &supported));
         }
     }
 }
@@ -110,7 +232,8 @@ pub fn local_path(text: &str, path: &Path) -> Vec<FieldError> {
     errors
 }
 
-fn no_backsteps(text: &str, path: &Path) -> Option<FieldError> {
+/// The error for a path that climbs.
+pub fn no_backsteps(text: &str, path: &Path) -> Option<FieldError> {
     let climbs = text.split('/').any(|part| part == "..");
     climbs.then(|| FieldError::invalid(path, text, "must not contain '..'"))
 }
@@ -123,72 +246,97 @@ fn local_unreserved_path(text: &str, path: &Path) -> Vec<FieldError> {
     errors
 }
 
-fn source(volume: &Value, path: &Path) -> Vec<FieldError> {
+fn source(volume: &Value, metadata: Option<&Value>, path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut found = 0;
     let Some(fields) = volume.as_object() else {
         return errors;
     };
+    let name = volume.str_at(&["name"]);
     // The first one counts, in the order in which upstream goes through them.
-    let mut sources: Vec<(&str, &Value)> = fields
-        .iter()
-        .filter(|(name, value)| *name != "name" && !value.is_null())
-        .collect();
-    let order = [
-        "emptyDir",
-        "hostPath",
-        "secret",
-        "nfs",
-        "persistentVolumeClaim",
-        "downwardAPI",
-        "configMap",
-    ];
-    sources.sort_by_key(|(name, _)| {
-        let place = order.iter().position(|known| known == name);
-        place.unwrap_or(order.len())
-    });
-    for (name, source) in sources {
-        let at = path.child(name);
-        if found > 0 {
-            let detail = "may not specify more than 1 volume type";
-            errors.push(FieldError::forbidden(&at, detail));
+    for kind in volume_sources::ORDER {
+        let Some(source) = fields.get(kind).filter(|source| !source.is_null()) else {
             continue;
+        };
+        if found > 0 {
+            let named = path.child(match kind {
+                "cephfs" => "cephFS",
+                "downwardAPI" => "downwarAPI",
+                _ => kind,
+            });
+            let detail = "may not specify more than 1 volume type";
+            errors.push(FieldError::forbidden(&named, detail));
+        } else {
+            found += 1;
+            one_source(kind, source, metadata, name, path, &mut errors);
         }
-        found += 1;
-        match name {
-            "emptyDir" => {
-                let limit = source.str_at(&["sizeLimit"]);
-                if limit.starts_with('-') {
-                    let detail = "SizeLimit field must be a valid resource quantity";
-                    errors.push(FieldError::forbidden(&at.child("sizeLimit"), detail));
-                }
-            }
-            "hostPath" => host_path(source, &at, &mut errors),
-            "secret" => {
-                required(source, "secretName", &at, &mut errors);
-                mode(source, "defaultMode", &at, &mut errors);
-                keys_to_paths(source, &at, &mut errors);
-            }
-            "configMap" => {
-                required(source, "name", &at, &mut errors);
-                mode(source, "defaultMode", &at, &mut errors);
-                keys_to_paths(source, &at, &mut errors);
-            }
-            "downwardAPI" => {
-                mode(source, "defaultMode", &at, &mut errors);
-                for item in source.list_at(&["items"]) {
-                    downward_file(item, &at, &mut errors);
-                }
-            }
-            "projected" => projected(source, &at, &mut errors),
-            "persistentVolumeClaim" => required(source, "claimName", &at, &mut errors),
-            _ => {}
+        let portal = source.str_at(&["targetPortal"]);
+        if kind == "iscsi" && source.has(&["initiatorName"]) && name.len() + 1 + portal.len() > 64 {
+            let detail = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
+            errors.push(FieldError::invalid(&path.child("name"), name, detail));
         }
     }
     if found == 0 {
         errors.push(FieldError::required(path, "must specify a volume type"));
     }
     errors
+}
+
+fn one_source(
+    kind: &str,
+    source: &Value,
+    metadata: Option<&Value>,
+    name: &str,
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
+    let at = path.child(kind);
+    match kind {
+        "emptyDir" => {
+            let limit = source.str_at(&["sizeLimit"]);
+            if limit.starts_with('-') {
+                let detail = "SizeLimit field must be a valid resource quantity";
+                errors.push(FieldError::forbidden(&at.child("sizeLimit"), detail));
+            }
+        }
+        "hostPath" => host_path(source, &at, errors),
+        "secret" => {
+            required(source, "secretName", &at, errors);
+            mode(source, "defaultMode", &at, errors);
+            keys_to_paths(source, &at, errors);
+        }
+        "configMap" => {
+            required(source, "name", &at, errors);
+            mode(source, "defaultMode", &at, errors);
+            keys_to_paths(source, &at, errors);
+        }
+        "downwardAPI" => {
+            mode(source, "defaultMode", &at, errors);
+            for item in source.list_at(&["items"]) {
+                downward_file(item, &at, errors);
+            }
+        }
+        "projected" => projected(source, &at, errors),
+        "ephemeral" => {
+            volume_sources::ephemeral(source, &at, errors);
+            let pod = metadata.map_or("", |metadata| metadata.str_at(&["name"]));
+            if !pod.is_empty() && !name.is_empty() {
+                let claim = format!("{pod}-{name}");
+                for words in names::dns_subdomain(&claim) {
+                    let detail = format!("PVC name {}: {words}", crate::field::quote(&claim));
+                    errors.push(FieldError::invalid(&path.child("name"), name, detail));
+                }
+            }
+        }
+        "image" => {
+            if metadata.is_some() {
+                required(source, "reference", &at, errors);
+            }
+            let policies = ["Always", "IfNotPresent", "Never"];
+            super::containers::one_of(source, "pullPolicy", &policies, &at, errors);
+        }
+        _ => volume_sources::validate(kind, source, path, errors),
+    }
 }
 
 fn host_path(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
@@ -312,7 +460,8 @@ fn keys_to_paths(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn required(object: &Value, name: &str, path: &Path, errors: &mut Vec<FieldError>) {
+/// The error for a text that is not there.
+pub fn required(object: &Value, name: &str, path: &Path, errors: &mut Vec<FieldError>) {
     if object.str_at(&[name]).is_empty() {
         errors.push(FieldError::required(&path.child(name), ""));
     }

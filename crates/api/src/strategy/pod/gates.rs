@@ -1,0 +1,39 @@
+//! Fields whose feature is not on in v1.36: dropped from what is new, kept where they were.
+
+use crate::document::Value;
+use crate::strategy::pod::validate::containers;
+
+/// Drops them from a pod spec unless the old one had some.
+pub fn drop_closed(spec: &mut Value, old: Option<&Value>) {
+    let old_has = |has: fn(&Value) -> bool| old.is_some_and(has);
+    if !old_has(has_stop_signal) {
+        for list in ["containers", "initContainers"] {
+            for container in spec.list_at_mut(&[list]) {
+                container.remove(&["lifecycle", "stopSignal"]);
+            }
+        }
+    }
+    for kind in ["clusterTrustBundle", "podCertificate"] {
+        if old.is_some_and(|old| has_projection(old, kind)) {
+            continue;
+        }
+        for volume in spec.list_at_mut(&["volumes"]) {
+            for source in volume.list_at_mut(&["projected", "sources"]) {
+                source.remove(&[kind]);
+            }
+        }
+    }
+    if !old_has(|old| old.has(&["schedulingGroup"])) {
+        spec.remove(&["schedulingGroup"]);
+    }
+}
+
+fn has_stop_signal(spec: &Value) -> bool {
+    containers(spec).any(|(_, _, container)| container.has(&["lifecycle", "stopSignal"]))
+}
+
+fn has_projection(spec: &Value, kind: &str) -> bool {
+    let volumes = spec.list_at(&["volumes"]).iter();
+    let mut sources = volumes.flat_map(|volume| volume.list_at(&["projected", "sources"]));
+    sources.any(|source| source.has(&[kind]))
+}

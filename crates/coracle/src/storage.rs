@@ -1,0 +1,166 @@
+//! Which store a server keeps its objects in: the embedded one in its data directory, or an etcd
+//! that it may share with other servers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use apiserver::Enveloped;
+use clap::Args;
+use environment::Environment;
+use store::Store;
+use store::disk::RealDisk;
+use store::embedded::{self, Embedded};
+use store::etcd::{Credentials, Etcd, Identity, Options, Tls};
+
+use crate::layout::{Layout, private_dir};
+
+/// How the API server's keys begin.
+const ROOT: &str = "/registry/";
+
+#[derive(Args, Clone)]
+pub struct StoreArguments {
+    /// Where objects are kept: embedded (in the data directory) or etcd
+    #[arg(long = "store", value_name = "ENGINE", default_value = "embedded", value_parser = ["embedded", "etcd"])]
+    engine: String,
+    /// Members of the etcd cluster, e.g. https://10.0.0.1:2379
+    #[arg(
+        long,
+        value_name = "URL,...",
+        value_delimiter = ',',
+        required_if_eq("engine", "etcd")
+    )]
+    etcd_endpoints: Vec<String>,
+    /// Certificate authority that signed etcd's certificates
+    #[arg(long, value_name = "FILE")]
+    etcd_cafile: Option<PathBuf>,
+    /// Client certificate shown to etcd
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "etcd_cafile",
+        requires = "etcd_keyfile"
+    )]
+    etcd_certfile: Option<PathBuf>,
+    /// Key of the client certificate
+    #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
+    etcd_keyfile: Option<PathBuf>,
+    /// File with user:password for etcd's own authentication
+    #[arg(long, value_name = "FILE")]
+    etcd_credentials: Option<PathBuf>,
+    /// How the keys in etcd begin
+    #[arg(long, value_name = "PREFIX", default_value = "/registry")]
+    etcd_prefix: String,
+}
+
+impl StoreArguments {
+    /// The flags a keeper passes on to its server.
+    pub fn forwarded(&self) -> Vec<String> {
+        if self.engine == "embedded" {
+            return Vec::new();
+        }
+        let mut arguments = vec![
+            format!("--store={}", self.engine),
+            format!("--etcd-endpoints={}", self.etcd_endpoints.join(",")),
+            format!("--etcd-prefix={}", self.etcd_prefix),
+        ];
+        for (flag, file) in [
+            ("cafile", &self.etcd_cafile),
+            ("certfile", &self.etcd_certfile),
+            ("keyfile", &self.etcd_keyfile),
+            ("credentials", &self.etcd_credentials),
+        ] {
+            if let Some(file) = file {
+                // The keeper runs elsewhere.
+                let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+                arguments.push(format!("--etcd-{flag}={}", file.display()));
+            }
+        }
+        arguments
+    }
+
+    fn etcd(&self) -> Result<Options> {
+        let mut options = Options::new(self.etcd_endpoints.clone());
+        options.prefix = format!("{}/", self.etcd_prefix.trim_end_matches('/'));
+        options.root = ROOT.to_owned();
+        if let Some(authority) = &self.etcd_cafile {
+            let identity = match (&self.etcd_certfile, &self.etcd_keyfile) {
+                (Some(certificate), Some(key)) => Some(Identity {
+                    certificate_pem: read(certificate)?,
+                    key_pem: read(key)?,
+                }),
+                _ => None,
+            };
+            options.tls = Some(Tls {
+                authority_pem: read(authority)?,
+                identity,
+            });
+        }
+        if let Some(file) = &self.etcd_credentials {
+            let text = read(file)?;
+            let (user, password) = text
+                .trim_end_matches(['\r', '\n'])
+                .split_once(':')
+                .with_context(|| format!("{} holds no user:password", file.display()))?;
+            options.credentials = Some(Credentials {
+                user: user.to_owned(),
+                password: password.to_owned(),
+            });
+        }
+        Ok(options)
+    }
+}
+
+/// The store that was opened.
+#[derive(Clone)]
+pub struct Storage {
+    pub store: Arc<dyn Store>,
+    /// The same, where it is in the data directory.
+    embedded: Option<Arc<Embedded>>,
+}
+
+impl Storage {
+    pub async fn open(
+        arguments: &StoreArguments,
+        layout: &Layout,
+        environment: &Environment,
+    ) -> Result<Storage> {
+        if arguments.engine == "etcd" {
+            let etcd = Etcd::connect(arguments.etcd()?).await;
+            let etcd = etcd.context("connecting to etcd")?;
+            return Ok(Storage {
+                store: Arc::new(Enveloped::new(etcd)),
+                embedded: None,
+            });
+        }
+        private_dir(&layout.store())?;
+        let disk = RealDisk::new(layout.store()).context("opening the store")?;
+        let options = embedded::Options::default();
+        let store = Embedded::open(Arc::new(disk), environment.clone(), options)
+            .await
+            .context("opening the store")?;
+        Ok(Storage {
+            store: store.clone(),
+            embedded: Some(store),
+        })
+    }
+
+    /// Waits until the store can do no more, and says why. An etcd may always come back.
+    pub async fn closed(&self) -> String {
+        match &self.embedded {
+            Some(embedded) => embedded.closed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub async fn close(&self) -> Result<()> {
+        match &self.embedded {
+            Some(embedded) => embedded.close().await.context("closing the store"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))
+}
