@@ -72,7 +72,8 @@ impl PreFilter for InterPodAffinity {
         snapshot.each_held_term(|held| {
             if held.effect == Effect::Repels && held.term.matches(&pod.pod, snapshot.namespaces()) {
                 let key = held.term.topology_key.clone();
-                nearness.repelling.push((key, held.count.clone()));
+                let counts = nearness.repelling.entry(key).or_default();
+                counts.push(held.count.clone());
             }
         });
         if let Some(terms) = pod.affinity.as_deref() {
@@ -111,7 +112,7 @@ fn tally_one(term: &Arc<Term>, snapshot: &Snapshot) -> Arc<Count> {
 #[derive(Clone, Default)]
 struct Nearness {
     /// By topology key, pods that do not want this one near.
-    repelling: Vec<(String, Arc<Count>)>,
+    repelling: BTreeMap<String, Vec<Arc<Count>>>,
     /// Pods that match all required terms.
     required: Vec<(Arc<Term>, Arc<Count>)>,
     anti: Vec<(Arc<Term>, Arc<Count>)>,
@@ -124,14 +125,12 @@ struct Nearness {
 
 impl Nearness {
     fn is_unwelcome(&self, node: &NodeInfo) -> bool {
-        self.repelling.iter().any(|(key, _)| {
+        self.repelling.iter().any(|(key, counts)| {
             let Some(value) = node.label(key) else {
                 return false;
             };
-            let with_key = self.repelling.iter().filter(|(other, _)| other == key);
-            let counted: usize = with_key
-                .map(|(_, count)| count.get(value).copied().unwrap_or(0))
-                .sum();
+            let counts = counts.iter().filter_map(|count| count.get(value));
+            let counted: usize = counts.sum();
             let trial = match self.repelling_on_trial.is_empty() {
                 true => 0,
                 false => on_trial(&self.repelling_on_trial, key.clone(), value),
@@ -139,9 +138,7 @@ impl Nearness {
             counted.saturating_add_signed(trial) > 0
         }) || self.repelling_on_trial.iter().any(|((key, value), trial)| {
             // A key that only pods on trial brought.
-            *trial > 0
-                && !self.repelling.iter().any(|(known, _)| known == key)
-                && node.label(key) == Some(value)
+            *trial > 0 && !self.repelling.contains_key(key) && node.label(key) == Some(value)
         })
     }
 

@@ -1,7 +1,7 @@
 //! Nodes score higher where the pod leaves cpu and memory taken in similar shares.
 
 use crate::{
-    NodeInfo, PodInfo, Resources, Snapshot,
+    NodeInfo, PodInfo, Snapshot,
     framework::{MAX_SCORE, NodeScore, Plugin},
 };
 
@@ -21,22 +21,22 @@ impl NodeScore for NodeResourcesBalancedAllocation {
 
     /// More than 75 if the pod improves the balance, less if it makes it worse.
     fn score(&self, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
-        let mut with_pod = node.requested.clone();
-        with_pod.milli_cpu += pod.requests.milli_cpu;
-        with_pod.memory += pod.requests.memory;
-        let change = balance(&with_pod, node) - balance(&node.requested, node);
+        let (cpu, memory) = (node.requested.milli_cpu, node.requested.memory);
+        let asked = &pod.requests;
+        let after = balance(cpu + asked.milli_cpu, memory + asked.memory, node);
+        let change = after - balance(cpu, memory, node);
         MAX_SCORE / 2 + (MAX_SCORE / 2 + change) / 2
     }
 }
 
 /// A hundred less the standard deviation of the shares that are taken.
-fn balance(requested: &Resources, node: &NodeInfo) -> i64 {
+fn balance(milli_cpu: i64, memory: i64, node: &NodeInfo) -> i64 {
     let share = |requested: i64, allocatable: i64| match allocatable {
         0 => None,
         _ => Some((requested as f64 / allocatable as f64).min(1.0)),
     };
-    let cpu = share(requested.milli_cpu, node.allocatable.milli_cpu);
-    let memory = share(requested.memory, node.allocatable.memory);
+    let cpu = share(milli_cpu, node.allocatable.milli_cpu);
+    let memory = share(memory, node.allocatable.memory);
     let deviation = match (cpu, memory) {
         (Some(cpu), Some(memory)) => ((cpu - memory) / 2.0).abs(),
         _ => 0.0,
