@@ -126,6 +126,10 @@ fn dns_service(address: &str) -> Value {
 
 /// Points the `kubernetes` Service at this server, also when its address has changed.
 async fn publish_endpoints(server: &Arc<Server>, advertise: SocketAddr) -> Result<(), Status> {
+    // Of no use to pods, and not valid in Endpoints.
+    if advertise.ip().is_loopback() {
+        return Ok(());
+    }
     let address = advertise.ip().to_string();
     let port = i64::from(advertise.port());
     let family = if advertise.is_ipv4() { "IPv4" } else { "IPv6" };

@@ -66,6 +66,12 @@ impl View<'_> {
                 rest = &tag[end..];
                 continue;
             }
+            // A bracket that no name follows is text.
+            if !tag[1..].starts_with(|letter: char| letter.is_ascii_alphabetic()) {
+                out.push('<');
+                rest = &tag[1..];
+                continue;
+            }
             let end = end_of_tag(tag);
             self.tag(&tag[..end], &mut out);
             rest = &tag[end..];

@@ -379,12 +379,32 @@ fn from_memory(
             ),
             ..ContainerStateTerminated::default()
         }));
-    } else if input.terminal {
+    } else if input.terminal && had_its_turn(input, &container.name, init) {
         status.state = Some(terminated_state(lost(
             "The container could not be located when the pod was terminated",
         )));
     }
     status
+}
+
+/// Whether a container would have been started: its pod was initialized or, for an init container,
+/// a later one has been made. Those that never had their turn go on waiting when the pod ends.
+fn had_its_turn(input: &Input<'_>, name: &str, init: bool) -> bool {
+    let spec = input.pod.spec.as_ref();
+    let all = spec.and_then(|spec| spec.init_containers.as_deref());
+    let mut in_order = all.unwrap_or_default().iter();
+    let record = |container: &Container| input.observed.latest(&container.name);
+    match init {
+        true => in_order
+            .skip_while(|container| container.name != name)
+            .any(|container| record(container).is_some()),
+        false => in_order.all(|container| {
+            record(container).is_some_and(|record| {
+                is_sidecar(container)
+                    || (record.state == ContainerState::Exited && record.exit_code == 0)
+            })
+        }),
+    }
 }
 
 /// Why a container waits that nothing is known of yet.

@@ -206,6 +206,30 @@ fn init_containers_hold_the_pod_back() {
 }
 
 #[test]
+fn containers_that_never_had_their_turn_go_on_waiting() {
+    let spec = json!({
+        "restartPolicy": "Never",
+        "initContainers": [{"name": "i"}, {"name": "j"}],
+        "containers": [{"name": "a"}],
+    });
+    let mut scene = Scene::new(spec.clone()).container("i", 0, Exited, 1);
+    scene.terminal = true;
+    scene.expect("Failed | FFF | i:exit 1 Error #0, j:PodInitializing #0, a:PodInitializing #0");
+    let mut scene = Scene::new(spec)
+        .container("i", 0, Exited, 0)
+        .container("j", 0, Exited, 0);
+    scene.terminal = true;
+    let status = scene.compute();
+    let app = status.container_statuses.expect("a status")[0].clone();
+    assert_eq!(
+        app.state
+            .and_then(|state| state.terminated?.reason)
+            .as_deref(),
+        Some("ContainerStatusUnknown")
+    );
+}
+
+#[test]
 fn ends_follow_the_policy() {
     Scene::new(one("Never"))
         .container("a", 0, Exited, 0)
