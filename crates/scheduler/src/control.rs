@@ -7,6 +7,7 @@ use environment::Environment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use tokio::{
+    sync::Notify,
     task::{JoinError, JoinSet},
     time::{Instant, sleep_until},
 };
@@ -17,15 +18,19 @@ use crate::{
     Decisions, NodeVerdict, PodInfo, SCHEDULER_NAME, Snapshot,
     decide::{Outcome, decide},
     framework::{BindError, ClusterEvent, Framework},
-    plugins::default_binder::DefaultBinder,
+    plugins::{default_binder::DefaultBinder, volume_binding::binder::VolumeBinder},
     pod_info::{assigned_node, is_terminal},
     preempt::{Budget, Preemption, preempt},
     queue::{Queue, Queued},
+    storage_feed::{Followed, StorageFeed, sides},
+    workload_selectors::InformedSelectors,
     writes::{self, Written, elapsed},
 };
 
 /// Above this many writes under way, decisions wait.
 const MOST_WRITES: usize = 256;
+/// Above this many pods that wait for something before their binding, decisions wait.
+const MOST_PREPARING: usize = 4096;
 /// The API refuses longer event messages.
 const LONGEST_MESSAGE: usize = 1024;
 
@@ -39,13 +44,18 @@ pub(crate) struct Scheduler {
     informer: Informer<Pod>,
     pods: Subscription<Pod>,
     nodes: Subscription<Node>,
+    storage: StorageFeed,
     budgets: Informer<PodDisruptionBudget>,
-    /// Decisions begin when both lists have been taken in: a node must not be given away twice.
+    /// Decisions begin when all lists have been taken in: a node must not be given away twice.
     pods_listed: bool,
     nodes_listed: bool,
     queue: Queue,
     snapshot: Snapshot,
     writes: JoinSet<Written>,
+    /// Bindings that have to wait for something else first, perhaps for minutes.
+    preparing: JoinSet<Written>,
+    /// Tells those of `preparing` to look again.
+    changed: Arc<Notify>,
     /// Where the next decision begins to look at nodes.
     start: usize,
 }
@@ -53,6 +63,7 @@ pub(crate) struct Scheduler {
 enum Event {
     Pod(Delivery<Pod>),
     Node(Change<Node>),
+    Storage(Followed),
     Written(Result<Written, JoinError>),
     Decide,
     Due,
@@ -69,6 +80,17 @@ impl Scheduler {
     ) -> Scheduler {
         let informer = informers.of::<Pod>();
         let binder = Arc::new(DefaultBinder::new(client.clone()));
+        let mut framework =
+            Framework::with_defaults(binder, Some(Arc::new(InformedSelectors::new(informers))));
+        let changed = Arc::new(Notify::new());
+        framework.pre_binds.push(Box::new(VolumeBinder {
+            client: client.clone(),
+            pods: informer.clone(),
+            nodes: informers.of(),
+            claims: informers.of(),
+            volumes: informers.of(),
+            changed: changed.clone(),
+        }));
         Scheduler {
             events: events::Recorder::new(
                 client.clone(),
@@ -80,16 +102,19 @@ impl Scheduler {
             environment,
             recorder,
             decisions,
-            framework: Framework::with_defaults(binder),
+            framework,
             pods: informer.subscribe(),
             informer,
             nodes: informers.of::<Node>().subscribe(),
+            storage: StorageFeed::new(informers),
             budgets: informers.of::<PodDisruptionBudget>(),
             pods_listed: false,
             nodes_listed: false,
             queue: Queue::default(),
             snapshot: Snapshot::default(),
             writes: JoinSet::new(),
+            preparing: JoinSet::new(),
+            changed,
             start: 0,
         }
     }
@@ -99,6 +124,7 @@ impl Scheduler {
             match self.next(&shutdown).await {
                 Event::Pod(delivery) => self.take_pod(delivery),
                 Event::Node(change) => self.take_node(change),
+                Event::Storage(followed) => self.take_storage(followed),
                 Event::Written(written) => self.take_written(written),
                 Event::Due => self.queue.release(Instant::now()),
                 Event::Decide => {
@@ -109,15 +135,18 @@ impl Scheduler {
                 Event::Stop => break,
             }
         }
-        // Bindings under way have been decided: see them through.
+        // Bindings under way have been decided: see them through. Those that still wait for their
+        // volumes are decided again by whoever comes next.
         while self.writes.join_next().await.is_some() {}
     }
 
     async fn next(&mut self, shutdown: &CancellationToken) -> Event {
         let can_decide = self.pods_listed
             && self.nodes_listed
+            && self.storage.is_listed()
             && self.queue.has_active()
-            && self.writes.len() < MOST_WRITES;
+            && self.writes.len() < MOST_WRITES
+            && self.preparing.len() < MOST_PREPARING;
         let due = self.queue.next_due();
         let release = async {
             match due {
@@ -130,7 +159,9 @@ impl Scheduler {
             () = shutdown.cancelled() => Event::Stop,
             delivery = self.pods.next_delivery() => Event::Pod(delivery),
             change = self.nodes.next() => Event::Node(change),
+            followed = self.storage.next() => Event::Storage(followed),
             Some(written) = self.writes.join_next() => Event::Written(written),
+            Some(written) = self.preparing.join_next() => Event::Written(written),
             () = std::future::ready(()), if can_decide => Event::Decide,
             () = release => Event::Due,
         }
@@ -155,7 +186,18 @@ impl Scheduler {
             self.queue.remove(uid);
             self.snapshot.forget_promise(uid);
             let info = Arc::new(PodInfo::new(pod.clone()));
-            self.snapshot.confirm(info, node);
+            let old = self.snapshot.placed(uid);
+            let (old, confirmed) = old.map_or((None, false), |(old, c)| (Some(old.clone()), c));
+            self.snapshot.confirm(info.clone(), node);
+            match old {
+                Some(old) if confirmed => {
+                    if old.pod.metadata.labels != pod.metadata.labels {
+                        let (old, new) = (&old, &info);
+                        self.wake(&ClusterEvent::PodChanged { old, new });
+                    }
+                }
+                _ => self.wake(&ClusterEvent::PodAdded(&info)),
+            }
         } else if self.snapshot.is_assumed(uid) {
             // Decided, and its binding is under way: nothing to do with older states.
         } else if is_for_us(&pod) {
@@ -187,6 +229,7 @@ impl Scheduler {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         self.queue.remove(uid);
         self.snapshot.forget_promise(uid);
+        self.changed.notify_waiters();
         if let Some(removed) = self.snapshot.remove_pod(uid) {
             self.wake(&ClusterEvent::PodRemoved(&removed));
         }
@@ -214,9 +257,59 @@ impl Scheduler {
                     wake(&mut self.queue, &self.framework, &event);
                 }
             }
-            Change::Deleted(node) => self.snapshot.remove_node(&name(&node)),
+            Change::Deleted(node) => {
+                self.snapshot.remove_node(&name(&node));
+                self.changed.notify_waiters();
+                self.wake(&ClusterEvent::NodeRemoved(&node));
+            }
             Change::Resynced => self.nodes_listed = true,
         }
+    }
+
+    fn take_storage(&mut self, followed: Followed) {
+        let volumes = &mut self.snapshot.volumes;
+        match followed {
+            Followed::Claim(change) => match sides(change) {
+                (_, Some(new)) => {
+                    volumes.set_claim(new.clone());
+                    self.wake(&ClusterEvent::Claim(&new));
+                }
+                (Some(old), None) => volumes.remove_claim(&old),
+                (None, None) => {}
+            },
+            Followed::Volume(change) => match sides(change) {
+                (_, Some(new)) => {
+                    volumes.set_volume(new.clone());
+                    self.wake(&ClusterEvent::Volume(&new));
+                }
+                (Some(old), None) => volumes.remove_volume(&old),
+                (None, None) => {}
+            },
+            Followed::Class(change) => match sides(change) {
+                (old, Some(new)) => {
+                    volumes.set_class(new.clone());
+                    let old = old.as_deref();
+                    self.wake(&ClusterEvent::StorageClass { old, new: &new });
+                }
+                (Some(old), None) => volumes.remove_class(&old),
+                (None, None) => {}
+            },
+            Followed::CsiNode(change) => match sides(change) {
+                (old, Some(new)) => {
+                    volumes.set_csi_node(new.clone());
+                    let old = old.as_deref();
+                    self.wake(&ClusterEvent::CsiNode { old, new: &new });
+                }
+                (Some(old), None) => volumes.remove_csi_node(&old),
+                (None, None) => {}
+            },
+            Followed::Namespace(change) => match sides(change) {
+                (_, Some(new)) => self.snapshot.set_namespace(&new.metadata),
+                (Some(old), None) => self.snapshot.remove_namespace(&old.metadata),
+                (None, None) => {}
+            },
+        }
+        self.changed.notify_waiters();
     }
 
     fn decide_next(&mut self) {
@@ -259,7 +352,9 @@ impl Scheduler {
             Outcome::Placed { node } => self.place(queued, node.clone(), end_micros),
             Outcome::Unschedulable { message } => {
                 let (mut message, now) = (message.clone(), Instant::now());
-                if let Err(reason) = self.make_room(&pod, &decision.nodes) {
+                if self.snapshot.node_count() > 0
+                    && let Err(reason) = self.make_room(&pod, &decision.nodes)
+                {
                     message = format!("{message} preemption: {reason}");
                 }
                 let rejected_by = decision.rejected_by.clone();
@@ -307,7 +402,13 @@ impl Scheduler {
         self.snapshot.forget_promise(&queued.pod.uid);
         self.framework
             .reserve(&queued.pod, &node, &mut self.snapshot);
-        self.writes.spawn(writes::bind(
+        let preparations = self.framework.pre_bind(&queued.pod, &node, &self.snapshot);
+        let tasks = match preparations.is_empty() {
+            true => &mut self.writes,
+            false => &mut self.preparing,
+        };
+        tasks.spawn(writes::bind(
+            preparations,
             self.framework.binder.clone(),
             self.environment.clone(),
             self.recorder.clone(),
@@ -325,6 +426,7 @@ impl Scheduler {
                 node,
                 result: Ok(()),
             }) => {
+                self.snapshot.volumes.release(&queued.pod.uid);
                 let message = format!("Successfully assigned {} to {node}", queued.pod.key);
                 self.events
                     .normal(queued.pod.pod.as_ref(), "Scheduled", message);
@@ -364,12 +466,15 @@ impl Scheduler {
         };
         let now_micros = self.environment.now_micros();
         self.queue.try_later(queued, Instant::now(), now_micros);
-        let plugin = self.framework.binder.name();
+        let (point, plugin) = match error {
+            BindError::Unprepared(error) => ("PreBind", error.plugin),
+            _ => ("Bind", self.framework.binder.name()),
+        };
         let message = match error {
             BindError::Api(kube::Error::Api(status)) => status.message.clone(),
             error => error.to_string(),
         };
-        let message = format!("running Bind plugin \"{plugin}\": {message}");
+        let message = format!("running {point} plugin \"{plugin}\": {message}");
         self.explain(pod, "SchedulerError", message);
     }
 
@@ -395,6 +500,9 @@ impl Scheduler {
 }
 
 fn wake(queue: &mut Queue, framework: &Framework, event: &ClusterEvent<'_>) {
+    if queue.is_empty_of(|| framework.listeners(event)) {
+        return;
+    }
     queue.wake(Instant::now(), |pod, rejected_by| {
         framework.may_help(event, pod, rejected_by)
     });

@@ -5,10 +5,7 @@ use std::{
     fmt::Write,
 };
 
-use crate::{
-    NodeInfo, PodInfo, Snapshot,
-    framework::{Framework, PreFiltered},
-};
+use crate::{NodeInfo, PodInfo, Snapshot, cycle::Cycle, framework::Framework};
 
 /// Below this many nodes all are looked at.
 const ENOUGH_NODES: usize = 100;
@@ -35,6 +32,8 @@ pub enum Verdict {
     Rejected {
         plugin: &'static str,
         reasons: Vec<String>,
+        /// Whether making room may help.
+        resolvable: bool,
     },
     /// With each plugin's weighted part of the total; no parts when there was no other choice.
     Feasible {
@@ -64,8 +63,8 @@ pub(crate) fn decide(
     if count == 0 {
         return unschedulable("no nodes available to schedule pods".to_owned());
     }
-    let candidates = match candidates(framework, pod) {
-        Ok(candidates) => candidates,
+    let cycle = match Cycle::begin(framework, pod, snapshot) {
+        Ok(cycle) => cycle,
         Err((plugin, reason)) => {
             let mut decision = unschedulable(format!("0/{count} nodes are available: {reason}."));
             decision.rejected_by.insert(plugin);
@@ -78,23 +77,23 @@ pub(crate) fn decide(
     let enough = enough_feasible(count);
     let mut feasible: Vec<&NodeInfo> = Vec::new();
     let mut nodes = Vec::new();
-    let mut rejected_by: BTreeSet<&'static str> = candidates.narrowed_by.clone();
+    let mut rejected_by: BTreeSet<&'static str> = cycle.narrowed_by.clone();
     let mut looked_at = 0;
     for node in ring {
         looked_at += 1;
-        if candidates
-            .names
-            .as_ref()
-            .is_some_and(|names| !names.contains(&node.name))
-        {
+        if !cycle.considers(&node.name) {
             continue;
         }
-        match reject(framework, pod, node, snapshot) {
-            Some((plugin, reasons)) => {
+        match cycle.reject(node) {
+            Some((plugin, rejection)) => {
                 rejected_by.insert(plugin);
                 nodes.push(NodeVerdict {
                     node: node.name.clone(),
-                    verdict: Verdict::Rejected { plugin, reasons },
+                    verdict: Verdict::Rejected {
+                        plugin,
+                        reasons: rejection.reasons,
+                        resolvable: rejection.resolvable,
+                    },
                 });
             }
             None => {
@@ -106,7 +105,7 @@ pub(crate) fn decide(
         }
     }
     if feasible.is_empty() {
-        let message = explain(&nodes, count, &candidates.narrowed_by);
+        let message = explain(&nodes, count, &cycle.narrowed_by);
         return Decision {
             outcome: Outcome::Unschedulable { message },
             nodes,
@@ -134,65 +133,6 @@ fn enough_feasible(count: usize) -> usize {
     (count * percentage / 100).max(ENOUGH_NODES)
 }
 
-struct Candidates {
-    names: Option<BTreeSet<String>>,
-    narrowed_by: BTreeSet<&'static str>,
-}
-
-fn candidates(framework: &Framework, pod: &PodInfo) -> Result<Candidates, (&'static str, String)> {
-    let mut candidates = Candidates {
-        names: None,
-        narrowed_by: BTreeSet::new(),
-    };
-    for plugin in &framework.pre_filters {
-        match plugin.pre_filter(pod) {
-            PreFiltered::Any => {}
-            PreFiltered::Reject(reason) => return Err((plugin.name(), reason)),
-            PreFiltered::Only(names) => {
-                candidates.narrowed_by.insert(plugin.name());
-                candidates.names = Some(match candidates.names {
-                    None => names,
-                    Some(others) => others.intersection(&names).cloned().collect(),
-                });
-            }
-        }
-    }
-    Ok(candidates)
-}
-
-/// The first plugin that turns the pod away from the node, with its reasons. Room that was promised
-/// to others of no lower priority is taken; but should they go elsewhere, the pod must fit as well.
-pub(crate) fn reject(
-    framework: &Framework,
-    pod: &PodInfo,
-    node: &NodeInfo,
-    snapshot: &Snapshot,
-) -> Option<(&'static str, Vec<String>)> {
-    let promised: Vec<_> = snapshot.promised_to_others(&node.name, pod).collect();
-    if !promised.is_empty() {
-        let mut crowded = node.clone();
-        for other in promised {
-            crowded.add_pod(other.clone());
-        }
-        let rejected = first_rejection(framework, pod, &crowded);
-        if rejected.is_some() {
-            return rejected;
-        }
-    }
-    first_rejection(framework, pod, node)
-}
-
-fn first_rejection(
-    framework: &Framework,
-    pod: &PodInfo,
-    node: &NodeInfo,
-) -> Option<(&'static str, Vec<String>)> {
-    framework.filters.iter().find_map(|plugin| {
-        let reasons = plugin.filter(pod, node);
-        (!reasons.is_empty()).then(|| (plugin.name(), reasons))
-    })
-}
-
 fn score(
     framework: &Framework,
     pod: &PodInfo,
@@ -202,14 +142,9 @@ fn score(
     let mut parts: Vec<Vec<(&'static str, i64)>> = vec![Vec::new(); feasible.len()];
     if feasible.len() > 1 {
         for (weight, plugin) in &framework.scores {
-            if !plugin.pre_score(pod) {
+            let Some(scores) = plugin.scores(pod, feasible, snapshot) else {
                 continue;
-            }
-            let mut scores: Vec<i64> = feasible
-                .iter()
-                .map(|node| plugin.score(pod, node, snapshot))
-                .collect();
-            plugin.normalize(&mut scores);
+            };
             for (parts, score) in parts.iter_mut().zip(scores) {
                 parts.push((plugin.name(), score * weight));
             }
@@ -295,7 +230,7 @@ mod tests {
     use crate::fixtures::{labelled_node, no_binder, node, node_with, pod, pod_asking};
 
     fn framework() -> Framework {
-        Framework::with_defaults(no_binder())
+        Framework::with_defaults(no_binder(), None)
     }
 
     fn snapshot(nodes: &[Arc<k8s_openapi::api::core::v1::Node>]) -> Snapshot {

@@ -44,6 +44,12 @@ pub(crate) fn pod(name: &str, spec: &str) -> Arc<PodInfo> {
     Arc::new(PodInfo::new(pod_object(name, spec)))
 }
 
+pub(crate) fn labelled_pod(name: &str, labels: &str, spec: &str) -> Arc<PodInfo> {
+    let mut pod = (*pod_object(name, spec)).clone();
+    pod.metadata.labels = Some(serde_json::from_str(labels).expect("labels"));
+    Arc::new(PodInfo::new(Arc::new(pod)))
+}
+
 /// A pod whose one container asks for `cpu`.
 pub(crate) fn pod_asking(name: &str, cpu: &str) -> Arc<PodInfo> {
     let spec = r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"CPU"}}}]}"#;

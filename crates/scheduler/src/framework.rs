@@ -1,18 +1,25 @@
 //! The extension points of a decision, and the profile that lines plugins up behind them.
 //!
-//! Plugins are pure over the pod and the snapshot; only [`Bind`] does I/O, and the loop calls it
-//! aside. A cycle: PreFilter, Filter per node, Score per node that passed, Reserve, Bind.
+//! Plugins are pure over the pod and the snapshot; only [`PreBind`] and [`Bind`] do I/O, beside the
+//! loop. A cycle: PreFilter, Filter per node, Score over the nodes that passed, Reserve, PreBind, Bind.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc};
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::{
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim},
+    storage::v1::{CSINode, StorageClass},
+};
 
 use crate::{
-    NodeInfo, PodInfo, Snapshot,
+    NodeInfo, PodInfo, Snapshot, WorkloadSelectors,
     plugins::{
-        assume::Assume, image_locality::ImageLocality, node_affinity::NodeAffinity,
-        node_name::NodeName, node_ports::NodePorts, node_resources_fit::NodeResourcesFit,
-        node_unschedulable::NodeUnschedulable, taint_toleration::TaintToleration,
+        assume::Assume, image_locality::ImageLocality, inter_pod_affinity::InterPodAffinity,
+        node_affinity::NodeAffinity, node_name::NodeName, node_ports::NodePorts,
+        node_resources_balanced_allocation::NodeResourcesBalancedAllocation,
+        node_resources_fit::NodeResourcesFit, node_unschedulable::NodeUnschedulable,
+        node_volume_limits::NodeVolumeLimits, pod_topology_spread::PodTopologySpread,
+        taint_toleration::TaintToleration, volume_binding::VolumeBinding,
+        volume_restrictions::VolumeRestrictions, volume_zone::VolumeZone,
     },
 };
 
@@ -26,12 +33,41 @@ pub enum ClusterEvent<'a> {
         old: &'a Node,
         new: &'a NodeInfo,
     },
+    NodeRemoved(&'a Node),
+    /// A pod has been seen on its node.
+    PodAdded(&'a PodInfo),
+    /// The labels of a pod on its node have changed.
+    PodChanged {
+        old: &'a PodInfo,
+        new: &'a PodInfo,
+    },
     /// A pod left its node (deleted, ended, or its binding failed).
     PodRemoved(&'a PodInfo),
+    /// New or changed.
+    Claim(&'a PersistentVolumeClaim),
+    /// New or changed.
+    Volume(&'a PersistentVolume),
+    StorageClass {
+        old: Option<&'a StorageClass>,
+        new: &'a StorageClass,
+    },
+    CsiNode {
+        old: Option<&'a CSINode>,
+        new: &'a CSINode,
+    },
 }
 
 pub trait Plugin: Send + Sync {
     fn name(&self) -> &'static str;
+
+    /// Whether the event may let any pod pass that this plugin turned away. Pods come to nodes all
+    /// the time and hardly ever help: plugins that they do help say so.
+    fn hears_of(&self, event: &ClusterEvent<'_>) -> bool {
+        !matches!(
+            event,
+            ClusterEvent::PodAdded(_) | ClusterEvent::PodChanged { .. }
+        )
+    }
 
     /// Whether a pod that this plugin turned away may pass after the event. Asked so that a
     /// heartbeat of a node does not try every waiting pod again.
@@ -48,15 +84,61 @@ pub enum PreFiltered {
     Only(BTreeSet<String>),
     /// No node can, because of this.
     Reject(String),
+    /// Nodes are filtered by what was computed for this pod.
+    By(Box<dyn CycleFilter>),
 }
 
 pub trait PreFilter: Plugin {
-    fn pre_filter(&self, pod: &PodInfo) -> PreFiltered;
+    /// A plugin that has nothing to say about the pod answers [`PreFiltered::Any`] and is not asked
+    /// for any node.
+    fn pre_filter(&self, pod: &PodInfo, snapshot: &Snapshot) -> PreFiltered;
 }
 
+/// Why a pod cannot run on a node.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Rejection {
+    pub reasons: Vec<String>,
+    /// Whether the node may pass after pods of it have gone, so that making room is worth a try.
+    pub resolvable: bool,
+}
+
+impl Rejection {
+    pub fn resolvable(reason: &str) -> Rejection {
+        Rejection {
+            reasons: vec![reason.to_owned()],
+            resolvable: true,
+        }
+    }
+
+    pub fn unresolvable(reason: &str) -> Rejection {
+        Rejection {
+            reasons: vec![reason.to_owned()],
+            resolvable: false,
+        }
+    }
+}
+
+/// What a plugin computed about one pod before looking at nodes. When pods come to a node or leave
+/// it on trial, it is told so and counts with them.
+pub trait CycleFilter: Send + Sync {
+    fn filter(&self, pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) -> Option<Rejection>;
+
+    fn add_pod(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) {
+        let _ = (pod, other, node, snapshot);
+    }
+
+    fn remove_pod(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) {
+        let _ = (pod, other, node, snapshot);
+    }
+
+    fn boxed_clone(&self) -> Box<dyn CycleFilter>;
+}
+
+/// A filter that needs no more than the pod and the node.
 pub trait Filter: Plugin {
-    /// Whether a node may pass after pods of it have gone, so that making room is worth a try.
-    fn resolvable(&self) -> bool {
+    /// Whether a node that was turned down may pass after pods of it have gone.
+    fn resolvable(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+        let _ = (pod, node);
         false
     }
 
@@ -65,6 +147,13 @@ pub trait Filter: Plugin {
 }
 
 pub trait Score: Plugin {
+    /// A score in 0..=[`MAX_SCORE`] for each of the nodes; none if the plugin has nothing to say
+    /// about this pod.
+    fn scores(&self, pod: &PodInfo, nodes: &[&NodeInfo], snapshot: &Snapshot) -> Option<Vec<i64>>;
+}
+
+/// A score that looks at one node at a time.
+pub trait NodeScore: Plugin {
     /// Whether the plugin has anything to say about this pod.
     fn pre_score(&self, pod: &PodInfo) -> bool {
         let _ = pod;
@@ -80,6 +169,18 @@ pub trait Score: Plugin {
     }
 }
 
+impl<P: NodeScore> Score for P {
+    fn scores(&self, pod: &PodInfo, nodes: &[&NodeInfo], snapshot: &Snapshot) -> Option<Vec<i64>> {
+        if !self.pre_score(pod) {
+            return None;
+        }
+        let each = nodes.iter().map(|node| self.score(pod, node, snapshot));
+        let mut scores: Vec<i64> = each.collect();
+        self.normalize(&mut scores);
+        Some(scores)
+    }
+}
+
 pub trait Reserve: Plugin {
     fn reserve(&self, pod: &Arc<PodInfo>, node: &str, snapshot: &mut Snapshot);
     /// Undoes `reserve`, also if it was undone or overtaken already.
@@ -92,6 +193,26 @@ pub enum BindError {
     Encode(#[source] serde_json::Error),
     #[error(transparent)]
     Api(#[from] kube::Error),
+    /// Not even the preparations went well.
+    #[error(transparent)]
+    Unprepared(PreBindError),
+}
+
+/// What a plugin could not do before the binding.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct PreBindError {
+    pub plugin: &'static str,
+    pub message: String,
+}
+
+/// Work that ends before the binding is written.
+pub type Preparation = Pin<Box<dyn Future<Output = Result<(), PreBindError>> + Send>>;
+
+pub trait PreBind: Plugin {
+    /// What must be done before the binding is written; none if nothing. Asked in the loop after
+    /// Reserve; the work itself runs beside it and may take minutes.
+    fn pre_bind(&self, pod: &Arc<PodInfo>, node: &str, snapshot: &Snapshot) -> Option<Preparation>;
 }
 
 #[async_trait::async_trait]
@@ -107,14 +228,30 @@ pub struct Framework {
     /// With their weights.
     pub scores: Vec<(i64, Box<dyn Score>)>,
     pub reserves: Vec<Box<dyn Reserve>>,
+    pub pre_binds: Vec<Box<dyn PreBind>>,
     pub binder: Arc<dyn Bind>,
 }
 
 impl Framework {
     /// Upstream's default plugins (those we have), order and weights.
-    pub fn with_defaults(binder: Arc<dyn Bind>) -> Framework {
+    /// Pods that say nothing about spreading are spread by `workloads`, if given.
+    pub fn with_defaults(
+        binder: Arc<dyn Bind>,
+        workloads: Option<Arc<dyn WorkloadSelectors>>,
+    ) -> Framework {
+        let spread = PodTopologySpread {
+            workloads: workloads.clone(),
+        };
         Framework {
-            pre_filters: vec![Box::new(NodeAffinity)],
+            pre_filters: vec![
+                Box::new(NodeAffinity),
+                Box::new(VolumeRestrictions),
+                Box::new(NodeVolumeLimits),
+                Box::new(VolumeBinding),
+                Box::new(VolumeZone),
+                Box::new(spread),
+                Box::new(InterPodAffinity),
+            ],
             filters: vec![
                 Box::new(NodeUnschedulable),
                 Box::new(NodeName),
@@ -127,9 +264,13 @@ impl Framework {
                 (3, Box::new(TaintToleration)),
                 (2, Box::new(NodeAffinity)),
                 (1, Box::new(NodeResourcesFit)),
+                (2, Box::new(PodTopologySpread { workloads })),
+                (2, Box::new(InterPodAffinity)),
+                (1, Box::new(NodeResourcesBalancedAllocation)),
                 (1, Box::new(ImageLocality)),
             ],
-            reserves: vec![Box::new(Assume)],
+            reserves: vec![Box::new(Assume), Box::new(VolumeBinding)],
+            pre_binds: Vec::new(),
             binder,
         }
     }
@@ -146,11 +287,28 @@ impl Framework {
         }
     }
 
-    /// Whether making room may help against the plugin that turned a pod away.
-    pub fn resolvable(&self, plugin: &str) -> bool {
-        self.filters
+    pub fn pre_bind(
+        &self,
+        pod: &Arc<PodInfo>,
+        node: &str,
+        snapshot: &Snapshot,
+    ) -> Vec<Preparation> {
+        let plugins = self.pre_binds.iter();
+        plugins
+            .filter_map(|plugin| plugin.pre_bind(pod, node, snapshot))
+            .collect()
+    }
+
+    /// The plugins that the event may help against.
+    pub fn listeners(&self, event: &ClusterEvent<'_>) -> BTreeSet<&'static str> {
+        let hears = |plugin: &dyn Plugin| plugin.hears_of(event).then(|| plugin.name());
+        let filters = self
+            .filters
             .iter()
-            .any(|filter| filter.name() == plugin && filter.resolvable())
+            .filter_map(|plugin| hears(plugin.as_ref()));
+        let pre_filters = self.pre_filters.iter();
+        let pre_filters = pre_filters.filter_map(|plugin| hears(plugin.as_ref()));
+        filters.chain(pre_filters).collect()
     }
 
     /// Whether one of the plugins that turned the pod away expects the event to help; any event
@@ -164,6 +322,10 @@ impl Framework {
         rejected_by.is_empty()
             || self
                 .filters
+                .iter()
+                .any(|plugin| rejected_by.contains(plugin.name()) && plugin.may_help(event, pod))
+            || self
+                .pre_filters
                 .iter()
                 .any(|plugin| rejected_by.contains(plugin.name()) && plugin.may_help(event, pod))
     }

@@ -5,8 +5,12 @@
 
 pub mod framework;
 pub mod plugins;
+pub mod volumes;
 
+mod affinity_terms;
 mod control;
+mod counts;
+mod cycle;
 mod decide;
 mod decisions;
 mod node_info;
@@ -14,22 +18,32 @@ mod pod_info;
 mod preempt;
 mod queue;
 mod resources;
+mod selecting;
 mod snapshot;
+mod spread_constraints;
+mod storage_feed;
+mod workload_selectors;
 mod writes;
 
 #[cfg(test)]
 mod fixtures;
+#[cfg(test)]
+mod oracle;
 
 use client::Informers;
 use environment::Environment;
 use tokio_util::sync::CancellationToken;
 
+pub use affinity_terms::{AffinityTerms, Term};
+pub use counts::{Count, Effect, Held, Question};
 pub use decide::{NodeVerdict, Outcome, Verdict};
 pub use decisions::{DecisionRecord, Decisions};
 pub use node_info::NodeInfo;
 pub use pod_info::PodInfo;
 pub use resources::Resources;
 pub use snapshot::Snapshot;
+pub use spread_constraints::SpreadConstraint;
+pub use workload_selectors::WorkloadSelectors;
 
 /// The scheduler's name in `spec.schedulerName`; pods that name another are left alone.
 pub const SCHEDULER_NAME: &str = "default-scheduler";

@@ -83,6 +83,10 @@ impl NodeInfo {
         self.node.as_ref()?.metadata.labels.as_ref()
     }
 
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels()?.get(key).map(String::as_str)
+    }
+
     pub fn taints(&self) -> &[Taint] {
         let spec = self.node.as_ref().and_then(|node| node.spec.as_ref());
         let taints = spec.and_then(|spec| spec.taints.as_deref());

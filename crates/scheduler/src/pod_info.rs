@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use client::ObjectKey;
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Toleration};
+use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim, Pod, PodSpec, Toleration};
 
-use crate::resources::{Resources, Unstated, is_sidecar, pod_requests};
+use crate::{
+    affinity_terms::AffinityTerms,
+    resources::{Resources, Unstated, is_sidecar, pod_requests},
+    spread_constraints::SpreadConstraint,
+};
 
 /// A port that a pod takes on its node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +28,19 @@ pub struct PodInfo {
     /// As `requests`, with a little assumed where nothing was asked for.
     pub requests_for_score: Resources,
     pub host_ports: Vec<HostPort>,
+    /// The claims behind its volumes.
+    pub claims: Vec<PodClaim>,
+    /// What it says about other pods, if anything.
+    pub affinity: Option<Box<AffinityTerms>>,
+    pub spread: Vec<SpreadConstraint>,
+}
+
+/// A claim that a pod uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodClaim {
+    pub name: String,
+    /// Made for this pod alone.
+    pub is_ephemeral: bool,
 }
 
 impl PodInfo {
@@ -37,6 +54,9 @@ impl PodInfo {
             requests: pod_requests(spec, Unstated::Zero),
             requests_for_score: pod_requests(spec, Unstated::Assumed),
             host_ports: host_ports(spec),
+            claims: claims(&pod, spec),
+            affinity: AffinityTerms::of(&pod, spec),
+            spread: SpreadConstraint::all_of(&pod, spec),
             pod,
         }
     }
@@ -48,6 +68,12 @@ impl PodInfo {
     pub fn tolerations(&self) -> &[Toleration] {
         let tolerations = self.spec().and_then(|spec| spec.tolerations.as_deref());
         tolerations.unwrap_or_default()
+    }
+
+    pub fn uses_claim(&self, claim: &PersistentVolumeClaim) -> bool {
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        self.key.namespace == namespace && self.claims.iter().any(|used| used.name == name)
     }
 
     pub fn containers(&self) -> impl Iterator<Item = &Container> {
@@ -73,6 +99,25 @@ pub fn is_terminal(pod: &Pod) -> bool {
 pub fn is_gated(pod: &Pod) -> bool {
     let gates = pod.spec.as_ref().and_then(|s| s.scheduling_gates.as_ref());
     gates.is_some_and(|gates| !gates.is_empty())
+}
+
+fn claims(pod: &Pod, spec: &PodSpec) -> Vec<PodClaim> {
+    let pod = pod.metadata.name.as_deref().unwrap_or_default();
+    let volumes = spec.volumes.iter().flatten();
+    let claims = volumes.filter_map(|volume| {
+        if let Some(source) = &volume.persistent_volume_claim {
+            return Some(PodClaim {
+                name: source.claim_name.clone(),
+                is_ephemeral: false,
+            });
+        }
+        volume.ephemeral.as_ref()?;
+        Some(PodClaim {
+            name: format!("{pod}-{}", volume.name),
+            is_ephemeral: true,
+        })
+    });
+    claims.collect()
 }
 
 fn host_ports(spec: &PodSpec) -> Vec<HostPort> {

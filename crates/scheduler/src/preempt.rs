@@ -9,8 +9,7 @@ use k8s_openapi::{
 };
 
 use crate::{
-    NodeInfo, NodeVerdict, PodInfo, Snapshot, Verdict,
-    decide::{reasons_by_count, reject},
+    NodeInfo, NodeVerdict, PodInfo, Snapshot, Verdict, cycle::Cycle, decide::reasons_by_count,
     framework::Framework,
 };
 
@@ -77,43 +76,49 @@ pub(crate) fn preempt(
     if never_preempts(pod) {
         return Err("not eligible due to preemptionPolicy=Never.".to_owned());
     }
-    if waits_for_room(pod, snapshot) {
+    if waits_for_room(pod, snapshot, verdicts) {
         return Err("not eligible due to a terminating pod on the nominated node.".to_owned());
     }
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    let mut count_reason = |reason: String, by| *reasons.entry(reason).or_default() += by;
     let mut candidates = Vec::new();
+    let hopeless = |verdict: &NodeVerdict| match verdict.verdict {
+        Verdict::Rejected { resolvable, .. } => !resolvable,
+        Verdict::Feasible { .. } => true,
+    };
+    let cycle = match verdicts.iter().all(hopeless) {
+        true => None,
+        false => Cycle::begin(framework, pod, snapshot).ok(),
+    };
     for verdict in verdicts {
-        let Verdict::Rejected { plugin, .. } = &verdict.verdict else {
+        let Some(cycle) = cycle.as_ref().filter(|_| !hopeless(verdict)) else {
+            count_reason(NOT_HELPFUL.to_owned(), 1);
             continue;
         };
-        if !framework.resolvable(plugin) {
-            *reasons
-                .entry("Preemption is not helpful for scheduling")
-                .or_default() += 1;
-            continue;
-        }
         let Some(node) = snapshot.node(&verdict.node) else {
             continue;
         };
-        match victims(framework, pod, node, snapshot, budgets) {
-            Some(candidate) => candidates.push(candidate),
-            None => *reasons.entry(NO_VICTIMS).or_default() += 1,
+        match victims(cycle, node, budgets) {
+            Ok(candidate) => candidates.push(candidate),
+            Err(given) => given.into_iter().for_each(|reason| count_reason(reason, 1)),
         }
     }
     // Nodes that were never looked at could not be helped either.
     let unlisted = count.saturating_sub(verdicts.len());
     if unlisted > 0 {
-        *reasons
-            .entry("Preemption is not helpful for scheduling")
-            .or_default() += unlisted;
+        count_reason(NOT_HELPFUL.to_owned(), unlisted);
     }
     let chosen = candidates.into_iter().min_by_key(Candidate::harm);
     chosen.map(Candidate::into_preemption).ok_or_else(|| {
-        let listed = reasons_by_count(&reasons);
+        let reasons = reasons
+            .iter()
+            .map(|(reason, count)| (reason.as_str(), *count));
+        let listed = reasons_by_count(&reasons.collect());
         format!("0/{count} nodes are available: {listed}.")
     })
 }
 
+const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
 struct Candidate {
@@ -157,29 +162,28 @@ impl Candidate {
     }
 }
 
-/// The fewest, least important pods of lower priority without which the pod fits on the node.
+/// The fewest, least important pods of lower priority without which the pod fits on the node; or why
+/// it does not fit even without all of them.
 fn victims(
-    framework: &Framework,
-    pod: &PodInfo,
+    cycle: &Cycle<'_>,
     node: &NodeInfo,
-    snapshot: &Snapshot,
     budgets: &[Budget],
-) -> Option<Candidate> {
-    let mut trial = node.clone();
+) -> Result<Candidate, Vec<String>> {
     let mut potential: Vec<Arc<PodInfo>> = node
         .pods
         .values()
-        .filter(|other| other.priority < pod.priority)
+        .filter(|other| other.priority < cycle.pod.priority)
         .cloned()
         .collect();
     if potential.is_empty() {
-        return None;
+        return Err(vec![NO_VICTIMS.to_owned()]);
     }
+    let mut trial = cycle.try_out(node);
     for other in &potential {
-        trial.remove_pod(&other.uid);
+        trial.remove_pod(other);
     }
-    if reject(framework, pod, &trial, snapshot).is_some() {
-        return None;
+    if let Some((_, rejection)) = trial.reject() {
+        return Err(rejection.reasons);
     }
     potential.sort_by_key(|other| (Reverse(other.priority), start_time(&other.pod)));
     let (violating, harmless) = split_by_budgets(potential, budgets);
@@ -191,14 +195,17 @@ fn victims(
         .chain(harmless.into_iter().map(|other| (other, false)))
     {
         trial.add_pod(other.clone());
-        if reject(framework, pod, &trial, snapshot).is_some() {
-            trial.remove_pod(&other.uid);
+        if trial.reject().is_some() {
+            trial.remove_pod(&other);
             victims.push(other);
             violations += usize::from(violates);
         }
     }
     victims.sort_by_key(|other| (Reverse(other.priority), start_time(&other.pod)));
-    (!victims.is_empty()).then(|| Candidate {
+    if victims.is_empty() {
+        return Err(vec![NO_VICTIMS.to_owned()]);
+    }
+    Ok(Candidate {
         node: node.name.clone(),
         victims,
         violations,
@@ -233,9 +240,17 @@ fn never_preempts(pod: &PodInfo) -> bool {
 
 /// Whether room is being made already: a pod of lower priority is on its way out of the node that
 /// the pod was promised.
-fn waits_for_room(pod: &PodInfo, snapshot: &Snapshot) -> bool {
+fn waits_for_room(pod: &PodInfo, snapshot: &Snapshot, verdicts: &[NodeVerdict]) -> bool {
     let status = pod.pod.status.as_ref();
     let promised = status.and_then(|status| status.nominated_node_name.as_deref());
+    // Room where the pod cannot run any more is not worth waiting for.
+    let hopeless = verdicts.iter().any(|verdict| {
+        Some(verdict.node.as_str()) == promised
+            && matches!(verdict.verdict, Verdict::Rejected { resolvable, .. } if !resolvable)
+    });
+    if hopeless {
+        return false;
+    }
     let node = promised.and_then(|name| snapshot.node(name));
     node.is_some_and(|node| {
         node.pods.values().any(|other| {
@@ -279,7 +294,7 @@ mod tests {
     }
 
     fn outcome(snapshot: &Snapshot, pod: &PodInfo, budgets: &[Budget]) -> Result<String, String> {
-        let framework = Framework::with_defaults(no_binder());
+        let framework = Framework::with_defaults(no_binder(), None);
         let decision = decide(&framework, pod, snapshot, 0, || 0);
         let found = preempt(&framework, pod, snapshot, &decision.nodes, budgets)?;
         let names: Vec<_> = found
@@ -304,6 +319,16 @@ mod tests {
         assert_eq!(
             outcome(&crowded, &asking("web", "2", 10), &[]).unwrap(),
             "a: middle low"
+        );
+        // Whom only the whole node would do; on the other there is one who stays.
+        let half = snapshot(&[
+            ("a", asking("low", "1", 1)),
+            ("a", asking("same", "1", 10)),
+            ("b", asking("high", "2", 11)),
+        ]);
+        assert_eq!(
+            outcome(&half, &asking("web", "2", 10), &[]).unwrap_err(),
+            "0/2 nodes are available: 1 Insufficient cpu, 1 No preemption victims found for incoming pod."
         );
         assert_eq!(
             outcome(&crowded, &asking("web", "1", 1), &[]).unwrap_err(),

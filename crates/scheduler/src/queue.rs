@@ -26,6 +26,8 @@ pub(crate) struct Queue {
     active: BTreeSet<ActiveKey>,
     backing_off: BTreeSet<(Instant, String)>,
     unschedulable: BTreeSet<(Instant, String)>,
+    /// How many of `unschedulable` each plugin turned away; the empty name stands for nobody.
+    turned_away: BTreeMap<&'static str, usize>,
     additions: u64,
 }
 
@@ -131,6 +133,16 @@ impl Queue {
         self.attach(queued, now, Place::BackingOff { until });
     }
 
+    /// Whether no unschedulable pod was turned away by one of these, or by nobody in particular.
+    pub(crate) fn is_empty_of(&self, plugins: impl Fn() -> BTreeSet<&'static str>) -> bool {
+        if self.turned_away.is_empty() {
+            return true;
+        }
+        let plugins = plugins();
+        let mut turned_away = self.turned_away.keys();
+        !turned_away.any(|plugin| plugin.is_empty() || plugins.contains(plugin))
+    }
+
     /// Lets every unschedulable pod try again for which `may_help` says so.
     pub(crate) fn wake(
         &mut self,
@@ -201,8 +213,11 @@ impl Queue {
             Place::BackingOff { until } => {
                 self.backing_off.insert((*until, uid.clone()));
             }
-            Place::Unschedulable { .. } => {
+            Place::Unschedulable { rejected_by } => {
                 self.unschedulable.insert((since, uid.clone()));
+                for plugin in names(rejected_by) {
+                    *self.turned_away.entry(plugin).or_default() += 1;
+                }
             }
         }
         let waiting = Waiting {
@@ -227,12 +242,26 @@ impl Queue {
             Place::BackingOff { until } => {
                 self.backing_off.remove(&(*until, uid));
             }
-            Place::Unschedulable { .. } => {
+            Place::Unschedulable { rejected_by } => {
                 self.unschedulable.remove(&(waiting.since, uid));
+                for plugin in names(rejected_by) {
+                    if let Some(count) = self.turned_away.get_mut(plugin) {
+                        *count -= 1;
+                        if *count == 0 {
+                            self.turned_away.remove(plugin);
+                        }
+                    }
+                }
             }
         }
         Some(waiting)
     }
+}
+
+/// Under which names a rejection is counted.
+fn names(rejected_by: &BTreeSet<&'static str>) -> impl Iterator<Item = &'static str> {
+    let nobody = rejected_by.is_empty().then_some("");
+    rejected_by.iter().copied().chain(nobody)
 }
 
 /// Where a pod goes that may succeed now: it has to sit out the backoff of its last failure.

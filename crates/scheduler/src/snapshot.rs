@@ -2,9 +2,18 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
-use crate::{node_info::NodeInfo, pod_info::PodInfo};
+use client::ObjectKey;
+use parking_lot::Mutex;
+
+use crate::{
+    affinity_terms::Namespaces,
+    counts::{Count, Counts, Held, Question},
+    node_info::NodeInfo,
+    pod_info::PodInfo,
+    volumes::Volumes,
+};
 
 #[derive(Default)]
 pub struct Snapshot {
@@ -17,6 +26,12 @@ pub struct Snapshot {
     promised: BTreeMap<String, (String, Arc<PodInfo>)>,
     /// On how many nodes each image name is.
     image_spread: BTreeMap<String, usize>,
+    pub volumes: Volumes,
+    namespaces: Namespaces,
+    /// How many pods on nodes use each claim.
+    claim_users: BTreeMap<ObjectKey, usize>,
+    /// Locked because answers are found while the snapshot is only read.
+    counts: Mutex<Counts>,
 }
 
 struct Placed {
@@ -34,6 +49,10 @@ impl Snapshot {
             .entry(name)
             .or_insert_with_key(|name| NodeInfo::new(name));
         self.known += usize::from(info.node.is_none());
+        let old = info.node.as_ref();
+        if old.is_none_or(|old| old.metadata.labels != node.metadata.labels) {
+            self.counts.get_mut().nodes_moved();
+        }
         info.set_node(node);
         for image in info.images.keys() {
             *self.image_spread.entry(image.clone()).or_default() += 1;
@@ -45,8 +64,44 @@ impl Snapshot {
         if let Some(info) = self.nodes.get_mut(name) {
             self.known -= usize::from(info.node.is_some());
             info.unset_node();
+            self.counts.get_mut().nodes_moved();
             self.drop_if_empty(name);
         }
+    }
+
+    pub fn set_namespace(&mut self, metadata: &ObjectMeta) {
+        let name = metadata.name.clone().unwrap_or_default();
+        let labels = metadata.labels.clone().unwrap_or_default();
+        if self.namespaces.get(&name) != Some(&labels) {
+            self.namespaces.insert(name, labels);
+            self.counts.get_mut().namespaces_changed();
+        }
+    }
+
+    pub fn remove_namespace(&mut self, metadata: &ObjectMeta) {
+        self.namespaces
+            .remove(metadata.name.as_deref().unwrap_or_default());
+    }
+
+    /// The labels of each namespace.
+    pub fn namespaces(&self) -> &Namespaces {
+        &self.namespaces
+    }
+
+    /// Every term about other pods that pods on nodes have, with how many of them are where.
+    pub fn each_held_term(&self, visit: impl FnMut(&Held)) {
+        self.counts.lock().held(self.nodes.values()).for_each(visit);
+    }
+
+    /// How many pods are where. Cheap for what was asked lately.
+    pub fn tally(&self, question: &Question) -> Arc<Count> {
+        let nodes = self.nodes.values();
+        self.counts.lock().tally(question, nodes, &self.namespaces)
+    }
+
+    pub fn claim_users(&self, namespace: &str, name: &str) -> usize {
+        let key = ObjectKey::new(namespace, name);
+        self.claim_users.get(&key).copied().unwrap_or(0)
     }
 
     /// Accounts for a pod decided here before its binding is written.
@@ -62,9 +117,19 @@ impl Snapshot {
     /// Takes the pod off its node's account.
     pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
         let placed = self.placed.remove(uid)?;
-        let pod = self.nodes.get_mut(&placed.node)?.remove_pod(uid);
+        let node = self.nodes.get_mut(&placed.node)?;
+        let pod = node.remove_pod(uid)?;
+        self.counts.get_mut().pod_went(&pod, node, &self.namespaces);
+        self.count_claims(&pod, -1);
         self.drop_if_empty(&placed.node);
-        pod
+        Some(pod)
+    }
+
+    /// The pod as it is accounted for, and whether its node has been confirmed.
+    pub fn placed(&self, uid: &str) -> Option<(&Arc<PodInfo>, bool)> {
+        let placed = self.placed.get(uid)?;
+        let pod = self.nodes.get(&placed.node)?.pods.get(uid)?;
+        Some((pod, !placed.assumed))
     }
 
     /// Keeps room on `node` for a waiting pod; none takes the promise back.
@@ -126,22 +191,42 @@ impl Snapshot {
     }
 
     fn place(&mut self, pod: Arc<PodInfo>, node: &str, assumed: bool) {
-        let elsewhere = self
-            .placed
-            .get(&pod.uid)
-            .is_some_and(|placed| placed.node != node);
-        if elsewhere {
-            self.remove_pod(&pod.uid);
-        }
         let placed = Placed {
             node: node.to_owned(),
             assumed,
         };
+        let known = self.placed.get(&pod.uid);
+        if known.is_some_and(|known| known.node == node)
+            && let Some(info) = self.nodes.get_mut(node)
+            && info
+                .pods
+                .get(&pod.uid)
+                .is_some_and(|old| counts_alike(old, &pod))
+        {
+            self.placed.insert(pod.uid.clone(), placed);
+            info.add_pod(pod);
+            return;
+        }
+        self.remove_pod(&pod.uid);
         self.placed.insert(pod.uid.clone(), placed);
-        self.nodes
+        self.count_claims(&pod, 1);
+        let info = self
+            .nodes
             .entry(node.to_owned())
-            .or_insert_with_key(|name| NodeInfo::new(name))
-            .add_pod(pod);
+            .or_insert_with_key(|name| NodeInfo::new(name));
+        self.counts.get_mut().pod_came(&pod, info, &self.namespaces);
+        info.add_pod(pod);
+    }
+
+    fn count_claims(&mut self, pod: &PodInfo, by: isize) {
+        for claim in &pod.claims {
+            let key = ObjectKey::new(&pod.key.namespace, &claim.name);
+            let users = self.claim_users.entry(key.clone()).or_default();
+            *users = users.saturating_add_signed(by);
+            if *users == 0 {
+                self.claim_users.remove(&key);
+            }
+        }
     }
 
     fn forget_images(&mut self, node: &str) {
@@ -164,6 +249,13 @@ impl Snapshot {
             self.nodes.remove(node);
         }
     }
+}
+
+/// Whether two states of a pod are the same to whoever counts pods. What a pod says about others
+/// does not change once it has a node.
+fn counts_alike(old: &PodInfo, new: &PodInfo) -> bool {
+    let (old, new) = (&old.pod.metadata, &new.pod.metadata);
+    old.labels == new.labels && old.deletion_timestamp.is_some() == new.deletion_timestamp.is_some()
 }
 
 #[cfg(test)]

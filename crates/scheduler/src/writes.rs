@@ -16,7 +16,7 @@ use trace::{Hop, Span};
 
 use crate::{
     PodInfo,
-    framework::{Bind, BindError},
+    framework::{Bind, BindError, Preparation},
     pod_info::assigned_node,
     queue::Queued,
 };
@@ -35,8 +35,9 @@ pub(crate) enum Written {
     Preempted,
 }
 
-/// Posts the binding and records hop 8.
+/// Carries out the preparations, posts the binding and records hop 8.
 pub(crate) async fn bind(
+    preparations: Vec<Preparation>,
     binder: Arc<dyn Bind>,
     environment: Environment,
     recorder: trace::Recorder,
@@ -44,6 +45,16 @@ pub(crate) async fn bind(
     node: String,
     decided_micros: i64,
 ) -> Written {
+    for preparation in preparations {
+        if let Err(error) = preparation.await {
+            let result = Err(BindError::Unprepared(error));
+            return Written::Bound {
+                queued,
+                node,
+                result,
+            };
+        }
+    }
     let start = environment.now_micros();
     let result = binder.bind(&queued.pod, &node).await;
     let result = result.map(|bytes| {

@@ -6,7 +6,10 @@ use std::time::Duration;
 use apiserver::{ApiServer, Config, Identity};
 use client::Informers;
 use environment::Environment;
-use k8s_openapi::api::core::v1::{Event, Node, Pod, ServiceAccount};
+use k8s_openapi::api::{
+    core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount},
+    storage::v1::StorageClass,
+};
 use kube::{
     Api,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -45,7 +48,7 @@ impl Cluster {
             issuer: "https://kubernetes.default.svc.cluster.local".to_owned(),
             service_range: "10.96.0.0/12".to_owned(),
             dns_service_ip: "10.96.0.10".to_owned(),
-            advertise: "127.0.0.1:6443".parse().expect("an address"),
+            advertise: "10.0.0.1:6443".parse().expect("an address"),
             kubelet_client: None,
             cluster_domain: "cluster.local".to_owned(),
         })
@@ -112,6 +115,61 @@ impl Cluster {
         let ready = Patch::Merge(json!({"spec": {"taints": null}}));
         let patched = api.patch(name, &parameters, &ready).await;
         patched.expect("a node's spec");
+    }
+
+    /// A class whose claims wait for their first consumer, and a claim of it.
+    async fn create_claim(&self, class: &str, provisioner: &str, claim: &str) {
+        let api: Api<StorageClass> = Api::all(self.admin.clone());
+        let class_object = object(json!({
+            "metadata": {"name": class},
+            "provisioner": provisioner,
+            "volumeBindingMode": "WaitForFirstConsumer",
+        }));
+        let created = api.create(&PostParams::default(), &class_object).await;
+        created.expect("a class");
+        let spec = json!({
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class,
+            "resources": {"requests": {"storage": "1Gi"}},
+        });
+        let claim = json!({"metadata": {"name": claim}, "spec": spec});
+        self.create::<PersistentVolumeClaim>(object(claim)).await;
+    }
+
+    async fn create_volume(&self, name: &str, class: &str) {
+        let api: Api<PersistentVolume> = Api::all(self.admin.clone());
+        let volume = object(json!({"metadata": {"name": name}, "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": class,
+            "capacity": {"storage": "1Gi"},
+            "hostPath": {"path": "/data"},
+        }}));
+        let created = api.create(&PostParams::default(), &volume).await;
+        created.expect("a volume");
+        let available = Patch::Merge(json!({"status": {"phase": "Available"}}));
+        let parameters = PatchParams::default();
+        let patched = api.patch_status(name, &parameters, &available).await;
+        patched.expect("a volume's status");
+    }
+
+    /// What the binder of volumes does in a whole cluster.
+    async fn complete_binding(&self, claim: &str, volume: &str) {
+        let patch = Patch::Merge(json!({
+            "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "spec": {"volumeName": volume},
+        }));
+        let api = self.api::<PersistentVolumeClaim>();
+        let patched = api.patch(claim, &PatchParams::default(), &patch).await;
+        patched.expect("a claim");
+    }
+
+    async fn create_pod_with_claim(&self, name: &str, claim: &str) {
+        let spec = json!({
+            "containers": [{"name": "c", "image": "web:1"}],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}],
+        });
+        let pod = json!({"metadata": {"name": name}, "spec": spec});
+        self.create::<Pod>(object(pod)).await;
     }
 
     async fn pod(&self, name: &str) -> Pod {
@@ -239,4 +297,78 @@ async fn an_important_pod_takes_the_place_of_a_lesser_one() {
     after(Duration::from_secs(3)).await;
     assert_eq!(cluster.node_of("important").await.as_deref(), Some("n1"));
     assert_eq!(cluster.node_of("late").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_made_for_the_chosen_node_before_the_pod_is_bound() {
+    let cluster = Cluster::start().await;
+    cluster.create_node("n1", "2").await;
+    cluster.create_pod_with_claim("web", "data").await;
+    after(SOON).await;
+    let why = "0/1 nodes are available: persistentvolumeclaim \"data\" not found. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+    let (_, _, message) = cluster.scheduled("web").await.expect("a condition");
+    assert_eq!(message, why);
+    after(Duration::from_secs(2)).await;
+    cluster.create_claim("fast", "example.com/p", "data").await;
+    after(Duration::from_secs(4)).await;
+    let claims = cluster.api::<PersistentVolumeClaim>();
+    let claim = claims.get("data").await.expect("a claim");
+    let annotations = claim.metadata.annotations.unwrap_or_default();
+    let selected = annotations.get("volume.kubernetes.io/selected-node");
+    assert_eq!(selected.map(String::as_str), Some("n1"));
+    after(Duration::from_secs(60)).await;
+    assert_eq!(cluster.node_of("web").await, None);
+    cluster.create_volume("v1", "fast").await;
+    cluster.complete_binding("data", "v1").await;
+    after(SOON).await;
+    assert_eq!(cluster.node_of("web").await.as_deref(), Some("n1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_exists_is_given_to_the_claim() {
+    let cluster = Cluster::start().await;
+    cluster.create_node("n1", "2").await;
+    let by_hand = "kubernetes.io/no-provisioner";
+    cluster.create_claim("manual", by_hand, "data").await;
+    cluster.create_pod_with_claim("web", "data").await;
+    after(SOON).await;
+    let (_, _, message) = cluster.scheduled("web").await.expect("a condition");
+    let why =
+        "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind.";
+    assert!(message.starts_with(why), "{message}");
+    after(Duration::from_secs(2)).await;
+    cluster.create_volume("v1", "manual").await;
+    after(Duration::from_secs(4)).await;
+    let volumes: Api<PersistentVolume> = Api::all(cluster.admin.clone());
+    let volume = volumes.get("v1").await.expect("a volume");
+    let reference = volume.spec.and_then(|spec| spec.claim_ref);
+    let name = reference.and_then(|reference| reference.name);
+    assert_eq!(name.as_deref(), Some("data"));
+    assert_eq!(cluster.node_of("web").await, None);
+    cluster.complete_binding("data", "v1").await;
+    after(SOON).await;
+    assert_eq!(cluster.node_of("web").await.as_deref(), Some("n1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_never_made_is_given_up_after_ten_minutes() {
+    let cluster = Cluster::start().await;
+    cluster.create_node("n1", "2").await;
+    cluster.create_claim("fast", "example.com/p", "data").await;
+    cluster.create_pod_with_claim("web", "data").await;
+    after(Duration::from_secs(599)).await;
+    assert!(cluster.events("web").await.is_empty());
+    after(Duration::from_secs(2)).await;
+    let why = "FailedScheduling: running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
+    assert_eq!(cluster.events("web").await, [why]);
+    assert_eq!(cluster.node_of("web").await, None);
+    // Deleted while it waits again: nothing stays behind.
+    after(Duration::from_secs(10)).await;
+    let now = DeleteParams::default().grace_period(0);
+    let deleted = cluster.api::<Pod>().delete("web", &now).await;
+    deleted.expect("deleted");
+    after(SOON).await;
+    cluster.create_pod("other", "2").await;
+    after(SOON).await;
+    assert_eq!(cluster.node_of("other").await.as_deref(), Some("n1"));
 }

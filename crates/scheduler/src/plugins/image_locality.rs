@@ -2,7 +2,7 @@
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
-    framework::{MAX_SCORE, Plugin, Score},
+    framework::{MAX_SCORE, NodeScore, Plugin},
 };
 
 const LEAST: i64 = 23 << 20;
@@ -16,7 +16,7 @@ impl Plugin for ImageLocality {
     }
 }
 
-impl Score for ImageLocality {
+impl NodeScore for ImageLocality {
     fn score(&self, pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) -> i64 {
         let containers = pod.containers().count() as i64;
         if containers == 0 || snapshot.node_count() == 0 {

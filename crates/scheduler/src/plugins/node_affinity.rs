@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
-    framework::{ClusterEvent, Filter, Plugin, PreFilter, PreFiltered, Score, scale},
+    framework::{ClusterEvent, Filter, NodeScore, Plugin, PreFilter, PreFiltered, scale},
 };
 
 const REASON: &str = "node(s) didn't match Pod's node affinity/selector";
@@ -29,14 +29,14 @@ impl Plugin for NodeAffinity {
                 let now = new.node.as_ref().is_some_and(|node| admits(pod, node));
                 now && !admits(pod, old)
             }
-            ClusterEvent::PodRemoved(_) => false,
+            _ => false,
         }
     }
 }
 
 impl PreFilter for NodeAffinity {
     /// Terms that all name their nodes leave only these to be looked at.
-    fn pre_filter(&self, pod: &PodInfo) -> PreFiltered {
+    fn pre_filter(&self, pod: &PodInfo, _: &Snapshot) -> PreFiltered {
         let terms = match affinity(pod).and_then(|affinity| {
             affinity
                 .required_during_scheduling_ignored_during_execution
@@ -77,7 +77,7 @@ impl Filter for NodeAffinity {
     }
 }
 
-impl Score for NodeAffinity {
+impl NodeScore for NodeAffinity {
     fn pre_score(&self, pod: &PodInfo) -> bool {
         affinity(pod)
             .and_then(|a| {
@@ -114,7 +114,7 @@ fn affinity(pod: &PodInfo) -> Option<&Affinity> {
 }
 
 /// Whether `nodeSelector` and the required terms let the pod onto the node.
-fn admits(pod: &PodInfo, node: &Node) -> bool {
+pub(crate) fn admits(pod: &PodInfo, node: &Node) -> bool {
     let empty = BTreeMap::new();
     let labels = node.metadata.labels.as_ref().unwrap_or(&empty);
     let selector = pod.spec().and_then(|spec| spec.node_selector.as_ref());
@@ -135,7 +135,7 @@ fn admits(pod: &PodInfo, node: &Node) -> bool {
 }
 
 /// All requirements of a term must match; a term without any matches nothing.
-fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
+pub(crate) fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
     if expressions.is_empty() && fields.is_empty() {
@@ -277,7 +277,9 @@ mod tests {
                 r#"{{"matchFields":[{{"key":"metadata.name","operator":"In","values":[{names}]}}]}}"#
             )
         };
-        let pre_filter = |terms: &str| NodeAffinity.pre_filter(&pod("web", &required(terms)));
+        let pre_filter = |terms: &str| {
+            NodeAffinity.pre_filter(&pod("web", &required(terms)), &Snapshot::default())
+        };
         match pre_filter(&format!("{},{}", named(r#""n1""#), named(r#""n2""#))) {
             PreFiltered::Only(names) => {
                 assert_eq!(names.into_iter().collect::<Vec<_>>(), ["n1", "n2"])

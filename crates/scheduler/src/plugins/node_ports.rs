@@ -23,12 +23,13 @@ impl Plugin for NodePorts {
                 .host_ports
                 .iter()
                 .any(|wanted| removed.host_ports.iter().any(|held| conflict(wanted, held))),
+            _ => false,
         }
     }
 }
 
 impl Filter for NodePorts {
-    fn resolvable(&self) -> bool {
+    fn resolvable(&self, _: &PodInfo, _: &NodeInfo) -> bool {
         true
     }
 

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use crate::{
     NodeInfo, PodInfo, Resources, Snapshot,
-    framework::{ClusterEvent, Filter, MAX_SCORE, Plugin, Score},
+    framework::{ClusterEvent, Filter, MAX_SCORE, NodeScore, Plugin},
 };
 
 pub struct NodeResourcesFit;
@@ -34,13 +34,15 @@ impl Plugin for NodeResourcesFit {
                 has_grown(&before, new) && fits_when_empty(pod, new)
             }
             ClusterEvent::PodRemoved(_) => true,
+            _ => false,
         }
     }
 }
 
 impl Filter for NodeResourcesFit {
-    fn resolvable(&self) -> bool {
-        true
+    /// Not if the whole node would be too little.
+    fn resolvable(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
+        short_of(&pod.requests, &node.allocatable, &Resources::default()).is_empty()
     }
 
     fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<String> {
@@ -57,7 +59,7 @@ impl Filter for NodeResourcesFit {
     }
 }
 
-impl Score for NodeResourcesFit {
+impl NodeScore for NodeResourcesFit {
     /// The mean share of cpu and memory that would stay free, in hundredths.
     fn score(&self, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
         let (asked, held) = (&pod.requests_for_score, &node.requested_for_score);

@@ -23,7 +23,7 @@ impl Plugin for NodeUnschedulable {
                 let was = spec.and_then(|spec| spec.unschedulable).unwrap_or(false);
                 was && passes(pod, new)
             }
-            ClusterEvent::PodRemoved(_) => false,
+            _ => false,
         }
     }
 }

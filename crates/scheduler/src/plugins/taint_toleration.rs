@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
-    framework::{ClusterEvent, Filter, Plugin, Score, scale},
+    framework::{ClusterEvent, Filter, NodeScore, Plugin, scale},
 };
 
 const REASON: &str = "node(s) had untolerated taint(s)";
@@ -24,7 +24,7 @@ impl Plugin for TaintToleration {
                 let taints = spec.and_then(|spec| spec.taints.as_deref());
                 !admits(taints.unwrap_or_default(), pod) && admits(new.taints(), pod)
             }
-            ClusterEvent::PodRemoved(_) => false,
+            _ => false,
         }
     }
 }
@@ -38,7 +38,7 @@ impl Filter for TaintToleration {
     }
 }
 
-impl Score for TaintToleration {
+impl NodeScore for TaintToleration {
     /// The number of taints the pod would rather not meet.
     fn score(&self, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
         let unwelcome = node.taints().iter().filter(|taint| {
@@ -75,7 +75,7 @@ pub fn tolerates_taint(tolerations: &[Toleration], key: &str, value: &str, effec
     })
 }
 
-fn admits(taints: &[Taint], pod: &PodInfo) -> bool {
+pub(crate) fn admits(taints: &[Taint], pod: &PodInfo) -> bool {
     taints
         .iter()
         .filter(|taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute")

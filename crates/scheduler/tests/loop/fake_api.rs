@@ -138,7 +138,9 @@ impl State {
         let path: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
         let query = uri.query().unwrap_or_default();
         match (method.as_str(), path.as_slice()) {
-            ("GET", ["api", "v1", plural]) if query.contains("watch=true") => {
+            ("GET", ["api", "v1", plural] | ["apis", _, _, plural])
+                if query.contains("watch=true") =>
+            {
                 let (sender, receiver) = mpsc::unbounded_channel();
                 self.watchers.push(((*plural).to_owned(), sender));
                 let lines = stream::unfold(receiver, |mut receiver| async {
@@ -147,7 +149,7 @@ impl State {
                 });
                 Response::new(StreamBody::new(lines).boxed_unsync())
             }
-            ("GET", ["api", "v1", plural]) => {
+            ("GET", ["api", "v1", plural] | ["apis", _, _, plural]) => {
                 let objects = self.objects.entry((*plural).to_owned()).or_default();
                 let items: Vec<&Value> = objects.values().collect();
                 let metadata = json!({"resourceVersion": self.version.to_string()});

@@ -106,7 +106,7 @@ async fn a_waiting_pod_says_why_and_goes_when_it_can() {
     after(Duration::from_secs(2)).await;
     api.put_node("small", "1");
     after(SOON).await;
-    let why = "0/1 nodes are available: 1 Insufficient cpu.";
+    let why = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
     assert_eq!(api.events("web")[1], format!("FailedScheduling: {why}"));
     let condition = &api.pod("web")["status"]["conditions"][0];
     assert_eq!(condition["type"], "PodScheduled");
@@ -251,4 +251,45 @@ async fn a_seed_fixes_every_choice_and_pods_spread() {
         let here = first.iter().filter(|binding| binding.ends_with(&node));
         assert_eq!(here.count(), 2, "two pods on each node: {first:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_keep_apart_wait_for_each_other_only() {
+    let api = FakeApi::default();
+    api.put(
+        "nodes",
+        json!({
+            "metadata": {"name": "only", "uid": "uid-only", "labels": {"host": "only"}},
+            "spec": {},
+            "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "110"}},
+        }),
+    );
+    let running = start(&api, 1);
+    let apart = |name: &str| {
+        let term = json!({"topologyKey": "host", "labelSelector": {"matchLabels": {"app": "web"}}});
+        let mut spec = asking("1");
+        spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+            json!([term]);
+        let metadata = json!({"namespace": "default", "name": name, "uid": format!("uid-{name}"), "labels": {"app": "web"}});
+        api.put(
+            "pods",
+            json!({"metadata": metadata, "spec": spec, "status": {}}),
+        );
+    };
+    apart("one");
+    after(SOON).await;
+    apart("two");
+    after(SOON).await;
+    assert_eq!(api.node_of("two"), None);
+    let why = "FailedScheduling: 0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
+    assert_eq!(api.events("two"), [why]);
+    // Others come and go without it being tried again.
+    api.create_pod("other", asking("1"));
+    after(Duration::from_secs(5)).await;
+    api.delete_pod("other");
+    after(Duration::from_secs(5)).await;
+    assert_eq!(running.decisions.all().len(), 3);
+    api.delete_pod("one");
+    after(SOON).await;
+    assert_eq!(api.node_of("two").as_deref(), Some("only"));
 }

@@ -1,0 +1,280 @@
+//! How many pods of some description are where, kept up to date pod by pod, so that a decision does
+//! not walk all pods: what existing pods say about others, and answers to what was asked lately.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use api::selector::LabelSelector;
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::{
+    NodeInfo, PodInfo,
+    affinity_terms::{Namespaces, Term},
+};
+
+/// By topology value, or by node.
+pub type Count = BTreeMap<String, usize>;
+
+/// Beyond this many, the answers not asked for the longest are dropped.
+const MOST_TALLIES: usize = 256;
+
+/// Which pods, and by what they are counted.
+#[derive(Clone)]
+pub enum Question {
+    /// Pods that all these terms mean, by the value of a label of their nodes.
+    Near {
+        terms: Vec<Arc<Term>>,
+        topology_key: String,
+    },
+    /// Pods of a namespace that a selector selects and that are not on their way out.
+    Spread {
+        namespace: String,
+        selector: Arc<LabelSelector>,
+        /// Nodes without all of these labels do not count.
+        required_keys: Vec<String>,
+        /// By the value of this label, values without pods included; by node if none.
+        topology_key: Option<String>,
+    },
+}
+
+impl Question {
+    fn text(&self) -> String {
+        match self {
+            Question::Near {
+                terms,
+                topology_key,
+            } => {
+                let terms: Vec<&str> = terms.iter().map(|term| term.text.as_str()).collect();
+                format!("near\n{topology_key}\n{}", terms.join("\n"))
+            }
+            Question::Spread {
+                namespace,
+                selector,
+                required_keys,
+                topology_key,
+            } => format!("spread\n{namespace}\n{selector:?}\n{required_keys:?}\n{topology_key:?}"),
+        }
+    }
+
+    fn counts(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
+        match self {
+            Question::Near { terms, .. } => terms.iter().all(|term| term.matches(pod, namespaces)),
+            Question::Spread {
+                namespace,
+                selector,
+                ..
+            } => {
+                let labels = pod.metadata.labels.as_ref();
+                pod.metadata.namespace.as_deref() == Some(namespace)
+                    && pod.metadata.deletion_timestamp.is_none()
+                    && !selector.is_everything()
+                    && selector.matches(|name| labels?.get(name).map(String::as_str))
+            }
+        }
+    }
+
+    fn place<'a>(&self, node: &'a NodeInfo) -> Option<&'a str> {
+        node.node.as_ref()?;
+        match self {
+            Question::Near { topology_key, .. } => node.label(topology_key),
+            Question::Spread {
+                required_keys,
+                topology_key,
+                ..
+            } => {
+                let complete = required_keys.iter().all(|key| node.label(key).is_some());
+                complete
+                    .then(|| match topology_key {
+                        Some(key) => node.label(key),
+                        None => Some(node.name.as_str()),
+                    })
+                    .flatten()
+            }
+        }
+    }
+
+    fn keeps_zeros(&self) -> bool {
+        matches!(self, Question::Spread { .. })
+    }
+
+    /// The answer from scratch, of the nodes given.
+    pub fn count<'a>(
+        &self,
+        nodes: impl Iterator<Item = &'a NodeInfo>,
+        namespaces: &Namespaces,
+    ) -> Count {
+        let mut count = Count::new();
+        for node in nodes {
+            let Some(place) = self.place(node) else {
+                continue;
+            };
+            let pods = node.pods.values();
+            let here = pods.filter(|pod| self.counts(&pod.pod, namespaces)).count();
+            if here > 0 || self.keeps_zeros() {
+                match count.get_mut(place) {
+                    Some(count) => *count += here,
+                    None => {
+                        count.insert(place.to_owned(), here);
+                    }
+                }
+            }
+        }
+        count
+    }
+}
+
+/// What a term of an existing pod does to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    Repels,
+    /// Adds so much score; less than nothing if negative.
+    Attracts(i64),
+}
+
+/// A term that existing pods have, with how many of them are where.
+pub struct Held {
+    pub effect: Effect,
+    pub term: Arc<Term>,
+    pub count: Arc<Count>,
+}
+
+struct Tally {
+    question: Question,
+    count: Arc<Count>,
+    used: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counts {
+    held: BTreeMap<(Effect, String), Held>,
+    /// Set when nodes have moved between topologies: everything is counted afresh when needed.
+    is_stale: bool,
+    tallies: BTreeMap<String, Tally>,
+    uses: u64,
+}
+
+impl Counts {
+    pub(crate) fn nodes_moved(&mut self) {
+        self.is_stale = true;
+        self.tallies.clear();
+    }
+
+    pub(crate) fn namespaces_changed(&mut self) {
+        self.tallies.clear();
+    }
+
+    pub(crate) fn pod_came(&mut self, pod: &PodInfo, node: &NodeInfo, namespaces: &Namespaces) {
+        self.adjust(pod, node, namespaces, 1);
+    }
+
+    pub(crate) fn pod_went(&mut self, pod: &PodInfo, node: &NodeInfo, namespaces: &Namespaces) {
+        self.adjust(pod, node, namespaces, -1);
+    }
+
+    /// Every term that existing pods have.
+    pub(crate) fn held<'a>(
+        &mut self,
+        nodes: impl Iterator<Item = &'a NodeInfo>,
+    ) -> impl Iterator<Item = &Held> {
+        if self.is_stale {
+            self.is_stale = false;
+            self.held.clear();
+            for node in nodes {
+                for pod in node.pods.values() {
+                    self.hold(pod, node, 1);
+                }
+            }
+        }
+        self.held.values()
+    }
+
+    pub(crate) fn tally<'a>(
+        &mut self,
+        question: &Question,
+        nodes: impl Iterator<Item = &'a NodeInfo>,
+        namespaces: &Namespaces,
+    ) -> Arc<Count> {
+        self.uses += 1;
+        let (text, used) = (question.text(), self.uses);
+        if let Some(tally) = self.tallies.get_mut(&text) {
+            tally.used = used;
+            return tally.count.clone();
+        }
+        if self.tallies.len() >= MOST_TALLIES {
+            let oldest = self.tallies.iter().min_by_key(|(_, tally)| tally.used);
+            if let Some(oldest) = oldest.map(|(text, _)| text.clone()) {
+                self.tallies.remove(&oldest);
+            }
+        }
+        let count = Arc::new(question.count(nodes, namespaces));
+        let tally = Tally {
+            question: question.clone(),
+            count: count.clone(),
+            used,
+        };
+        self.tallies.insert(text, tally);
+        count
+    }
+
+    fn adjust(&mut self, pod: &PodInfo, node: &NodeInfo, namespaces: &Namespaces, by: isize) {
+        if !self.is_stale {
+            self.hold(pod, node, by);
+        }
+        for tally in self.tallies.values_mut() {
+            let question = &tally.question;
+            if question.counts(&pod.pod, namespaces)
+                && let Some(place) = question.place(node)
+            {
+                let keeps_zeros = question.keeps_zeros();
+                change(Arc::make_mut(&mut tally.count), place, by, keeps_zeros);
+            }
+        }
+    }
+
+    fn hold(&mut self, pod: &PodInfo, node: &NodeInfo, by: isize) {
+        let Some(terms) = pod.affinity.as_deref() else {
+            return;
+        };
+        if node.node.is_none() {
+            return;
+        }
+        let repelling = terms
+            .required_anti
+            .iter()
+            .map(|term| (Effect::Repels, term));
+        // What is required of others' nearness attracts them a little in turn.
+        let required = terms
+            .required
+            .iter()
+            .map(|term| (Effect::Attracts(1), term));
+        let preferred = terms.preferred.iter();
+        let preferred = preferred.map(|(weight, term)| (Effect::Attracts(*weight), term));
+        for (effect, term) in repelling.chain(required).chain(preferred) {
+            let Some(place) = node.label(&term.topology_key) else {
+                continue;
+            };
+            let key = (effect, term.text.clone());
+            let held = self.held.entry(key.clone()).or_insert_with(|| Held {
+                effect,
+                term: term.clone(),
+                count: Arc::default(),
+            });
+            change(Arc::make_mut(&mut held.count), place, by, false);
+            if held.count.is_empty() {
+                self.held.remove(&key);
+            }
+        }
+    }
+}
+
+fn change(count: &mut Count, place: &str, by: isize, keeps_zeros: bool) {
+    let Some(here) = count.get_mut(place) else {
+        if by > 0 {
+            count.insert(place.to_owned(), by.unsigned_abs());
+        }
+        return;
+    };
+    *here = here.saturating_add_signed(by);
+    if *here == 0 && !keeps_zeros {
+        count.remove(place);
+    }
+}

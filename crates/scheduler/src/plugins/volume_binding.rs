@@ -1,0 +1,255 @@
+//! A pod goes where its volumes are or can be made. Claims that wait for their first consumer get
+//! their volume, or the node for which it is to be made, with the decision; [`binder`] writes it.
+
+pub mod binder;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::{
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim},
+    storage::v1::StorageClass,
+};
+
+use crate::{
+    NodeInfo, PodInfo, Snapshot,
+    framework::{ClusterEvent, CycleFilter, Plugin, PreFilter, PreFiltered, Rejection, Reserve},
+    pod_info::PodClaim,
+    volumes::{
+        Reservation, Volumes, is_fully_bound,
+        matching::{claim_class, is_allowed_on, is_usable_on, request},
+        provisions, volume_name, waits_for_consumer,
+    },
+};
+
+pub const NAME: &str = "VolumeBinding";
+const UNBOUND: &str = "pod has unbound immediate PersistentVolumeClaims";
+const WRONG_NODE: &str = "node(s) didn't match PersistentVolume's node affinity";
+const NONE_TO_BIND: &str = "node(s) didn't find available persistent volumes to bind";
+const VOLUME_MISSING: &str =
+    "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
+
+pub struct VolumeBinding;
+
+impl Plugin for VolumeBinding {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
+        match event {
+            ClusterEvent::Claim(claim) => pod.uses_claim(claim),
+            ClusterEvent::Volume(_) | ClusterEvent::NodeAdded(_) => true,
+            ClusterEvent::NodeChanged { old, new } => {
+                let new = new
+                    .node
+                    .as_ref()
+                    .and_then(|new| new.metadata.labels.as_ref());
+                old.metadata.labels.as_ref() != new
+            }
+            ClusterEvent::StorageClass { old, new } => {
+                old.is_none_or(|old| old.allowed_topologies != new.allowed_topologies)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl PreFilter for VolumeBinding {
+    fn pre_filter(&self, pod: &PodInfo, snapshot: &Snapshot) -> PreFiltered {
+        if pod.claims.is_empty() {
+            return PreFiltered::Any;
+        }
+        match PodVolumes::of(pod, &snapshot.volumes) {
+            Ok(volumes) => PreFiltered::By(Box::new(volumes)),
+            Err(reason) => PreFiltered::Reject(reason),
+        }
+    }
+}
+
+impl Reserve for VolumeBinding {
+    fn reserve(&self, pod: &Arc<PodInfo>, node: &str, snapshot: &mut Snapshot) {
+        if pod.claims.is_empty() {
+            return;
+        }
+        let found = PodVolumes::of(pod, &snapshot.volumes).ok();
+        let node = snapshot.node(node).and_then(|info| info.node.clone());
+        let found = found
+            .zip(node)
+            .and_then(|(volumes, node)| volumes.on(&node).ok());
+        if let Some(reservation) = found
+            && !(reservation.bindings.is_empty() && reservation.provisions.is_empty())
+        {
+            snapshot.volumes.reserve(&pod.uid, reservation);
+        }
+    }
+
+    fn unreserve(&self, pod: &PodInfo, snapshot: &mut Snapshot) {
+        snapshot.volumes.release(&pod.uid);
+    }
+}
+
+/// What is known of a pod's claims before a node is looked at.
+#[derive(Clone)]
+struct PodVolumes {
+    /// None if the volume is gone.
+    bound: Vec<Option<Arc<PersistentVolume>>>,
+    /// The smallest first, so that large volumes stay for large claims.
+    unbound: Vec<Unbound>,
+}
+
+#[derive(Clone)]
+struct Unbound {
+    claim: Arc<PersistentVolumeClaim>,
+    class: Arc<StorageClass>,
+    selected_node: Option<String>,
+    candidates: Vec<Arc<PersistentVolume>>,
+}
+
+impl PodVolumes {
+    fn of(pod: &PodInfo, volumes: &Volumes) -> Result<PodVolumes, String> {
+        let claims = pod
+            .claims
+            .iter()
+            .map(|wanted| claim_of(pod, wanted, volumes));
+        let claims = claims.collect::<Result<Vec<_>, _>>()?;
+        let mut found = PodVolumes {
+            bound: Vec::new(),
+            unbound: Vec::new(),
+        };
+        for claim in claims {
+            let named = volume_name(claim);
+            if is_fully_bound(claim) {
+                let volume = named.and_then(|name| volumes.volume(name));
+                found.bound.push(volume.cloned());
+                continue;
+            }
+            let class = volumes.class(claim_class(claim));
+            let class = class.filter(|class| waits_for_consumer(class) && named.is_none());
+            let Some(class) = class else {
+                return Err(UNBOUND.to_owned());
+            };
+            let selected_node = volumes.selected_node(claim);
+            let candidates = match &selected_node {
+                Some(_) => Vec::new(),
+                None => volumes.candidates(claim),
+            };
+            found.unbound.push(Unbound {
+                claim: claim.clone(),
+                class: class.clone(),
+                selected_node,
+                candidates,
+            });
+        }
+        found.unbound.sort_by_key(|unbound| request(&unbound.claim));
+        Ok(found)
+    }
+
+    /// What would become of the claims on the node, or why it will not do.
+    fn on(&self, node: &Node) -> Result<Reservation, Vec<String>> {
+        let mut reasons = Vec::new();
+        let usable = |volume: &Arc<PersistentVolume>| is_usable_on(volume, node);
+        if !self.bound.iter().flatten().all(usable) {
+            reasons.push(WRONG_NODE.to_owned());
+        }
+        let reservation = self.place_unbound(node);
+        if reservation.is_none() {
+            reasons.push(NONE_TO_BIND.to_owned());
+        }
+        if self.bound.iter().any(Option::is_none) {
+            reasons.push(VOLUME_MISSING.to_owned());
+        }
+        match reservation {
+            Some(reservation) if reasons.is_empty() => Ok(reservation),
+            _ => Err(reasons),
+        }
+    }
+
+    fn place_unbound(&self, node: &Node) -> Option<Reservation> {
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let mut reservation = Reservation {
+            node: name.clone(),
+            ..Reservation::default()
+        };
+        for unbound in &self.unbound {
+            let elsewhere = unbound.selected_node.as_ref();
+            if elsewhere.is_some_and(|selected| *selected != name) {
+                return None;
+            }
+            let mut candidates = unbound.candidates.iter();
+            let volume = candidates.find(|volume| {
+                let chosen = |(_, chosen): &(_, Arc<PersistentVolume>)| {
+                    chosen.metadata.name == volume.metadata.name
+                };
+                is_usable_on(volume, node) && !reservation.bindings.iter().any(chosen)
+            });
+            match volume {
+                Some(volume) => reservation
+                    .bindings
+                    .push((unbound.claim.clone(), volume.clone())),
+                None if provisions(&unbound.class) && is_allowed_on(&unbound.class, node) => {
+                    reservation.provisions.push(unbound.claim.clone());
+                }
+                None => return None,
+            }
+        }
+        Some(reservation)
+    }
+}
+
+impl CycleFilter for PodVolumes {
+    fn filter(&self, _: &PodInfo, node: &NodeInfo, _: &Snapshot) -> Option<Rejection> {
+        let reasons = self.on(node.node.as_ref()?).err()?;
+        Some(Rejection {
+            reasons,
+            resolvable: false,
+        })
+    }
+
+    fn boxed_clone(&self) -> Box<dyn CycleFilter> {
+        Box::new(self.clone())
+    }
+}
+
+/// The claim behind a pod's volume, if pods may use it.
+fn claim_of<'a>(
+    pod: &PodInfo,
+    wanted: &PodClaim,
+    volumes: &'a Volumes,
+) -> Result<&'a Arc<PersistentVolumeClaim>, String> {
+    let name = &wanted.name;
+    let namespace = &pod.key.namespace;
+    let Some(claim) = volumes.claim(namespace, name) else {
+        return Err(match wanted.is_ephemeral {
+            true => format!(
+                "waiting for ephemeral volume controller to create the persistentvolumeclaim {name:?}"
+            ),
+            false => format!("persistentvolumeclaim {name:?} not found"),
+        });
+    };
+    let phase = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    if phase == Some("Lost") {
+        let volume = volume_name(claim).unwrap_or_default();
+        return Err(format!(
+            "persistentvolumeclaim {name:?} bound to non-existent persistentvolume {volume:?}"
+        ));
+    }
+    if claim.metadata.deletion_timestamp.is_some() {
+        return Err(format!("persistentvolumeclaim {name:?} is being deleted"));
+    }
+    let mut owners = claim.metadata.owner_references.iter().flatten();
+    if wanted.is_ephemeral
+        && !owners.any(|owner| owner.controller == Some(true) && owner.uid == pod.uid)
+    {
+        return Err(format!(
+            "PVC {namespace}/{name} was not created for pod {namespace}/{} (pod is not owner)",
+            pod.key.name
+        ));
+    }
+    Ok(claim)
+}
+
+#[cfg(test)]
+mod tests;
