@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::watching::{self, enqueue, own_key};
+use crate::watching;
 use crate::{Config, Error, discovery, meta};
 use usage::Counted;
 
@@ -35,7 +35,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let claims = config.informers.of::<PersistentVolumeClaim>();
     let queue = WorkQueue::new();
     let feeds = futures::future::join4(
-        enqueue(&quotas, &queue, own_key),
+        follow_quotas(quotas.clone(), queue.clone()),
         follow(
             pods.clone(),
             quotas.clone(),
@@ -72,6 +72,22 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         async move { controller.reconcile(&key).await }
     };
     watching::run("resource-quota", 4, queue, feeds, reconcile, shutdown).await;
+}
+
+/// Enqueues a quota that is new or whose limits have changed. Not when its use has: that was
+/// admission, and the object it counted may not be in our caches yet, so that counting again
+/// would give back what has just been taken.
+async fn follow_quotas(quotas: Informer<ResourceQuota>, queue: WorkQueue<ObjectKey>) {
+    let mut changes = quotas.subscribe();
+    loop {
+        match changes.next().await {
+            Change::Added(quota) => queue.add(ObjectKey::of(&*quota)),
+            Change::Modified { old, new } if old.spec != new.spec => {
+                queue.add(ObjectKey::of(&*new));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Enqueues a namespace's quotas when something in it is gone or has changed what it uses.
