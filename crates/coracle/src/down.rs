@@ -129,6 +129,7 @@ fn remove_data(layout: &Layout) -> Result<()> {
         "logs",
         "runtime",
         "cni",
+        "local-path",
     ] {
         remove_dir(&layout.data_dir.join(name))?;
     }
