@@ -150,7 +150,9 @@ func mutatedCreates(sample *Sample) []Case {
 			unique := fmt.Sprintf("c%d-%08x", index, hash(name+extra))
 			return Case{Kind: sample.Resource, Name: fmt.Sprintf("create %d %s%s", index, name, extra), Namespace: namespace,
 				Run: func(session *Session) {
-					body := change(sample.Object(index, unique, namespace))
+					// A mutation's own values are shared by all cases that use it.
+					encoded, _ := json.Marshal(change(sample.Object(index, unique, namespace)))
+					body := decode(encoded)
 					if metadata, ok := Get(body, "metadata").(map[string]any); ok && metadata["name"] == "x" {
 						metadata["name"] = unique // The mutation brought the template's own name.
 					}

@@ -1,3 +1,5 @@
+//! Affinity and anti-affinity between pods, case by case.
+
 use super::*;
 use crate::{
     cycle::Cycle,

@@ -1,3 +1,5 @@
+//! Spreading over topologies, case by case.
+
 use api::selector::LabelSelector;
 use k8s_openapi::api::core::v1::Pod;
 

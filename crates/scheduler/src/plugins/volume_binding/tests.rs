@@ -1,3 +1,5 @@
+//! Claims and volumes, case by case.
+
 use super::*;
 use crate::fixtures::{labelled_node, pod};
 
