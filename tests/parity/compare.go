@@ -319,6 +319,8 @@ var levelling = []struct {
 	{regexp.MustCompile(`g{40,}[a-z0-9]{5}`), "ggg<random>"},
 	{regexp.MustCompile(`(https://)?\d+\.\d+\.\d+\.\d+:\d{4,5}`), "<server>"},
 	{regexp.MustCompile(`\?hash=[0-9A-Fa-f]+`), "?hash=<digest>"},
+	// Which of the default classes that other cases make is the newest is a race.
+	{regexp.MustCompile(`\b[cu]\d+-[0-9a-f]{8}\b`), "<name>"},
 	{regexp.MustCompile(`X509SHA256=[0-9a-f]{64}`), "X509SHA256=<digest>"},
 	// The whole object, with its revision, or a part of it.
 	{regexp.MustCompile(`patch: Invalid value: "(?:[^"\\]|\\.)*"`), `patch: Invalid value: "<object>"`},
