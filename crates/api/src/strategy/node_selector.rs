@@ -19,6 +19,7 @@ pub fn validate(selector: &Value, path: &Path) -> Vec<FieldError> {
         for (index, requirement) in term.list_at(&["matchExpressions"]).iter().enumerate() {
             on_labels(
                 requirement,
+                true,
                 &at.child("matchExpressions").index(index),
                 &mut errors,
             );
@@ -46,7 +47,8 @@ pub fn expression_warnings(term: &Value, path: &Path) -> Vec<String> {
         .collect()
 }
 
-fn on_labels(requirement: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+/// A requirement on a node's labels; the values are looked at only where upstream is `strict`.
+pub fn on_labels(requirement: &Value, strict: bool, path: &Path, errors: &mut Vec<FieldError>) {
     let values = requirement.list_at(&["values"]);
     let values_path = path.child("values");
     match requirement.str_at(&["operator"]) {
@@ -75,7 +77,7 @@ fn on_labels(requirement: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         key,
         names::qualified_name(key),
     ));
-    for (index, value) in values.iter().enumerate() {
+    for (index, value) in values.iter().enumerate().filter(|_| strict) {
         let value = value.as_str().unwrap_or_default();
         let wrong = names::label_value(value);
         errors.extend(all_invalid(&values_path.index(index), value, wrong));

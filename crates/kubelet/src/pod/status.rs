@@ -295,13 +295,8 @@ fn mount_statuses(container: &Container) -> Option<Vec<VolumeMountStatus>> {
             name: mount.name.clone(),
             mount_path: mount.mount_path.clone(),
             read_only: mount.read_only.filter(|read_only| *read_only),
-            recursive_read_only: (mount.read_only == Some(true)).then(|| {
-                match mount.recursive_read_only.as_deref() {
-                    Some("Enabled" | "IfPossible") => "Enabled",
-                    _ => "Disabled",
-                }
-                .to_owned()
-            }),
+            // The runtime does not apply it, so nothing else would be true.
+            recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
             ..VolumeMountStatus::default()
         })
         .collect();

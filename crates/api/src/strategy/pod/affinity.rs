@@ -4,6 +4,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
+use crate::strategy::node_selector;
 use crate::strategy::pod::containers::one_of_given;
 use crate::strategy::workload::label_selector;
 
@@ -153,7 +154,7 @@ fn weight(term: &Value, path: &Path, errors: &mut Vec<FieldError>) {
 fn node_selector_term(term: &Value, strict: bool, path: &Path, errors: &mut Vec<FieldError>) {
     for (index, expression) in term.list_at(&["matchExpressions"]).iter().enumerate() {
         let at = path.child("matchExpressions").index(index);
-        node_requirement(expression, strict, &at, errors);
+        node_selector::on_labels(expression, strict, &at, errors);
     }
     for (index, field) in term.list_at(&["matchFields"]).iter().enumerate() {
         let at = path.child("matchFields").index(index);
@@ -180,44 +181,6 @@ fn node_selector_term(term: &Value, strict: bool, path: &Path, errors: &mut Vec<
             let value = value.as_str().unwrap_or_default();
             let at = at.child("values").index(index);
             errors.extend(all_invalid(&at, value, names::dns_subdomain(value)));
-        }
-    }
-}
-
-fn node_requirement(rule: &Value, strict: bool, path: &Path, errors: &mut Vec<FieldError>) {
-    let values = rule.list_at(&["values"]);
-    let values_path = path.child("values");
-    match rule.str_at(&["operator"]) {
-        "In" | "NotIn" if values.is_empty() => errors.push(FieldError::required(
-            &values_path,
-            "must be specified when `operator` is 'In' or 'NotIn'",
-        )),
-        "Exists" | "DoesNotExist" if !values.is_empty() => errors.push(FieldError::forbidden(
-            &values_path,
-            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-        )),
-        "Gt" | "Lt" if values.len() != 1 => errors.push(FieldError::required(
-            &values_path,
-            "must be specified single value when `operator` is 'Lt' or 'Gt'",
-        )),
-        "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
-        other => errors.push(FieldError::invalid(
-            &path.child("operator"),
-            other,
-            "not a valid selector operator",
-        )),
-    }
-    let key = rule.str_at(&["key"]);
-    errors.extend(all_invalid(
-        &path.child("key"),
-        key,
-        names::qualified_name(key),
-    ));
-    if strict {
-        for (index, value) in values.iter().enumerate() {
-            let value = value.as_str().unwrap_or_default();
-            let at = values_path.index(index);
-            errors.extend(all_invalid(&at, value, names::label_value(value)));
         }
     }
 }
