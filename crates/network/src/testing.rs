@@ -15,7 +15,7 @@ use crate::cni::{self, Variables};
 use crate::node::{self, NodeNetwork};
 
 pub const CLUSTER: &str = "7e57ed";
-pub const PATIENCE: Duration = Duration::from_secs(3);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs `test` on a thread of its own in a fresh network namespace that forwards packets.
 pub fn in_fresh_namespace(test: impl FnOnce() + Send + 'static) {
@@ -173,12 +173,18 @@ pub fn ask_tcp(address: Ipv4Addr, port: u16) -> std::io::Result<String> {
 
 pub fn ask_udp(address: Ipv4Addr, port: u16) -> std::io::Result<String> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(PATIENCE / 10))?;
     socket.connect((address, port))?;
-    socket.send(b"?")?;
     let mut buffer = [0; 64];
-    let length = socket.recv(&mut buffer)?;
-    Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+    // A datagram may get lost while a link comes up, as anywhere; nobody but us sends it again.
+    for _ in 1..10 {
+        socket.send(b"?")?;
+        match socket.recv(&mut buffer) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            outcome => return Ok(String::from_utf8_lossy(&buffer[..outcome?]).into_owned()),
+        }
+    }
+    Err(std::io::ErrorKind::TimedOut.into())
 }
 
 /// Runs a command in the thread's namespace and returns its output.
