@@ -13,8 +13,9 @@ use bytes::Bytes;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use store::{
-    Error, Event, KeyRange, KeyValue, LeaseId, Operation, RangeRequest, RangeResult, Revision,
-    Store, Transaction, TransactionResult, WatchItem, WatchStream,
+    CompactionTurn, Error, Event, KeyRange, KeyValue, LeaseId, Operation, RangeRequest,
+    RangeResult, Revision, SnapshotStream, Store, Transaction, TransactionResult, WatchItem,
+    WatchStream,
 };
 
 /// More than are ever under way at once; beyond it everything is forgotten.
@@ -150,6 +151,14 @@ impl Store for Enveloped {
 
     async fn compact(&self, revision: Revision) -> Result<(), Error> {
         self.store.compact(revision).await
+    }
+
+    async fn compact_in_turn(&self, turn: CompactionTurn) -> Result<CompactionTurn, Error> {
+        self.store.compact_in_turn(turn).await
+    }
+
+    async fn snapshot(&self) -> Result<SnapshotStream, Error> {
+        self.store.snapshot().await
     }
 
     async fn grant_lease(&self, seconds: u64) -> Result<LeaseId, Error> {

@@ -230,6 +230,18 @@ pub enum Error {
 
 pub type WatchStream = BoxStream<'static, Result<WatchItem, Error>>;
 
+/// A snapshot's bytes, in order. It is whole only when it ends without an error.
+pub type SnapshotStream = BoxStream<'static, Result<Bytes, Error>>;
+
+/// Where compaction stands, as one of those who share the store saw it last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompactionTurn {
+    /// How many turns there have been.
+    pub count: u64,
+    /// What the next turn may forget: everything before.
+    pub revision: Revision,
+}
+
 /// The contract every engine keeps, proven by one suite.
 ///
 /// Nobody sees a revision, by reading or watching, before it is durable.
@@ -252,6 +264,22 @@ pub trait Store: Send + Sync {
 
     /// Forgets history before `revision`; reads and watches from older revisions then fail.
     async fn compact(&self, revision: Revision) -> Result<(), Error>;
+
+    /// Called once per period by everyone who shares the store: whoever comes first in a period
+    /// forgets what was history one period ago, so that all of it stays for at least that long.
+    async fn compact_in_turn(&self, turn: CompactionTurn) -> Result<CompactionTurn, Error> {
+        if turn.revision > 0 {
+            self.compact(turn.revision).await?;
+        }
+        Ok(CompactionTurn {
+            count: turn.count + 1,
+            revision: self.revision().await?,
+        })
+    }
+
+    /// Everything that is durable now, as one consistent file of the engine's own format. Writers
+    /// go on meanwhile.
+    async fn snapshot(&self) -> Result<SnapshotStream, Error>;
 
     /// Starts a lease of `seconds`; its keys are deleted, by one ordinary revision, when it is not
     /// kept alive. Grants survive a restart, which gives every lease its full time again.
