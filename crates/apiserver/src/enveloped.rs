@@ -176,13 +176,18 @@ fn closed(json: &[u8]) -> Option<Bytes> {
     protobuf::encode_object(&object).ok().map(Bytes::from)
 }
 
-/// An older server may have stored a version that is now only served.
-fn in_our_version(object: Value) -> Value {
+/// As we would have stored it. An older server may have stored a version that is now only served,
+/// and what has a default need not be in what another server stored.
+fn settled(object: Value) -> Value {
     let (group, version) = catalogue::split_api_version(object.str_at(&["apiVersion"]));
-    match catalogue::find_kind(group, version, object.str_at(&["kind"])) {
-        Some(resource) => conversion::to_storage(resource, object),
-        None => object,
-    }
+    let Some(resource) = catalogue::find_kind(group, version, object.str_at(&["kind"])) else {
+        return object;
+    };
+    let mut object = conversion::to_storage(resource, object);
+    let stored = conversion::storage_of(resource);
+    api::schema::defaults(stored, &mut object);
+    api::strategy::of(stored).default(&mut object);
+    object
 }
 
 /// The item with its value as JSON.
@@ -192,7 +197,7 @@ fn opened(item: KeyValue) -> KeyValue {
     }
     match protobuf::decode(&item.value) {
         Ok(object) => KeyValue {
-            value: in_our_version(object).to_json().into(),
+            value: settled(object).to_json().into(),
             ..item
         },
         Err(problem) => {

@@ -3,14 +3,16 @@
 //! Bytes only: no Kubernetes word occurs here.
 //!
 //! This file is the contract. [`embedded`] is the default engine, [`disk`] its file layer, [`etcd`]
-//! the engine for a real etcd, and [`contract`] (tests, or feature `contract`) the suite that every
-//! engine passes.
+//! the engine for a real etcd, and, for tests (feature `contract`), [`contract`] is the suite that
+//! every engine passes and [`promises`] the checker of histories.
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 pub mod disk;
 pub mod embedded;
 pub mod etcd;
+#[cfg(any(test, feature = "contract"))]
+pub mod promises;
 
 use async_trait::async_trait;
 use bytes::Bytes;
