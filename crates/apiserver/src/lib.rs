@@ -28,12 +28,12 @@ mod request;
 mod response;
 mod reviews;
 mod server;
+mod startup;
 mod subresources;
 mod verbs;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use environment::Environment;
@@ -45,6 +45,7 @@ use authentication::Authenticator;
 use authorization::Authorizer;
 use metrics::Metrics;
 use server::Server;
+use startup::{Stage, Startup};
 
 pub use body::Body;
 pub use enveloped::Enveloped;
@@ -127,7 +128,9 @@ impl ApiServer {
             Some(client) => Some(subresources::KubeletDialer::new(client)?),
             None => None,
         };
-        tokio::spawn(cache::follow(cache.clone(), store.clone(), stop.clone()));
+        let follower = tokio::spawn(cache::follow(cache.clone(), store.clone(), stop.clone()));
+        let startup = Startup::default();
+        startup.finish(Stage::Storage);
         if !config.compaction.is_zero() {
             tokio::spawn(compact(store.clone(), config.compaction, stop.clone()));
         }
@@ -143,7 +146,8 @@ impl ApiServer {
             metrics: Metrics::default(),
             advertise: config.advertise,
             event_lease: Default::default(),
-            ready: AtomicBool::new(false),
+            startup,
+            follower,
             _stop: stop.drop_guard(),
         });
         let facts = bootstrap::Facts {
@@ -154,7 +158,7 @@ impl ApiServer {
             .await
             .map_err(Error::Bootstrap)?;
         server.catch_up().await.map_err(Error::Bootstrap)?;
-        server.ready.store(true, Ordering::Release);
+        server.startup.finish(Stage::Synced);
         Ok(ApiServer { server })
     }
 

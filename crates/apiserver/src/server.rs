@@ -1,7 +1,7 @@
 //! The server's insides, shared by all requests, and the context one request carries along.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use api::{Reason, Resource, Status, Value};
@@ -10,6 +10,7 @@ use environment::Environment;
 use http::{HeaderMap, HeaderValue, Response};
 use parking_lot::Mutex;
 use store::{LeaseId, Store};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -24,6 +25,7 @@ use crate::negotiate::{Encoding, Output};
 use crate::query::Query;
 use crate::request::RequestInfo;
 use crate::response;
+use crate::startup::Startup;
 use crate::subresources::KubeletDialer;
 
 /// How long a request waits for the cache to get where the store is.
@@ -44,8 +46,9 @@ pub(crate) struct Server {
     pub advertise: std::net::SocketAddr,
     /// The lease that Events are put under now, and since when.
     pub event_lease: tokio::sync::Mutex<Option<(LeaseId, Instant)>>,
-    /// Set once the first objects are there.
-    pub ready: AtomicBool,
+    pub startup: Startup,
+    /// Keeps the cache up to date; ends only when the store does.
+    pub follower: JoinHandle<()>,
     /// Ends the background tasks with the server.
     pub _stop: DropGuard,
 }
@@ -165,10 +168,6 @@ impl Server {
     /// Now, as `metadata.creationTimestamp` has it.
     pub fn timestamp(&self) -> String {
         seconds_text(self.environment.now())
-    }
-
-    pub fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Acquire)
     }
 }
 

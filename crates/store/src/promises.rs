@@ -97,6 +97,15 @@ impl Promises {
         seen.insert(revision, changes);
     }
 
+    pub fn watchers(&self) -> impl Iterator<Item = Watcher> + use<> {
+        (0..self.watched.len()).map(Watcher)
+    }
+
+    /// All that a watcher was shown.
+    pub fn seen(&self, watcher: Watcher) -> &History {
+        &self.watched[watcher.0].1
+    }
+
     /// The newest revision the watcher was shown.
     pub fn shown(&self, watcher: Watcher) -> Revision {
         let seen = &self.watched[watcher.0].1;
@@ -136,7 +145,10 @@ impl Promises {
             // Atomic: all it asked for, less deletions of absent keys.
             let mut asked = self.asked[&number].clone();
             asked.retain(|key, value| value.is_some() || before.contains_key(key));
-            assert_eq!(changes, &asked, "transaction {number} at {revision} is torn");
+            assert_eq!(
+                changes, &asked,
+                "transaction {number} at {revision} is torn"
+            );
             let mut after = before.clone();
             for (key, value) in changes {
                 match value {

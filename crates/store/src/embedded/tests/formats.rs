@@ -88,8 +88,12 @@ async fn check_contents(store: &Embedded) {
         .iter()
         .map(|item| (&item.key[..], item.create_revision, item.mod_revision))
         .collect();
-    let expected: [(&[u8], _, _); 4] =
-        [(b"a", 9, 9), (b"b", 10, 10), (b"kept", 8, 8), (b"old", 3, 7)];
+    let expected: [(&[u8], _, _); 4] = [
+        (b"a", 9, 9),
+        (b"b", 10, 10),
+        (b"kept", 8, 8),
+        (b"old", 3, 7),
+    ];
     assert_eq!(seen, expected);
     let mut watch = store
         .watch(KeyRange::prefix(""), 8)

@@ -83,7 +83,12 @@ async fn a_snapshot_under_load_holds_all_that_was_acknowledged() {
         assert!(item.mod_revision >= revision, "{key:?} is older");
     }
     assert_eq!(again.revision().await.expect("revision"), made.revision);
-    for from in [1, contents.revision, contents.revision + 1, made.revision - 1] {
+    for from in [
+        1,
+        contents.revision,
+        contents.revision + 1,
+        made.revision - 1,
+    ] {
         let old = again.watch(KeyRange::prefix(""), from).await.err();
         assert!(matches!(old, Some(Error::Compacted { .. })), "{old:?}");
     }
