@@ -16,7 +16,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use store::promises::{Changes, Promises, Watcher};
+use store::disk::RealDisk;
+use store::embedded::{self, Embedded};
+use store::promises::{Changes, History, Promises, Watcher};
+use store::{Event, KeyRange, Store, WatchItem};
 use tokio::task::JoinSet;
 
 use crate::cluster::{Cluster, eventually};
@@ -24,6 +27,7 @@ use crate::etcd::Etcd;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SELECTED: &str = "labelSelector=history%3Dyes";
+const PARTS: &str = "scheduler,node,proxy,dns";
 const WRITERS: usize = 4;
 const WATCHERS: usize = 2;
 const KEYS: u64 = 8;
@@ -33,30 +37,60 @@ const PATIENCE: Duration = Duration::from_secs(120);
 #[test]
 fn a_killed_server_keeps_its_promises() {
     let cluster = Cluster::prepared();
-    cluster.up(&["--disable", "scheduler,node,proxy,dns"]);
-    history(&cluster, || {});
+    cluster.up(&["--disable", PARTS, "--compaction-interval", "0"]);
+    let lived = live(&cluster, || {});
+    cluster.down();
+    let happened = lived.runtime.block_on(async {
+        let disk = RealDisk::new(cluster.data_dir().join("store")).expect("the store is free");
+        let options = embedded::Options::default();
+        let store = Embedded::open(Arc::new(disk), Environment::system(), options).await;
+        let store = store.expect("store");
+        let happened = happened(&*store, lived.start).await;
+        store.close().await.expect("closed");
+        happened
+    });
+    lived.check(&happened);
 }
 
 #[test]
 fn a_killed_server_and_a_killed_etcd_keep_their_promises() {
     let mut etcd = Etcd::start(1);
     let cluster = Cluster::prepared();
+    let endpoints = etcd.endpoints();
     cluster.up(&[
         "--disable",
-        "scheduler,node,proxy,dns",
+        PARTS,
+        "--compaction-interval",
+        "0",
         "--store",
         "etcd",
         "--etcd-servers",
-        &etcd.endpoints(),
+        &endpoints,
     ]);
-    history(&cluster, || {
+    let lived = live(&cluster, || {
         etcd.kill(0);
         etcd.restart(0);
     });
+    let happened = lived.runtime.block_on(async {
+        let store = store::etcd::Etcd::connect(store::etcd::Options::new(vec![endpoints])).await;
+        let store = apiserver::Enveloped::new(store.expect("etcd"));
+        happened(&store, lived.start).await
+    });
+    lived.check(&happened);
+}
+
+/// What writers and watchers were told while servers came and went.
+struct Lived {
+    runtime: tokio::runtime::Runtime,
+    /// The revision before the first write.
+    start: u64,
+    promises: Arc<Mutex<Promises>>,
+    /// The list when all was over, and its revision.
+    list: (u64, Vec<Value>),
 }
 
 /// Kills the server and then, by `also`, what it stands on, in every round.
-fn history(cluster: &Cluster, mut also: impl FnMut()) {
+fn live(cluster: &Cluster, mut also: impl FnMut()) -> Lived {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -67,19 +101,16 @@ fn history(cluster: &Cluster, mut also: impl FnMut()) {
     let client = runtime
         .block_on(client::connect::from_kubeconfig(cluster.kubeconfig()))
         .expect("client");
-    let all = format!("{MAPS}?{SELECTED}");
-    let (_, list) = runtime
-        .block_on(ask(&client, Method::GET, &all, None))
-        .expect("list");
-    let start = revision(&list);
-
+    let list = || eventually("a list", PATIENCE, || runtime.block_on(list(&client)));
+    let (start, _) = list();
     let (mut writers, mut watchers) = (JoinSet::new(), JoinSet::new());
-    let _entered = runtime.enter();
     for _ in 0..WATCHERS {
-        watchers.spawn(watch(client.clone(), start, promises.clone()));
+        let watch = watch(client.clone(), promises.clone());
+        watchers.spawn_on(watch, runtime.handle());
     }
     for _ in 0..WRITERS {
-        writers.spawn(write(client.clone(), environment.clone(), promises.clone()));
+        let write = write(client.clone(), environment.clone(), promises.clone());
+        writers.spawn_on(write, runtime.handle());
     }
     let progress = |what: &str| {
         let enough = promises.lock().acknowledged() + 40;
@@ -96,48 +127,70 @@ fn history(cluster: &Cluster, mut also: impl FnMut()) {
         progress("writes after its store was killed");
     }
     runtime.block_on(writers.shutdown());
-
-    // All that happened, by one fresh watch from the beginning.
-    let (_, list) = eventually("the list", PATIENCE, || {
-        let list = ask(&client, Method::GET, &all, None);
-        runtime.block_on(list).filter(|(code, _)| *code == 200)
-    });
-    let items = list["items"].as_array().cloned().unwrap_or_default();
-    let last = items
-        .iter()
-        .map(revision)
-        .max()
-        .expect("something was written");
-    let truth = Arc::new(Mutex::new(Promises::default()));
-    let everything = truth.lock().watch(start + 1);
-    let reading = runtime.spawn(follow(client.clone(), start, everything, truth.clone()));
-    eventually("all of the history", PATIENCE, || {
-        (truth.lock().shown(everything) >= last).then_some(())
-    });
-    reading.abort();
-    let happened = truth.lock().seen(everything).clone();
+    let list = list();
+    let last = list.1.iter().map(revision).max();
+    let last = last.expect("something was written");
     eventually("the watchers to see the end", PATIENCE, || {
         let promises = promises.lock();
-        let all = promises.watchers().all(|seen| promises.shown(seen) >= last);
-        all.then_some(())
+        let ended = promises
+            .watchers()
+            .filter(|seen| promises.shown(*seen) >= last);
+        (ended.count() >= WATCHERS).then_some(())
     });
     runtime.block_on(watchers.shutdown());
-
-    let promises = promises.lock();
-    promises.check(&happened);
-    for item in &items {
-        let (key, value) = change(item);
-        let newest = happened
-            .values()
-            .rev()
-            .find_map(|changes| changes.get(&key));
-        assert_eq!(
-            newest,
-            Some(&value),
-            "{key:?} is not as it was last written"
-        );
+    Lived {
+        runtime,
+        start,
+        promises,
+        list,
     }
-    println!("{}", promises.summary(&happened));
+}
+
+impl Lived {
+    fn check(&self, happened: &History) {
+        let promises = self.promises.lock();
+        promises.check(happened);
+        // A write that nobody waited for may have come after the list.
+        let (at, items) = &self.list;
+        for item in items {
+            let (key, value) = change(item);
+            let mut newest_first = happened.range(..=at).rev();
+            let newest = newest_first.find_map(|(_, changes)| changes.get(&key));
+            assert_eq!(
+                newest,
+                Some(&value),
+                "{key:?} is not as it was last written"
+            );
+        }
+        println!("{}", promises.summary(happened));
+    }
+}
+
+/// All that happened, as the store itself tells it.
+async fn happened(store: &dyn Store, start: u64) -> History {
+    let newest = store.revision().await.expect("revision");
+    let range = KeyRange::prefix("/registry/configmaps/default/key");
+    let mut watch = store.watch(range, start + 1).await.expect("watch");
+    let (mut history, mut reached) = (History::new(), start);
+    while reached < newest {
+        let item = tokio::time::timeout(PATIENCE, watch.next()).await;
+        match item.expect("the watch is silent").expect("the watch ended") {
+            Ok(WatchItem::Progress { revision }) => reached = revision,
+            Ok(WatchItem::Events { revision, events }) => {
+                let events = events.iter().map(|event| match event {
+                    Event::Put { item, .. } => {
+                        let object: Value = serde_json::from_slice(&item.value).expect("JSON");
+                        change(&object)
+                    }
+                    Event::Delete { key, .. } => panic!("nobody deleted {key:?}"),
+                });
+                history.insert(revision, events.collect());
+                reached = revision;
+            }
+            Err(error) => panic!("the watch failed: {error}"),
+        }
+    }
+    history
 }
 
 /// Creates and replaces ConfigMaps, sometimes on condition that nobody else did.
@@ -185,44 +238,76 @@ async fn write(client: kube::Client, environment: Environment, promises: Arc<Mut
     }
 }
 
-/// Watches from `start` on, and again from where it was when the connection ends.
-async fn watch(client: kube::Client, start: u64, promises: Arc<Mutex<Promises>>) {
-    let watcher = promises.lock().watch(start + 1);
-    follow(client, start, watcher, promises).await;
+/// Lists, watches from there, and watches again from where it was when the connection ends. A server
+/// that has started anew may not know that place any more: then it lists again.
+async fn watch(client: kube::Client, promises: Arc<Mutex<Promises>>) {
+    loop {
+        let Some((at, items)) = list(&client).await else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        let watcher = {
+            let mut promises = promises.lock();
+            for key in (0..KEYS).map(|key| format!("key{key}")) {
+                let named = |item: &&Value| item["metadata"]["name"] == key;
+                let held = items.iter().find(named).map_or(0, revision);
+                promises.observe(at, key.into(), held);
+            }
+            promises.watch(at + 1)
+        };
+        let mut from = at;
+        while follow(&client, from, watcher, &promises).await {
+            from = promises.lock().shown(watcher).max(at);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
 }
 
+/// Whether the server still knows the place.
 async fn follow(
-    client: kube::Client,
-    start: u64,
+    client: &kube::Client,
+    from: u64,
     watcher: Watcher,
-    promises: Arc<Mutex<Promises>>,
-) {
-    loop {
-        let from = promises.lock().shown(watcher).max(start);
-        let path = format!("{MAPS}?watch=1&{SELECTED}&resourceVersion={from}");
-        let request = Request::get(path).body(Body::empty()).expect("request");
-        if let Ok(response) = client.send(request).await
-            && response.status().is_success()
-        {
-            let mut parts = response.into_body().into_data_stream();
-            let mut line = Vec::new();
-            while let Some(Ok(part)) = parts.next().await {
-                for piece in part.split_inclusive(|byte| *byte == b'\n') {
-                    line.extend_from_slice(piece);
-                    if line.ends_with(b"\n") {
-                        let event: Value = serde_json::from_slice(&line).expect("an event");
-                        let kind = event["type"].as_str().unwrap_or_default();
-                        assert!(matches!(kind, "ADDED" | "MODIFIED"), "{event}");
-                        let object = &event["object"];
-                        let changes = Changes::from([change(object)]);
-                        promises.lock().show(watcher, revision(object), changes);
-                        line.clear();
-                    }
+    promises: &Mutex<Promises>,
+) -> bool {
+    let path = format!("{MAPS}?watch=1&{SELECTED}&resourceVersion={from}");
+    let request = Request::get(path).body(Body::empty()).expect("request");
+    let Ok(response) = client.send(request).await else {
+        return true;
+    };
+    if !response.status().is_success() {
+        return response.status().as_u16() != 410;
+    }
+    let mut parts = response.into_body().into_data_stream();
+    let mut line = Vec::new();
+    while let Some(Ok(part)) = parts.next().await {
+        for piece in part.split_inclusive(|byte| *byte == b'\n') {
+            line.extend_from_slice(piece);
+            if !line.ends_with(b"\n") {
+                continue;
+            }
+            let event: Value = serde_json::from_slice(&line).expect("an event");
+            line.clear();
+            let object = &event["object"];
+            match event["type"].as_str() {
+                Some("ADDED" | "MODIFIED") => {
+                    let changes = Changes::from([change(object)]);
+                    promises.lock().show(watcher, revision(object), changes);
                 }
+                Some("ERROR") if object["code"] == 410 => return false,
+                _ => panic!("unexpected {event}"),
             }
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    true
+}
+
+/// The ConfigMaps and the revision they were read at; `None` when there was no good answer.
+async fn list(client: &kube::Client) -> Option<(u64, Vec<Value>)> {
+    let answer = ask(client, Method::GET, &format!("{MAPS}?{SELECTED}"), None).await;
+    let (_, list) = answer.filter(|(code, _)| *code == 200)?;
+    let items = list["items"].as_array().cloned().unwrap_or_default();
+    Some((revision(&list), items))
 }
 
 /// The code and the document of an answer; `None` when there was none.
