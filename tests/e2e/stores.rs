@@ -294,7 +294,7 @@ fn a_snapshot_brings_the_cluster_back() {
                 count += 1;
             }
         });
-        for number in 0..10 {
+        for number in 0..5 {
             let name = format!("before-{number}");
             create(&name);
             acknowledged.push(name);
