@@ -193,4 +193,6 @@ fn a_static_pod_runs_and_is_mirrored() {
     assert_eq!(container(&mirror), container(&again), "the same container");
     std::fs::remove_file(manifests.join("beacon.yaml")).expect("removed");
     eventually("no mirror", || found().is_none().then_some(()));
+    // Ours, not the cluster's: it would stay.
+    std::fs::remove_file(cluster.data_dir().join("kubelet.yaml")).expect("removed");
 }
