@@ -30,6 +30,7 @@ mod reviews;
 mod server;
 mod startup;
 mod subresources;
+mod usage;
 mod verbs;
 
 use std::net::SocketAddr;
@@ -143,6 +144,7 @@ impl ApiServer {
             authenticator,
             services,
             kubelets,
+            usage: usage::Samples::default(),
             metrics: Metrics::default(),
             advertise: config.advertise,
             event_lease: Default::default(),

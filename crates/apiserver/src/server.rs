@@ -27,6 +27,7 @@ use crate::request::RequestInfo;
 use crate::response;
 use crate::startup::Startup;
 use crate::subresources::KubeletDialer;
+use crate::usage::Samples;
 
 /// How long a request waits for the cache to get where the store is.
 const CACHE_LIMIT: Duration = Duration::from_secs(10);
@@ -42,6 +43,8 @@ pub(crate) struct Server {
     pub authorizer: Authorizer,
     pub services: ServiceAllocator,
     pub kubelets: Option<KubeletDialer>,
+    /// What kubelets said of late about the use of nodes and pods.
+    pub usage: Samples,
     pub metrics: Metrics,
     pub advertise: std::net::SocketAddr,
     /// The lease that Events are put under now, and since when.
