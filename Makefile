@@ -4,7 +4,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo clean-demo test lint unit e2e bench soak
-.PHONY: conformance conformance-gate parity test-clients
+.PHONY: conformance conformance-gate parity shared-etcd test-clients
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ conformance-gate: build ## Run the conformance tests that must stay green (needs
 
 parity: build ## Compare answers with the real kube-apiserver (needs Go)
 	@scripts/parity
+
+shared-etcd: build ## Let the real kube-apiserver and Coracle serve one etcd in turn (needs Go)
+	@scripts/parity --shared-etcd
 
 test-clients: build ## The same scenario with kubectl, kube-rs, client-go, Python and JavaScript
 	@scripts/test-clients

@@ -158,8 +158,9 @@ pub(crate) async fn create_object(
             charge.give_back(context).await;
         }
         if let (Ok(entry), true) = (&result, reservation.holds()) {
-            // The reservation may go once the cache shows the service itself.
-            server.cache.reach(entry.revision).await;
+            // The reservation may go once the cache shows the service itself. The service is
+            // written, also if the cache does not get there in time.
+            let _ = server.reach(entry.revision).await;
         }
         attempts -= 1;
         match result {

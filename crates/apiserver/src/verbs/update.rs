@@ -189,7 +189,8 @@ pub(crate) async fn change(
         match written? {
             Written::Done(entry) => {
                 if reservation.holds() {
-                    server.cache.reach(entry.revision).await;
+                    // Written, also if the cache does not get there in time.
+                    let _ = server.reach(entry.revision).await;
                 }
                 return Ok(entry);
             }
