@@ -184,7 +184,7 @@ pub(crate) fn store_failure(problem: store::Error) -> Status {
 /// One request on its way.
 pub(crate) struct Context {
     pub server: Arc<Server>,
-    pub identity: Identity,
+    pub identity: Arc<Identity>,
     pub info: RequestInfo,
     pub query: Query,
     pub headers: HeaderMap,
@@ -200,7 +200,7 @@ pub(crate) struct Context {
 impl Context {
     pub fn new(
         server: Arc<Server>,
-        identity: Identity,
+        identity: Arc<Identity>,
         info: RequestInfo,
         query: Query,
         headers: HeaderMap,
@@ -227,7 +227,7 @@ impl Context {
         headers.insert(http::header::USER_AGENT, agent);
         Context::new(
             server.clone(),
-            Identity::component("system:apiserver", &[crate::identity::MASTERS]),
+            Identity::component("system:apiserver", &[crate::identity::MASTERS]).into(),
             RequestInfo::default(),
             Query::default(),
             headers,
