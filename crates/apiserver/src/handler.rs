@@ -8,13 +8,13 @@ use api::selector::FieldSelector;
 use api::{Reason, Resource, Status};
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
-use http::header::{CACHE_CONTROL, HeaderValue};
+use http::header::{ACCEPT, CACHE_CONTROL, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt;
 use tokio_util::sync::CancellationToken;
 
-use crate::authentication::Peer;
+use crate::authentication::{Peer, Remembered};
 use crate::authorization::Attributes;
 use crate::body::{Body, RequestBody};
 use crate::endpoints;
@@ -39,9 +39,10 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Who sent a request, before authentication.
 pub(crate) enum Caller {
-    InProcess(Identity),
+    InProcess(Arc<Identity>),
     Network {
         peer: Peer,
+        remembered: Remembered,
         closing: CancellationToken,
     },
 }
@@ -65,10 +66,13 @@ async fn answer(
     let query = Query::parse(request.uri().query());
     let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
     let served = Served::of(&info);
-    let headers = request.headers().clone();
+    let accept: Vec<HeaderValue> = request.headers().get_all(ACCEPT).iter().cloned().collect();
     let mut response = match respond(&server, request, (info, query), caller).await {
         Ok(response) => response,
-        Err(status) => server.fail(&status, &headers),
+        Err(status) => {
+            let accept = accept.into_iter().map(|value| (ACCEPT, value));
+            server.fail(&status, &HeaderMap::from_iter(accept))
+        }
     };
     response
         .headers_mut()
@@ -142,11 +146,14 @@ async fn admit_caller(
 ) -> Result<Context, (Status, HeaderMap)> {
     let (identity, closing) = match caller {
         Caller::InProcess(identity) => (Ok(identity), CancellationToken::new()),
-        Caller::Network { peer, closing } => {
-            let authenticated = server
-                .authenticator
-                .authenticate(&peer, &parts.headers)
-                .await;
+        Caller::Network {
+            peer,
+            remembered,
+            closing,
+        } => {
+            let headers = &parts.headers;
+            let authenticator = &server.authenticator;
+            let authenticated = authenticator.authenticate(&peer, &remembered, headers);
             (authenticated, closing)
         }
     };

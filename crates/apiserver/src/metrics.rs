@@ -18,6 +18,8 @@ pub(crate) const BUCKETS: [f64; 22] = [
 pub(crate) struct Metrics {
     pub failures: AtomicU64,
     pub in_flight: AtomicU64,
+    /// Of answers that were compressed for one client.
+    pub compressed_bytes: AtomicU64,
     /// Held for moments only. The keys are names of served kinds, so there are only so many.
     pub requests: Mutex<BTreeMap<Served, Requests>>,
 }

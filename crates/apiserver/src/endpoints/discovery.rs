@@ -48,7 +48,7 @@ pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Bo
     match document {
         Some(document) => {
             let encoding = Encoding::of_plain_object(&context.headers);
-            response::encoded_for(&context.headers, 200, &document, encoding)
+            response::encoded_for(context, 200, &document, encoding)
         }
         None => match segments {
             ["api", ..] => Err(not_served()),

@@ -188,7 +188,7 @@ pub(crate) async fn delete_collection(
         "metadata": {"resourceVersion": context.server.cache.applied().to_string()},
     });
     list.set(&["items"], items);
-    response::encoded_for(&context.headers, 200, &list, context.output.encoding)
+    response::encoded_for(context, 200, &list, context.output.encoding)
 }
 
 pub(crate) async fn delete_object(
