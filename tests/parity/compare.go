@@ -307,12 +307,12 @@ var levelling = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "<time>"},
 	// The second range is that of the sample ServiceCIDRs, which upstream's allocator takes up.
 	{regexp.MustCompile(`10\.108\.\d+\.\d+|192\.168\.10[01]\.\d+$`), "<service ip>"},
-	// Go prints its internal structures, whose fields have other names and another order.
-	{regexp.MustCompile(`Invalid value: [\[{].*[\]}]: (field is immutable|must have exactly one node selector term)`), "Invalid value: <structure>: $1"},
 	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-<random>"},
 	{regexp.MustCompile(`generated-[a-z0-9]{5}`), "generated-<random>"},
 	{regexp.MustCompile(`\{(TCP|UDP|SCTP) 3\d{4}\}`), "{$1 <port>}"},
 	{regexp.MustCompile(`in record \(\d+\)`), "in record (<revision>)"},
+	{regexp.MustCompile(`in object meta: \d+`), "in object meta: <revision>"},
+	{regexp.MustCompile(`nodePort: Duplicate value: \d+`), "nodePort: Duplicate value: <port>"},
 	{regexp.MustCompile(`current: \d+`), "current: <revision>"},
 	{regexp.MustCompile(`\(\d+\)$`), "(<revision>)"},
 	{regexp.MustCompile(`Bad_[a-z0-9]{5}`), "Bad_<random>"},
@@ -332,10 +332,62 @@ var levelling = []struct {
 }
 
 func levelText(text string) string {
+	text = levelStructures(text)
 	for _, rule := range levelling {
 		text = rule.pattern.ReplaceAllString(text, rule.with)
 	}
 	return text
+}
+
+var shownStructure = regexp.MustCompile(`(Invalid|Unsupported|Duplicate) value: [\[{]`)
+
+// levelStructures rewrites the structures that errors show: Go prints internal types, whose fields
+// have other names and another order, and which also show what is not set.
+func levelStructures(text string) string {
+	var levelled strings.Builder
+	for {
+		found := shownStructure.FindStringIndex(text)
+		if found == nil {
+			levelled.WriteString(text)
+			return levelled.String()
+		}
+		start := found[1] - 1
+		decoder := json.NewDecoder(strings.NewReader(text[start:]))
+		decoder.UseNumber()
+		var value any
+		levelled.WriteString(text[:start])
+		if decoder.Decode(&value) != nil {
+			levelled.WriteString(text[start:])
+			return levelled.String()
+		}
+		levelled.WriteString(brief(plain(value)))
+		text = text[start+int(decoder.InputOffset()):]
+	}
+}
+
+// plain folds the names of fields and leaves out what is not set.
+func plain(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		fields := map[string]any{}
+		for name, field := range value {
+			field = plain(field)
+			switch text := brief(field); text {
+			case "null", "{}", "[]", "", "0", "false":
+			default:
+				fields[strings.ToLower(name)] = field
+			}
+		}
+		return fields
+	case []any:
+		items := make([]any, len(value))
+		for i, item := range value {
+			items[i] = plain(item)
+		}
+		return items
+	default:
+		return value
+	}
 }
 
 func levelTexts(texts []string) []string {

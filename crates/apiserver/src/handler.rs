@@ -253,13 +253,12 @@ async fn dispatch(
     if resource.namespaced && info.namespace.is_empty() && needs_namespace {
         return Err(not_allowed());
     }
-    context.dry_run = options::check(&context)?;
-    context.output = match context.info.verb {
-        "watch" => Output::negotiate_stream(&context.headers)?,
-        _ => Output::negotiate(&context.headers)?,
-    };
+    let settled = settle(&mut context, resource);
     let context = Arc::new(context);
-    let result = verb(&context, resource, &body).await;
+    let result = match settled {
+        Ok(()) => verb(&context, resource, &body).await,
+        Err(status) => Err(status),
+    };
     // Who is refused is warned as well.
     let mut response = match result {
         Ok(response) => response,
@@ -267,6 +266,39 @@ async fn dispatch(
     };
     response::warn(&mut response, &context.take_warnings());
     Ok(response)
+}
+
+/// What holds for every verb: what can be sent and answered, and the options.
+fn settle(context: &mut Context, resource: &Resource) -> Result<(), Status> {
+    let verb = context.info.verb;
+    check_media_types(context)?;
+    if resource.has_verb(verb)
+        && context.info.subresource.is_empty()
+        && let Some(word) = api::warnings::deprecation(resource)
+    {
+        context.warn(word);
+    }
+    context.dry_run = options::check(context)?;
+    context.output = match verb {
+        "watch" => Output::negotiate_stream(&context.headers)?,
+        _ => Output::negotiate(&context.headers)?,
+    };
+    Ok(())
+}
+
+/// Upstream's router refuses what no handler of the path takes or gives, in its own words.
+fn check_media_types(context: &Context) -> Result<(), Status> {
+    if context.info.verb == "patch" {
+        patch::PatchType::of_request(context)?;
+    }
+    let connects = matches!(
+        context.info.subresource.as_str(),
+        "log" | "exec" | "attach" | "portforward" | "proxy"
+    );
+    match connects {
+        true => Ok(()),
+        false => Output::check_router(&context.headers, context.info.verb),
+    }
 }
 
 async fn verb(
@@ -287,9 +319,6 @@ async fn verb(
     };
     if misplaced || !resource.has_verb(info.verb) {
         return Err(not_allowed());
-    }
-    if let Some(word) = api::warnings::deprecation(resource) {
-        context.warn(word);
     }
     if reviews::is_review(resource) {
         return reviews::create(context, resource, body).await;

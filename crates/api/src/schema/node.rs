@@ -355,7 +355,9 @@ fn quoted(byte: u8) -> String {
         b'\r' => r"'\r'".to_string(),
         b'\t' => r"'\t'".to_string(),
         0x20..=0x7e => format!("'{}'", byte as char),
-        0xa1..=0xff if byte != 0xad => format!("'{}'", byte as char),
+        // Go takes the byte for a character.
+        0xa1..=0xac | 0xae..=0xff => format!("'{}'", char::from(byte)),
+        0x80.. => format!("'\\u{byte:04x}'"),
         _ => format!("'\\x{byte:02x}'"),
     }
 }
