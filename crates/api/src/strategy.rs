@@ -198,6 +198,9 @@ pub trait Strategy: Send + Sync {
         crate::table::name_and_creation(object)
     }
 
+    /// Takes out of the metadata of a row what upstream keeps elsewhere.
+    fn row_metadata(&self, _metadata: &mut Value) {}
+
     /// The grace period of a delete that may ask for one; `None` for kinds that go at once.
     fn graceful_delete(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {
         None

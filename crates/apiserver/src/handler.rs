@@ -59,7 +59,8 @@ async fn answer(
     request: Request<RequestBody>,
     caller: Caller,
 ) -> Response<Body> {
-    let _in_flight = InFlight::begin(&server);
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let _in_flight = InFlight::begin(&server, reads);
     let begun = tokio::time::Instant::now();
     let query = Query::parse(request.uri().query());
     let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
@@ -79,18 +80,26 @@ async fn answer(
 }
 
 /// Counts a request until it is answered, or given up by a client that went away.
-struct InFlight(Arc<Server>);
+struct InFlight {
+    server: Arc<Server>,
+    reads: bool,
+}
 
 impl InFlight {
-    fn begin(server: &Arc<Server>) -> InFlight {
-        server.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(server.clone())
+    fn begin(server: &Arc<Server>, reads: bool) -> InFlight {
+        let counter = server.metrics.in_flight(reads);
+        counter.fetch_add(1, Ordering::Relaxed);
+        InFlight {
+            server: server.clone(),
+            reads,
+        }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let counter = self.server.metrics.in_flight(self.reads);
+        counter.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -274,6 +283,7 @@ fn settle(context: &mut Context, resource: &Resource) -> Result<(), Status> {
     check_media_types(context)?;
     if resource.has_verb(verb)
         && context.info.subresource.is_empty()
+        && !is_misplaced(&context.info)
         && let Some(word) = api::warnings::deprecation(resource)
     {
         context.warn(word);
@@ -301,6 +311,16 @@ fn check_media_types(context: &Context) -> Result<(), Status> {
     }
 }
 
+/// A watch of one object by its path is a watch all the same. What changes one object needs its
+/// name, and what makes one must not have it.
+fn is_misplaced(info: &RequestInfo) -> bool {
+    match info.verb {
+        "create" => !info.name.is_empty(),
+        "update" | "patch" | "delete" => info.name.is_empty(),
+        _ => false,
+    }
+}
+
 async fn verb(
     context: &Arc<Context>,
     resource: &'static Resource,
@@ -310,14 +330,7 @@ async fn verb(
     if !info.subresource.is_empty() {
         return subresources::handle(context, resource, body).await;
     }
-    // A watch of one object by its path is a watch all the same. What changes one object needs its
-    // name, and what makes one must not have it.
-    let misplaced = match info.verb {
-        "create" => !info.name.is_empty(),
-        "update" | "patch" | "delete" => info.name.is_empty(),
-        _ => false,
-    };
-    if misplaced || !resource.has_verb(info.verb) {
+    if is_misplaced(info) || !resource.has_verb(info.verb) {
         return Err(not_allowed());
     }
     if reviews::is_review(resource) {

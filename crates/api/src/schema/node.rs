@@ -149,7 +149,7 @@ impl<'a> Parser<'a> {
         parse: fn(&mut Parser<'a>) -> Result<Node<'a>, String>,
     ) -> Result<Node<'a>, String> {
         if self.depth == MAX_DEPTH {
-            return Err("exceeded max depth".to_string());
+            return Err(self.unexpected("exceeded max depth"));
         }
         self.depth += 1;
         self.position += 1;
@@ -413,6 +413,9 @@ mod tests {
         ] {
             assert_eq!(parse(text.as_bytes()).unwrap_err(), error, "{text}");
         }
-        assert_eq!(parse(&[b'['; 1000]).unwrap_err(), "exceeded max depth");
+        assert_eq!(
+            parse(&[b'['; 1000]).unwrap_err(),
+            "invalid character '[' exceeded max depth"
+        );
     }
 }

@@ -61,9 +61,7 @@ impl Shape {
             Type::Raw => "RawExtension",
             Type::Fields => "FieldsV1",
             Type::Json => "JSON",
-            kind => kind
-                .definition()
-                .map_or("", |known| known.short_go_name()),
+            kind => kind.definition().map_or("", |known| known.short_go_name()),
         }
     }
 

@@ -387,10 +387,9 @@ impl Type {
     /// Whether objects of a declared type stand somewhere in a value of this type.
     pub(super) fn holds_objects(&self) -> bool {
         match self {
-            Type::Object(_)
-            | Type::SchemaOrArray
-            | Type::SchemaOrBool
-            | Type::SchemaOrStrings => true,
+            Type::Object(_) | Type::SchemaOrArray | Type::SchemaOrBool | Type::SchemaOrStrings => {
+                true
+            }
             Type::List { item, .. } | Type::Map(item) => item.holds_objects(),
             _ => false,
         }

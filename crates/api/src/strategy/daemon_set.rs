@@ -117,6 +117,14 @@ impl Strategy for DaemonSet {
         errors
     }
 
+    /// Rows show what is stored, where the count is a field.
+    fn row_metadata(&self, metadata: &mut Value) {
+        metadata.remove(&TEMPLATE_GENERATION[1..]);
+        if metadata.fields_at(&["annotations"]).next().is_none() {
+            metadata.remove(&["annotations"]);
+        }
+    }
+
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
         let status = |name: &str| Value::from(object.i64_at(&["status", name]).unwrap_or(0));
         let [containers, images] = workload::container_cells(object);

@@ -2,8 +2,10 @@
 
 use api::Status;
 use api::discovery;
+use api::openapi::Document;
 use http::Response;
 
+use super::openapi::answer;
 use super::{is_group, not_found};
 use crate::body::Body;
 use crate::negotiate::Encoding;
@@ -11,15 +13,13 @@ use crate::response;
 use crate::server::Context;
 use crate::subresources::not_served;
 
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
 pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Body>, Status> {
     let document = match segments {
         [root @ ("api" | "apis")] if wants_aggregated(context) => {
-            let document = discovery::aggregated_v2(*root == "api");
-            return Ok(response::bytes(
-                200,
-                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-                document.to_json(),
-            ));
+            let document = Document::new(discovery::aggregated_v2(*root == "api").to_json());
+            return Ok(answer(&context.headers, &document, AGGREGATED, false));
         }
         ["api"] => Some(discovery::api_versions(
             &context.server.advertise.to_string(),

@@ -4,6 +4,7 @@ mod discovery;
 mod health;
 mod metrics;
 mod openapi;
+mod process;
 mod trace;
 
 use api::Status;
@@ -34,7 +35,7 @@ pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Bo
         }
         ["version"] => Ok(response::json(200, &version())),
         ["version", ..] => Err(crate::subresources::not_served()),
-        ["metrics"] => Ok(metrics::render(context)),
+        ["metrics"] => Ok(metrics::render(context).await),
         [".well-known", "openid-configuration"] => Ok(openid_configuration(context)),
         ["openid", "v1", "jwks"] => Ok(keys(context)),
         ["openapi", rest @ ..] => openapi::handle(context, rest),

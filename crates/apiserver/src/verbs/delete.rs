@@ -439,7 +439,11 @@ fn check_namespace(
 ) -> Result<(), Status> {
     for (what, field, given) in [
         ("UID", "uid", &options.uid),
-        ("ResourceVersion", "resourceVersion", &options.resource_version),
+        (
+            "ResourceVersion",
+            "resourceVersion",
+            &options.resource_version,
+        ),
     ] {
         let found = object.str_at(&["metadata", field]);
         if let Some(given) = given

@@ -385,12 +385,16 @@ fn json(context: &Context, resource: &Resource, page: &Page, metadata: &Value) -
     let sizes = page.entries.iter().map(|entry| entry.bytes.len() + 32);
     let mut body = Vec::with_capacity(sizes.sum::<usize>() + 256);
     let (kind, api_version) = list_kind(context, resource);
-    body.extend_from_slice(
-        format!(
-            "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":["
-        )
-        .as_bytes(),
+    let head = format!(
+        "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":"
     );
+    body.extend_from_slice(head.as_bytes());
+    if page.entries.is_empty() && context.output.form != Form::Object {
+        // Made anew by upstream, which adds nothing to no list.
+        body.extend_from_slice(b"null}\n");
+        return body;
+    }
+    body.push(b'[');
     for (index, entry) in page.entries.iter().enumerate() {
         if index > 0 {
             body.push(b',');
