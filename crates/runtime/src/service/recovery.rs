@@ -72,6 +72,8 @@ impl Runtime {
         {
             tracing::warn!("the network takes too long to collect what is forgotten");
         }
+        let runtime = self.clone();
+        tokio::spawn(async move { runtime.check_networks().await });
         Ok(())
     }
 

@@ -224,6 +224,30 @@ impl Runtime {
         self.network()?.status().await
     }
 
+    /// Asks the network whether the pods that outlived the last server still have what it gave
+    /// them. A pod that lost its network is told of, not ended: that is the kubelet's to decide.
+    pub async fn check_networks(&self) {
+        let Ok(network) = self.network() else {
+            return;
+        };
+        let records: Vec<SandboxRecord> = {
+            let state = self.0.state.lock();
+            let entries = state.sandboxes.values().map(|entry| &entry.record);
+            entries
+                .filter(|record| record.phase == SandboxPhase::Ready)
+                .cloned()
+                .collect()
+        };
+        for record in &records {
+            let Some(netns) = record.netns.as_deref() else {
+                continue;
+            };
+            if let Err(error) = network.check(&attachment(record, Some(netns))).await {
+                tracing::warn!(%error, sandbox = record.id, "a pod's network is not as it was made");
+            }
+        }
+    }
+
     /// Releases what the network keeps for sandboxes that are no more.
     pub async fn collect_networks(&self) {
         let Ok(network) = self.network() else {

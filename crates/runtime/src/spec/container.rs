@@ -9,7 +9,7 @@ use cri::v1::{
 use serde_json::{Value, json};
 
 use super::{
-    Error, OCI_VERSION, capabilities, devices, id_mappings,
+    Error, OCI_VERSION, apparmor, capabilities, cdi, devices, id_mappings,
     mounts::{self, Provided},
     oom_score_adj, resources, seccomp,
     user::{self, Identity},
@@ -114,6 +114,16 @@ pub fn container(input: &ContainerInput<'_>) -> Result<(Value, Identity), Error>
     if let Some((users, path)) = input.users {
         id_mappings(&mut spec, users, path);
     }
+    if let Some(profile) = apparmor::profile(&security)? {
+        spec["process"]["apparmorProfile"] = profile.into();
+    }
+    let named = config.cdi_devices.iter().map(|device| device.name.clone());
+    let devices = cdi::wanted(named, &config.annotations)?;
+    cdi::apply(
+        &mut spec,
+        &devices,
+        &cdi::DIRECTORIES.map(std::path::PathBuf::from),
+    )?;
     // Runtimes that keep a pod in a machine of its own look for these.
     spec["annotations"]["io.kubernetes.cri.container-type"] = "container".into();
     spec["annotations"]["io.kubernetes.cri.sandbox-id"] = input.sandbox.into();

@@ -1,7 +1,9 @@
 //! From CRI's wishes and an image's defaults to an OCI bundle's `config.json`. Pure but for looking
 //! at mount sources, devices and the image's user files; starts nothing.
 
+mod apparmor;
 pub mod capabilities;
+mod cdi;
 mod container;
 mod devices;
 mod mounts;
@@ -26,6 +28,10 @@ pub enum Error {
     User(#[from] user::Error),
     #[error(transparent)]
     Capability(#[from] capabilities::Unknown),
+    #[error(transparent)]
+    AppArmor(#[from] apparmor::Error),
+    #[error("CDI device injection failed: {0}")]
+    Devices(#[from] cdi::Error),
     #[error("mount source {0}: {1}")]
     Source(String, #[source] std::io::Error),
     #[error("device {0}: {1}")]

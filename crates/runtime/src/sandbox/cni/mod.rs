@@ -72,6 +72,7 @@ impl Network {
     }
 
     /// How long one plugin may take.
+    #[cfg(test)]
     pub fn with_patience(mut self, patience: Duration) -> Network {
         self.patience = patience;
         self
