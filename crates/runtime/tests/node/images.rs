@@ -239,7 +239,7 @@ fn images_come_from_a_registry() {
     with_server(&[], async |server| {
         let registry = Registry::start(&server.directory)?;
         let name = format!("127.0.0.1:{}/team/box:v1", registry.1);
-        for _ in 0..500 {
+        for _ in 0..3_000 {
             if tokio::net::TcpStream::connect(("127.0.0.1", registry.1))
                 .await
                 .is_ok()
