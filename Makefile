@@ -4,7 +4,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo clean-demo test lint unit e2e bench soak
-.PHONY: conformance conformance-gate parity shared-etcd test-clients
+.PHONY: conformance conformance-gate parity shared-etcd test-clients critest swap-kubelet
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -55,3 +55,9 @@ shared-etcd: build ## Let the real kube-apiserver and Coracle serve one etcd in 
 
 test-clients: build ## The same scenario with kubectl, kube-rs, client-go, Python and JavaScript
 	@scripts/test-clients
+
+critest: build ## Run Kubernetes' CRI suite on our runtime (needs Go) [RUNTIME=containerd] [FOCUS=regex]
+	@scripts/critest
+
+swap-kubelet: build ## Upstream's kubelet runs pods on our runtime (needs Go)
+	@scripts/swap-kubelet

@@ -6,6 +6,7 @@
 pub mod cgroups;
 pub mod config;
 pub mod images;
+mod mount_tree;
 pub mod oci;
 pub mod pause;
 mod records;
