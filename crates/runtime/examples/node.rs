@@ -40,6 +40,8 @@ fn serve(program: OsString, arguments: Vec<OsString>) -> ExitCode {
         oci_command,
         shim_command: vec![program, "shim".into()],
         insecure_registries: Vec::new(),
+        registry_directories: vec![PathBuf::from(root).join("../registries")],
+        recorder: trace::Recorder::off(),
         state,
     };
     let result = tokio::runtime::Builder::new_multi_thread()

@@ -2,6 +2,8 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
+use crate::images;
+
 /// Where the runtime keeps things and whom it calls.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -24,9 +26,21 @@ pub struct Config {
     pub shim_command: Vec<OsString>,
     /// Registries (`host` or `host:port`) spoken to over plain http. Loopback ones always are.
     pub insecure_registries: Vec<String>,
+    /// Directories with `<registry>/hosts.toml`.
+    pub registry_directories: Vec<PathBuf>,
+    /// Where the layers of a pod's images are told to arrive.
+    pub recorder: trace::Recorder,
 }
 
 impl Config {
+    pub fn registries(&self) -> images::Settings {
+        images::Settings {
+            directories: self.registry_directories.clone(),
+            insecure: self.insecure_registries.clone(),
+            ..images::Settings::default()
+        }
+    }
+
     /// The cgroup that holds everything of this cluster.
     pub fn cgroup_root(&self) -> String {
         format!("/coracle-{}", self.cluster_id)

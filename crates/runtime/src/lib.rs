@@ -6,6 +6,7 @@
 pub mod cgroups;
 pub mod config;
 pub mod images;
+mod in_use;
 pub mod oci;
 pub mod pause;
 mod records;
@@ -18,5 +19,6 @@ mod spec;
 mod sys;
 
 pub use config::Config;
+pub use in_use::{InUse, in_use};
 pub use removal::remove_all;
 pub use service::{Error, serve};

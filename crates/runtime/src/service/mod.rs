@@ -6,6 +6,7 @@ mod events;
 mod execution;
 mod exits;
 mod image_api;
+mod pull_trace;
 mod recovery;
 mod runtime_api;
 mod sandboxes;
@@ -14,6 +15,7 @@ mod stats;
 mod streams;
 
 pub use error::Error;
+pub use stats::usage_of;
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
