@@ -120,7 +120,7 @@ metadata: {name: one}
 spec: {type: NodePort, ports: [{port: 80, nodePort: 30123}]}
 "#,
     );
-    eventually("FailedScheduling", Duration::from_secs(10), || {
+    eventually("FailedScheduling", || {
         let events = cluster.kubectl(&["get", "events"]);
         events
             .contains("0/1 nodes are available: 1 Insufficient cpu")

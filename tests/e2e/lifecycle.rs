@@ -28,7 +28,7 @@ fn two_clusters_live_side_by_side() {
     first.coracle(&["down", "--delete", "--data-dir", &first.data_dir_text()]);
     assert_eq!(first.traces(&id), Vec::<String>::new());
     // The other one is not touched.
-    second.kubectl(&["delete", "pod", "hello", "--timeout=30s"]);
+    second.kubectl(&["delete", "pod", "hello", "--timeout=120s"]);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn the_node_can_be_a_process_of_its_own() {
         .spawn()
         .expect("agent");
     let agent = Background(agent);
-    eventually("the node", Duration::from_secs(20), || {
+    eventually("the node", || {
         cluster
             .kubectl(&["get", "nodes"])
             .contains(" Ready ")
@@ -109,7 +109,7 @@ fn down_in_the_middle_of_up_leaves_nothing() {
         .stdout(Stdio::null())
         .spawn()
         .expect("up");
-    let id = eventually("settings", Duration::from_secs(20), || {
+    let id = eventually("settings", || {
         let settings = std::fs::read(cluster.data_dir().join("cluster.json")).ok()?;
         let settings: serde_json::Value = serde_json::from_slice(&settings).ok()?;
         settings["cluster_id"].as_str().map(String::from)

@@ -9,6 +9,8 @@ mod lifecycle;
 mod pods;
 mod registry;
 mod services;
+mod signatures;
 mod streams;
 mod tracing;
 mod two_nodes;
+mod usage;

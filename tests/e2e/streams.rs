@@ -190,7 +190,7 @@ fn attach(cluster: &Cluster) {
     let output = run(&mut command, b"one\ntwo\n");
     let out = String::from_utf8_lossy(&output.stdout);
     assert!(out.contains("got one\ngot two\nthe end\n"), "{output:?}");
-    eventually("the pod ends", Duration::from_secs(10), || {
+    eventually("the pod ends", || {
         let pod = cluster.object("pod", "reader");
         (pod["status"]["phase"] == "Succeeded").then_some(())
     });

@@ -30,9 +30,9 @@ spec:
         "pod/traced",
         "--for=condition=Ready",
         "--timeout",
-        "30",
+        "120",
     ]);
-    let timeline = eventually("all hops", Duration::from_secs(10), || {
+    let timeline = eventually("all hops", || {
         let timeline = trace(&cluster, "traced");
         (1..=11)
             .all(|hop| has_hop(&timeline, hop))

@@ -29,6 +29,7 @@ use crate::response;
 use crate::reviews;
 use crate::server::{Context, Server};
 use crate::subresources::{self, connect, not_allowed, not_served};
+use crate::usage;
 use crate::verbs::{create, delete, get, list, patch, update, watch};
 
 /// The largest request body, as upstream has it.
@@ -233,6 +234,9 @@ async fn dispatch(
     }
     let info = &context.info;
     let Some(resource) = info.resource else {
+        if info.group == usage::GROUP {
+            return usage::handle(&context).await;
+        }
         return match endpoints::is_group(&info.group) {
             true => Err(not_served()),
             false => Ok(endpoints::not_found()),

@@ -29,6 +29,7 @@ mod response;
 mod reviews;
 mod server;
 mod subresources;
+mod usage;
 mod verbs;
 
 use std::net::SocketAddr;
@@ -136,6 +137,7 @@ impl ApiServer {
             authenticator,
             services,
             kubelets,
+            usage: usage::Samples::default(),
             metrics: Metrics::default(),
             advertise: config.advertise,
             event_lease: Default::default(),

@@ -25,6 +25,7 @@ use crate::query::Query;
 use crate::request::RequestInfo;
 use crate::response;
 use crate::subresources::KubeletDialer;
+use crate::usage::Samples;
 
 const EVENT_LIFE: Duration = Duration::from_secs(3600);
 const EVENT_LEASE_SHARED: Duration = Duration::from_secs(60);
@@ -38,6 +39,8 @@ pub(crate) struct Server {
     pub authorizer: Authorizer,
     pub services: ServiceAllocator,
     pub kubelets: Option<KubeletDialer>,
+    /// What kubelets said of late about the use of nodes and pods.
+    pub usage: Samples,
     pub metrics: Metrics,
     pub advertise: std::net::SocketAddr,
     /// The lease that Events are put under now, and since when.

@@ -10,11 +10,15 @@ use crate::negotiate::Encoding;
 use crate::response;
 use crate::server::Context;
 use crate::subresources::not_served;
+use crate::usage;
 
 pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Body>, Status> {
     let document = match segments {
         [root @ ("api" | "apis")] if wants_aggregated(context) => {
-            let document = discovery::aggregated_v2(*root == "api");
+            let mut document = discovery::aggregated_v2(*root == "api");
+            if *root == "apis" {
+                append(&mut document, "items", usage::aggregated());
+            }
             return Ok(response::bytes(
                 200,
                 "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
@@ -24,7 +28,18 @@ pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Bo
         ["api"] => Some(discovery::api_versions(
             &context.server.advertise.to_string(),
         )),
-        ["apis"] => Some(discovery::api_group_list()),
+        ["apis"] => {
+            let mut document = discovery::api_group_list();
+            append(&mut document, "groups", usage::group());
+            Some(document)
+        }
+        ["apis", usage::GROUP] => {
+            let mut document = usage::group();
+            document.set(&["kind"], "APIGroup");
+            document.set(&["apiVersion"], "v1");
+            Some(document)
+        }
+        ["apis", usage::GROUP, usage::VERSION] => Some(usage::resource_list()),
         ["api", version] => discovery::api_resource_list("", version),
         ["apis", group] => discovery::api_group(group),
         ["apis", group, version] => discovery::api_resource_list(group, version),
@@ -40,6 +55,13 @@ pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Bo
             ["apis", group, ..] if is_group(group) => Err(not_served()),
             _ => Ok(not_found()),
         },
+    }
+}
+
+fn append(document: &mut api::Value, list: &str, item: api::Value) {
+    let items = document.at_mut(&[list]).and_then(api::Value::as_array_mut);
+    if let Some(items) = items {
+        items.push(item);
     }
 }
 

@@ -12,6 +12,7 @@ use http::Response;
 use crate::body::Body;
 use crate::response;
 use crate::server::Context;
+use crate::usage;
 
 pub(crate) use trace::target as trace_target;
 
@@ -51,6 +52,7 @@ pub(crate) fn not_found() -> Response<Body> {
 /// Whether anything is served in the group.
 pub(crate) fn is_group(group: &str) -> bool {
     group.is_empty()
+        || group == usage::GROUP
         || api::discovery::groups()
             .into_iter()
             .any(|known| known == group)
@@ -84,6 +86,8 @@ fn paths() -> api::Value {
             paths.push(format!("/apis/{group}/{version}"));
         }
     }
+    paths.push(format!("/apis/{}", usage::GROUP));
+    paths.push(format!("/apis/{}/{}", usage::GROUP, usage::VERSION));
     paths.extend(
         [
             "/healthz",

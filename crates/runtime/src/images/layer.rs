@@ -717,7 +717,7 @@ mod tests {
         // Depth, plain and through links that each look shallow.
         let deep = "d/".repeat(300);
         refused(&archive(&[(EntryType::Directory, &deep, 0, "")]), limits, "too deep");
-        let half = "d/".repeat(120);
+        let half = "d/".repeat(140);
         let (link, below) = (format!("{half}d"), format!("down/{half}x"));
         let chained = [
             (EntryType::Directory, half.as_str(), 0, ""),
