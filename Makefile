@@ -3,7 +3,7 @@ SHELL := /bin/bash
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo clean-demo test lint unit e2e bench soak
+.PHONY: help build demo clean-demo test lint unit e2e bench soak test-vm
 .PHONY: conformance conformance-gate parity shared-etcd test-clients critest swap-kubelet
 
 help: ## Show this list
@@ -40,6 +40,9 @@ bench: build ## Measure start, pod latency and memory
 
 soak: build ## Long campaigns: many simulation seeds, many pods
 	@scripts/soak
+
+test-vm: ## Run the runtime's end-to-end tests in a virtual machine with cgroups v2 [FILTER=name]
+	@scripts/test-vm
 
 conformance: build ## Run Kubernetes' conformance suite (needs Go) [FOCUS=regex] [SKIP=regex] [NODES=1|2]
 	@scripts/conformance

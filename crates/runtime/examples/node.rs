@@ -46,6 +46,8 @@ fn serve(program: OsString, arguments: Vec<OsString>) -> ExitCode {
             .flat_map(|names| names.split(','))
             .map(str::to_owned)
             .collect(),
+        registry_directories: vec![PathBuf::from(root).join("../registries")],
+        recorder: trace::Recorder::off(),
         state,
     };
     let result = tokio::runtime::Builder::new_multi_thread()

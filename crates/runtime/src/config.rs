@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 
+use crate::images;
+
 /// Where the runtime keeps things and whom it calls.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -26,6 +28,10 @@ pub struct Config {
     pub shim_command: Vec<OsString>,
     /// Registries (`host` or `host:port`) spoken to over plain http. Loopback ones always are.
     pub insecure_registries: Vec<String>,
+    /// Directories with `<registry>/hosts.toml`.
+    pub registry_directories: Vec<PathBuf>,
+    /// Where the layers of a pod's images are told to arrive.
+    pub recorder: trace::Recorder,
 }
 
 /// The handlers that need no configuration: runtimes found where packages install them.
@@ -49,6 +55,14 @@ pub fn installed_handlers() -> BTreeMap<String, Vec<OsString>> {
 }
 
 impl Config {
+    pub fn registries(&self) -> images::Settings {
+        images::Settings {
+            directories: self.registry_directories.clone(),
+            insecure: self.insecure_registries.clone(),
+            ..images::Settings::default()
+        }
+    }
+
     /// The OCI command behind a handler; the empty one is ours.
     pub fn oci_command_of(&self, handler: &str) -> Option<&[OsString]> {
         match handler {

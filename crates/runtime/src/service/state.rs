@@ -92,7 +92,7 @@ impl Runtime {
         let images = Arc::new(ImageStore::open(&config.root)?);
         let hierarchies = Hierarchies::detect().map_err(Error::file("/proc/self/mountinfo"))?;
         Ok(Runtime(Arc::new(Inner {
-            puller: Puller::new(images.clone(), config.insecure_registries.clone()),
+            puller: Puller::new(images.clone(), config.registries()),
             images,
             hierarchies,
             sandbox_records: Directory::new(&config.root, "sandboxes"),
