@@ -49,7 +49,7 @@ impl Etcd {
                 });
             }
             (0..count).for_each(|index| etcd.restart(index));
-            let served = eventually("etcd to serve or end", Duration::from_secs(60), || {
+            let served = eventually("etcd to serve or end", || {
                 let healthy = etcd.request("GET", "/health", "");
                 if healthy.is_some_and(|text| text.contains("true")) {
                     return Some(true);

@@ -101,7 +101,7 @@ fn live(cluster: &Cluster, mut also: impl FnMut()) -> Lived {
     let client = runtime
         .block_on(client::connect::from_kubeconfig(cluster.kubeconfig()))
         .expect("client");
-    let list = || eventually("a list", PATIENCE, || runtime.block_on(list(&client)));
+    let list = || eventually("a list", || runtime.block_on(list(&client)));
     let (start, _) = list();
     let (mut writers, mut watchers) = (JoinSet::new(), JoinSet::new());
     for _ in 0..WATCHERS {
@@ -114,13 +114,13 @@ fn live(cluster: &Cluster, mut also: impl FnMut()) -> Lived {
     }
     let progress = |what: &str| {
         let enough = promises.lock().acknowledged() + 40;
-        eventually(what, PATIENCE, || {
+        eventually(what, || {
             (promises.lock().acknowledged() >= enough).then_some(())
         });
     };
     progress("the first writes");
     for _ in 0..number("ROUNDS").unwrap_or(ROUNDS) {
-        let server = eventually("a server", PATIENCE, || cluster.server_pid());
+        let server = eventually("a server", || cluster.server_pid());
         kill(Pid::from_raw(server), Signal::SIGKILL).expect("kill");
         progress("writes after the server was killed");
         also();
@@ -130,7 +130,7 @@ fn live(cluster: &Cluster, mut also: impl FnMut()) -> Lived {
     let list = list();
     let last = list.1.iter().map(revision).max();
     let last = last.expect("something was written");
-    eventually("the watchers to see the end", PATIENCE, || {
+    eventually("the watchers to see the end", || {
         let promises = promises.lock();
         let ended = promises
             .watchers()

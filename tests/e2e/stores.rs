@@ -11,7 +11,6 @@ use serde_json::Value;
 use crate::cluster::{Background, Cluster, coracle, eventually, fail};
 use crate::etcd::Etcd;
 
-const PATIENCE: Duration = Duration::from_secs(90);
 /// The parts that these tests mostly do without.
 const NODE: &str = "node,proxy,dns";
 
@@ -49,14 +48,14 @@ fn a_cluster_lives_in_etcd() {
         .expect("a revision");
 
     // Events vanish by themselves, pods do not.
-    let event = eventually("an Event", PATIENCE, || {
+    let event = eventually("an Event", || {
         etcd.items("/registry/events/", 0)["kvs"].get(0).cloned()
     });
     assert!(event["lease"].is_string(), "{event}");
     let pod = etcd.items("/registry/pods/default/steady", 0)["kvs"][0].clone();
     assert!(pod["key"].is_string() && pod["lease"].is_null(), "{pod}");
     // History is forgotten, in the way that kube-apiserver has with others on the same etcd.
-    eventually("compaction", PATIENCE, || {
+    eventually("compaction", || {
         let answer = etcd.items("/registry/pods/", revision);
         answer.to_string().contains("compacted").then_some(())
     });
@@ -157,7 +156,7 @@ fn without_a_quorum_reads_go_on_and_writes_are_refused() {
 
     etcd.restart(0);
     etcd.restart(1);
-    eventually("writes to be taken again", PATIENCE, || {
+    eventually("writes to be taken again", || {
         let create = cluster
             .kubectl_command(&["create", "configmap", "after", "--request-timeout=20s"])
             .output()
@@ -167,7 +166,7 @@ fn without_a_quorum_reads_go_on_and_writes_are_refused() {
     });
     // The watch that was there before lives on.
     watch.wait_for("after");
-    eventually("the server to be ready", PATIENCE, || {
+    eventually("the server to be ready", || {
         let ready = cluster
             .kubectl_command(&["get", "--raw", "/readyz"])
             .output();
@@ -198,7 +197,7 @@ fn servers_on_one_etcd_are_one_cluster_with_one_leader() {
     ];
     let leads = |part: &str, cluster: &Cluster| {
         let wanted = format!("_{}", cluster.id());
-        eventually(&format!("the {part} to be led"), PATIENCE, || {
+        eventually(&format!("the {part} to be led"), || {
             let lease = lease_of(cluster, part)?;
             let holder = lease["spec"]["holderIdentity"].as_str()?.to_owned();
             holder.ends_with(&wanted).then_some(())
@@ -247,14 +246,14 @@ spec:
 "#,
     );
     // In the middle of its work.
-    eventually("the first pods", PATIENCE, || {
+    eventually("the first pods", || {
         (!pods.added().is_empty()).then_some(())
     });
     drop(leading);
     leads("kube-controller-manager", &second);
     leads("kube-scheduler", &second);
     let placed = |count: usize| {
-        eventually("all pods to have a node", PATIENCE, || {
+        eventually("all pods to have a node", || {
             let list = second.kubectl(&[
                 "get",
                 "pods",
@@ -382,7 +381,7 @@ impl Server {
             .spawn()
             .expect("server");
         let server = Server(Background(process));
-        eventually("the server to answer", PATIENCE, || {
+        eventually("the server to answer", || {
             if !Path::new(&cluster.kubeconfig()).exists() {
                 return None;
             }
@@ -444,7 +443,7 @@ impl Watch {
     }
 
     fn wait_for(&self, name: &str) {
-        eventually(&format!("the watch to show {name}"), PATIENCE, || {
+        eventually(&format!("the watch to show {name}"), || {
             self.added().iter().any(|added| added == name).then_some(())
         });
     }

@@ -60,6 +60,8 @@ pub fn run(arguments: RuntimeArguments) -> Result<ExitCode> {
             .unwrap_or_else(|| data_dir.join("cri.sock")),
         cluster_id: cluster_id(&data_dir, &environment)?,
         oci_handlers: handlers(&data_dir)?,
+        registry_directories: vec![data_dir.join("registries")],
+        recorder: trace::Recorder::off(),
         data_dir,
         cni_conf_dir: arguments.cni_conf_dir,
         cni_bin_dirs: arguments.cni_bin_dir,

@@ -106,7 +106,7 @@ pub(super) async fn render(
                 false => list.whole(&page.items),
             }
         }
-        (form, encoding) => list.from_trees(&page.items, form, encoding),
+        (form, encoding) => list.decoded(&page.items, form, encoding),
     }
 }
 
@@ -267,7 +267,7 @@ impl List<'_> {
         Ok(response::large(self.context, 200, self.media_type(), body))
     }
 
-    fn from_trees(
+    fn decoded(
         &self,
         items: &Items,
         form: Form,
