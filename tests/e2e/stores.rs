@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use serde_json::Value;
 
