@@ -278,7 +278,7 @@ func newIdentity(directory string) (*identity, error) {
 	}
 	administrator := &x509.Certificate{
 		SerialNumber: big.NewInt(2),
-		Subject:      pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}},
+		Subject:      pkix.Name{CommonName: "kubernetes-admin", Organization: []string{"system:masters"}},
 		NotBefore:    authority.NotBefore, NotAfter: authority.NotAfter,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}

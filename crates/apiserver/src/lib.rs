@@ -13,6 +13,7 @@ mod cache;
 mod decode;
 mod endpoints;
 mod enveloped;
+mod gzip;
 mod handler;
 mod hops;
 mod https;

@@ -216,7 +216,7 @@ pub(crate) fn store_failure(problem: store::Error) -> Status {
 /// One request on its way.
 pub(crate) struct Context {
     pub server: Arc<Server>,
-    pub identity: Identity,
+    pub identity: Arc<Identity>,
     pub info: RequestInfo,
     pub query: Query,
     pub headers: HeaderMap,
@@ -232,7 +232,7 @@ pub(crate) struct Context {
 impl Context {
     pub fn new(
         server: Arc<Server>,
-        identity: Identity,
+        identity: Arc<Identity>,
         info: RequestInfo,
         query: Query,
         headers: HeaderMap,
@@ -259,7 +259,7 @@ impl Context {
         headers.insert(http::header::USER_AGENT, agent);
         Context::new(
             server.clone(),
-            Identity::component("system:apiserver", &[crate::identity::MASTERS]),
+            Identity::component("system:apiserver", &[crate::identity::MASTERS]).into(),
             RequestInfo::default(),
             Query::default(),
             headers,

@@ -41,6 +41,8 @@ pub enum Command {
     /// Keep a server running (started by `up`)
     #[command(hide = true)]
     Keeper(crate::keeper::KeeperArguments),
+    /// Run the container runtime alone, for another kubelet or crictl
+    Runtime(crate::runtime_command::RuntimeArguments),
     /// Create or change objects from files
     Apply(apply::ApplyArguments),
     /// Show objects
@@ -91,6 +93,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Agent(arguments) => crate::agent::run(arguments),
         Command::Invite(arguments) => crate::ticket::invite(arguments),
         Command::Keeper(arguments) => crate::keeper::run(arguments),
+        Command::Runtime(arguments) => crate::runtime_command::run(arguments),
         Command::Apply(arguments) => block_on(apply::run(arguments)),
         Command::Get(arguments) => block_on(get::run(arguments)),
         Command::Describe(arguments) => block_on(describe::run(arguments)),
