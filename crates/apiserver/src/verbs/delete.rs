@@ -8,7 +8,6 @@ use std::sync::Arc;
 use api::field::{FieldError, Path};
 use api::strategy::Dependents;
 use api::{Resource, Status, Value};
-use bytes::Bytes;
 use http::Response;
 use store::{Compare, Operation, Transaction, TransactionResult};
 
@@ -20,7 +19,7 @@ use crate::body::Body;
 use crate::cache::Entry;
 use crate::decode;
 use crate::response;
-use crate::server::{Context, Server, seconds_text, store_failure};
+use crate::server::{Context, Server, seconds_text, store_failure, stored_bytes};
 
 const ATTEMPTS: usize = 20;
 const ORPHAN: &str = "orphan";
@@ -225,7 +224,7 @@ pub(crate) async fn delete_object(
         admission::mutate(&mut admitted).await?;
         let plan = plan(server, resource, &mut object, options)?;
         object.remove(&["metadata", "resourceVersion"]);
-        let bytes = Bytes::from(object.to_json());
+        let bytes = stored_bytes(&object);
         let remove = plan == Plan::Remove;
         if !remove && bytes == current.bytes {
             return Ok(Deleted::Pending(current));

@@ -37,7 +37,7 @@ pub(crate) fn respond(
     let mut body = Vec::new();
     match (output.form, output.encoding) {
         (Form::Object, Encoding::Json) => {
-            let chunks = Body::chunks(entry.chunks());
+            let chunks = Body::few(entry.chunks());
             return Ok(response::bytes(code, media_type, chunks));
         }
         (Form::PartialObjectMetadata, Encoding::Json) => {
