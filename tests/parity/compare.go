@@ -353,8 +353,8 @@ func brief(value any) string {
 }
 
 func cut(text string) string {
-	if len(text) > 2000 {
-		return text[:2000] + "…"
+	if len(text) > 6000 {
+		return text[:6000] + "…"
 	}
 	return text
 }

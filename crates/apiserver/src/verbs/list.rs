@@ -11,7 +11,7 @@ use store::{KeyRange, RangeRequest};
 
 use super::list_options::check_list;
 use super::selection::Selection;
-use super::{go_type, partial, protobuf_kind, table};
+use super::{go_type, partial, protobuf_kind, table, write_partial};
 use crate::body::Body;
 use crate::cache::{Entry, ResourceCache, storage_prefix};
 use crate::negotiate::{Encoding, Form, JSON, PROTOBUF};
@@ -28,35 +28,43 @@ pub(crate) async fn list(
     context: &Context,
     resource: &'static Resource,
 ) -> Result<Response<Body>, Status> {
-    let kind = context.server.kind(resource)?;
     let selection = Selection::of(context, resource)?;
+    let mut page = page(context, resource, &selection).await?;
+    for entry in &mut page.entries {
+        *entry = context.server.cache.forms.shown(resource, entry)?;
+    }
+    render(context, resource, &page)
+}
+
+/// The entries that the options of a request ask for.
+pub(super) async fn page(
+    context: &Context,
+    resource: &'static Resource,
+    selection: &Selection,
+) -> Result<Page, Status> {
+    let kind = context.server.kind(resource)?;
     let request = ListRequest::parse(context)?;
-    let page = match &request.position {
+    Ok(match &request.position {
         Position::Newest { at_least, start } => {
             match at_least {
                 Some(revision) => reach(context, *revision).await?,
                 None => context.server.catch_up().await?,
             }
-            check_start(&selection, start)?;
-            from_cache(context, kind, &selection, start, request.limit)
+            check_start(selection, start)?;
+            from_cache(context, kind, selection, start, request.limit)
         }
         Position::At { revision, start } => {
             from_history(
                 context,
                 resource,
-                &selection,
+                selection,
                 *revision,
                 start,
                 request.limit,
             )
             .await?
         }
-    };
-    let mut page = page;
-    for entry in &mut page.entries {
-        *entry = context.server.cache.forms.shown(resource, entry)?;
-    }
-    render(context, resource, &page)
+    })
 }
 
 struct ListRequest {
@@ -78,11 +86,10 @@ enum Position {
 impl ListRequest {
     fn parse(context: &Context) -> Result<ListRequest, Status> {
         let query = &context.query;
-        check_list(query)?;
         parse_timeout(query)?;
-        let limit = match query.get("limit") {
-            "" => 0,
-            text => text
+        let limit = match query.all("limit").next() {
+            None => 0,
+            Some(text) => text
                 .parse::<i64>()
                 .map_err(|_| {
                     Status::bad_request(format!(
@@ -91,7 +98,15 @@ impl ListRequest {
                 })?
                 .max(0) as usize,
         };
+        check_list(query)?;
         let version = query.get("resourceVersion");
+        // Upstream's cache has no pages: whoever takes what it has takes all. Events have none.
+        let stored = context.info.resource.map(api::conversion::storage_of);
+        let cached = stored.is_some_and(|stored| stored.kind != "Event");
+        let limit = match version == "0" && cached {
+            true => 0,
+            false => limit,
+        };
         let exact = match query.get("resourceVersionMatch") {
             "" => None,
             matching => Some(matching == "Exact"),
@@ -197,11 +212,25 @@ fn check_start(selection: &Selection, start: &str) -> Result<(), Status> {
     }
 }
 
-struct Page {
-    entries: Vec<Arc<Entry>>,
+pub(super) struct Page {
+    pub entries: Vec<Arc<Entry>>,
     revision: u64,
     next: Option<String>,
     remaining: Option<usize>,
+}
+
+impl Page {
+    /// The metadata of the list.
+    pub fn metadata(&self) -> Value {
+        let mut metadata = api::document!({"resourceVersion": self.revision.to_string()});
+        if let Some(next) = &self.next {
+            metadata.set(&["continue"], next.as_str());
+        }
+        if let Some(remaining) = self.remaining {
+            metadata.set(&["remainingItemCount"], remaining as i64);
+        }
+        metadata
+    }
 }
 
 fn from_cache(
@@ -323,13 +352,7 @@ fn history_failure(problem: store::Error, start: &str) -> Status {
 }
 
 fn render(context: &Context, resource: &Resource, page: &Page) -> Result<Response<Body>, Status> {
-    let mut metadata = api::document!({"resourceVersion": page.revision.to_string()});
-    if let Some(next) = &page.next {
-        metadata.set(&["continue"], next.as_str());
-    }
-    if let Some(remaining) = page.remaining {
-        metadata.set(&["remainingItemCount"], remaining as i64);
-    }
+    let metadata = page.metadata();
     match (context.output.form, context.output.encoding) {
         (Form::PartialObjectMetadata, _) => Err(Status::new(
             Reason::NotAcceptable,
@@ -339,7 +362,7 @@ fn render(context: &Context, resource: &Resource, page: &Page) -> Result<Respons
             ),
         )),
         (Form::Object | Form::PartialObjectMetadataList, Encoding::Json) => {
-            let body = json(context, resource, page, &metadata);
+            let body = json(context, resource, page, &metadata)?;
             Ok(response::large(200, JSON, body, &context.headers))
         }
         (Form::Object | Form::PartialObjectMetadataList, Encoding::Protobuf) => {
@@ -381,7 +404,12 @@ fn list_kind(context: &Context, resource: &Resource) -> (String, String) {
     }
 }
 
-fn json(context: &Context, resource: &Resource, page: &Page, metadata: &Value) -> Vec<u8> {
+fn json(
+    context: &Context,
+    resource: &Resource,
+    page: &Page,
+    metadata: &Value,
+) -> Result<Vec<u8>, Status> {
     let sizes = page.entries.iter().map(|entry| entry.bytes.len() + 32);
     let mut body = Vec::with_capacity(sizes.sum::<usize>() + 256);
     let (kind, api_version) = list_kind(context, resource);
@@ -392,7 +420,7 @@ fn json(context: &Context, resource: &Resource, page: &Page, metadata: &Value) -
     if page.entries.is_empty() && context.output.form != Form::Object {
         // Made anew by upstream, which adds nothing to no list.
         body.extend_from_slice(b"null}\n");
-        return body;
+        return Ok(body);
     }
     body.push(b'[');
     for (index, entry) in page.entries.iter().enumerate() {
@@ -401,11 +429,11 @@ fn json(context: &Context, resource: &Resource, page: &Page, metadata: &Value) -
         }
         match context.output.form {
             Form::Object => entry.write_list_item(&mut body),
-            _ => entry.write_metadata(&mut body, entry.revision),
+            _ => write_partial(resource, entry, &mut body, entry.revision)?,
         }
     }
     body.extend_from_slice(b"]}\n");
-    body
+    Ok(body)
 }
 
 fn protobuf(
@@ -460,19 +488,31 @@ impl Token {
                 "invalid continue token: continue key is not valid: {problem}"
             ))
         };
-        let invalid = || wrong("encoded start key empty (version meta.k8s.io/v1)");
         let bytes = URL_SAFE_NO_PAD
             .decode(text.trim_end_matches('='))
             .map_err(|_| wrong("illegal base64 data at input byte 0"))?;
         let token = api::schema::parse_json(&bytes).map_err(|problem| wrong(&problem))?;
+        let version = token.str_at(&["v"]);
+        if version != "meta.k8s.io/v1" {
+            return Err(wrong(&format!(
+                "server does not recognize this encoded version {version}"
+            )));
+        }
         let revision = match token.get("rv").and_then(Value::as_i64) {
             Some(NEWEST) => None,
             Some(revision) if revision > 0 => Some(revision as u64),
-            _ => return Err(invalid()),
+            _ => {
+                return Err(wrong(
+                    "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+                ));
+            }
         };
         let start = token.str_at(&["start"]).to_string();
         if start.is_empty() {
-            return Err(invalid());
+            return Err(wrong("encoded start key empty (version meta.k8s.io/v1)"));
+        }
+        if start.split('/').any(|part| matches!(part, "." | "..")) {
+            return Err(wrong(&start));
         }
         Ok(Token { revision, start })
     }
