@@ -113,7 +113,11 @@ func listCases(sample *Sample) []Case {
 					if version == "1" && match != "NotOlderThan" && !(match == "" && limit == "") {
 						continue // Whether the first revision is still there depends on the time.
 					}
-					session.Do(Request{Path: path, Query: query("labelSelector", selector, "resourceVersion", version, "resourceVersionMatch", match, "limit", limit)})
+					given := []string{"labelSelector", selector, "resourceVersion", version, "resourceVersionMatch", match}
+					if limit != "" {
+						given = append(given, "limit", limit)
+					}
+					session.Do(Request{Path: path, Query: query(given...)})
 				}
 			}
 		}

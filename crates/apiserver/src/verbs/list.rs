@@ -191,7 +191,7 @@ pub(crate) async fn reach(context: &Context, revision: u64) -> Result<(), Status
 fn too_large(requested: u64, newest: u64) -> Status {
     Status::new(
         Reason::Timeout,
-        format!("Too large resource version: {requested}, current: {newest}"),
+        format!("Timeout: Too large resource version: {requested}, current: {newest}"),
     )
     .with_details(api::Details {
         causes: vec![api::Cause {
