@@ -291,6 +291,10 @@ async fn dispatch(
 /// What holds for every verb: what can be sent and answered, and the options.
 fn settle(context: &mut Context, resource: &Resource) -> Result<(), Status> {
     let verb = context.info.verb;
+    let subresource = &context.info.subresource;
+    if !subresource.is_empty() && resource.subresource(subresource).is_none() {
+        return Err(not_served());
+    }
     check_media_types(context)?;
     if resource.has_verb(verb)
         && context.info.subresource.is_empty()

@@ -192,7 +192,7 @@ pub(crate) fn seconds_text(time: jiff::Timestamp) -> String {
 pub(crate) fn too_large(requested: u64, newest: u64) -> Status {
     Status::new(
         Reason::Timeout,
-        format!("Too large resource version: {requested}, current: {newest}"),
+        format!("Timeout: Too large resource version: {requested}, current: {newest}"),
     )
     .with_details(api::Details {
         causes: vec![api::Cause {

@@ -144,6 +144,7 @@ fn always_there(field: &Field) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::forget_empty;
     use crate::catalogue;
     use crate::schema::forget_empty;
 

@@ -31,7 +31,7 @@ pub(crate) async fn update(
     let info = &context.info;
     let sent = decode::object(context, resource, body)?;
     let mut sent = api::conversion::to_storage(resource, sent);
-    check_name(&mut sent, &info.name)?;
+    check_name(&sent, &info.name)?;
     settle_namespace(resource, &info.namespace, &mut sent)?;
     let target = Target::of(context, resource);
     let exists = context
@@ -433,13 +433,12 @@ fn check_preconditions(
     Ok(())
 }
 
-pub(crate) fn check_name(object: &mut Value, name: &str) -> Result<(), Status> {
+pub(crate) fn check_name(object: &Value, name: &str) -> Result<(), Status> {
     match object.str_at(&["metadata", "name"]) {
         given if given == name => Ok(()),
-        "" => {
-            object.set(&["metadata", "name"], name);
-            Ok(())
-        }
+        "" => Err(Status::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
         given => Err(Status::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({name})"
         ))),
