@@ -19,7 +19,9 @@ pub enum Error {
 /// The profile to run under, by the field or, without it, the older one.
 pub fn profile(security: &LinuxContainerSecurityContext) -> Result<Option<String>, Error> {
     let enabled = fs::read_to_string(ENABLED).is_ok_and(|text| text.trim() == "Y");
-    decide(security, enabled, |name| is_loaded(Path::new(PROFILES), name))
+    decide(security, enabled, |name| {
+        is_loaded(Path::new(PROFILES), name)
+    })
 }
 
 fn decide(
@@ -55,8 +57,10 @@ fn decide(
 /// The kernel lists `name (mode)` per line.
 fn is_loaded(list: &Path, name: &str) -> bool {
     fs::read_to_string(list).is_ok_and(|text| {
-        text.lines()
-            .any(|line| line.rsplit_once(" (").is_some_and(|(known, _)| known == name))
+        text.lines().any(|line| {
+            line.rsplit_once(" (")
+                .is_some_and(|(known, _)| known == name)
+        })
     })
 }
 
