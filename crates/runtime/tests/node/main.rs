@@ -3,6 +3,7 @@
 
 mod image;
 mod images;
+mod isolation;
 mod lifecycle;
 mod network;
 mod proxy;
