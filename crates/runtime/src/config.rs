@@ -28,9 +28,14 @@ pub struct Config {
     pub insecure_registries: Vec<String>,
     /// Directories with `<registry>/hosts.toml`.
     pub registry_directories: Vec<PathBuf>,
+    /// Tells one boot of the machine from the next.
+    pub boot_id_file: PathBuf,
     /// Where the layers of a pod's images are told to arrive.
     pub recorder: trace::Recorder,
 }
+
+/// The kernel's.
+pub const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
 impl Config {
     pub fn registries(&self) -> images::Settings {
@@ -39,6 +44,13 @@ impl Config {
             insecure: self.insecure_registries.clone(),
             ..images::Settings::default()
         }
+    }
+
+    /// Changes with every boot.
+    pub fn boot_id(&self) -> String {
+        std::fs::read_to_string(&self.boot_id_file)
+            .map(|id| id.trim().to_owned())
+            .unwrap_or_default()
     }
 
     /// The cgroup that holds everything of this cluster.

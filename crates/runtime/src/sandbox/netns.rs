@@ -9,7 +9,7 @@ use std::{
 
 use nix::sched::{CloneFlags, unshare};
 
-use crate::sys;
+use crate::{failpoint, sys};
 
 /// `<state>/netns/<cluster>-<sandbox>`.
 pub fn path(state: &Path, cluster_id: &str, sandbox: &str) -> PathBuf {
@@ -23,6 +23,7 @@ pub async fn create(path: PathBuf) -> io::Result<()> {
             fs::create_dir_all(parent)?;
         }
         File::create(&path)?;
+        failpoint::reach("a file for a network namespace is made");
         let target = path.clone();
         let made = std::thread::Builder::new()
             .name("netns".into())
@@ -38,6 +39,7 @@ pub async fn create(path: PathBuf) -> io::Result<()> {
         if made.is_err() {
             let _ = fs::remove_file(&path);
         }
+        failpoint::reach("a network namespace is made");
         made
     })
     .await
@@ -46,7 +48,9 @@ pub async fn create(path: PathBuf) -> io::Result<()> {
 
 /// Unmounts and removes; nothing there is fine.
 pub fn remove(path: &Path) -> io::Result<()> {
+    failpoint::reach("before a network namespace is removed");
     sys::unmount(path)?;
+    failpoint::reach("a network namespace is removed, its file is not");
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

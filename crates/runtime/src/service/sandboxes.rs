@@ -83,7 +83,7 @@ impl Runtime {
             network_released: host_network,
             pid: 0,
             cgroup: format!("{}/{id}", parent.trim_end_matches('/')),
-            boot_id: sys::boot_id(),
+            boot_id: self.0.config.boot_id(),
             config,
         };
         let mut state = self.0.state.lock();

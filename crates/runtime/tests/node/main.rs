@@ -1,8 +1,10 @@
 //! The runtime with real containers: a server process of `examples/node`, a real CRI client, an
 //! image made of busybox-static on the spot, Debian's CNI plugins. Needs root.
 
+mod faults;
 mod image;
 mod images;
+mod leaks;
 mod lifecycle;
 mod network;
 mod proxy;
@@ -11,4 +13,5 @@ mod recovery;
 mod registry;
 mod security;
 mod server;
+mod soak;
 mod streams;
