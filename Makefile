@@ -4,7 +4,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo clean-demo test lint unit e2e bench soak test-vm
-.PHONY: conformance conformance-gate parity test-clients
+.PHONY: conformance conformance-gate parity shared-etcd test-clients critest swap-kubelet
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -53,5 +53,14 @@ conformance-gate: build ## Run the conformance tests that must stay green (needs
 parity: build ## Compare answers with the real kube-apiserver (needs Go)
 	@scripts/parity
 
+shared-etcd: build ## Let the real kube-apiserver and Coracle serve one etcd in turn (needs Go)
+	@scripts/parity --shared-etcd
+
 test-clients: build ## The same scenario with kubectl, kube-rs, client-go, Python and JavaScript
 	@scripts/test-clients
+
+critest: build ## Run Kubernetes' CRI suite on our runtime (needs Go) [RUNTIME=containerd] [FOCUS=regex]
+	@scripts/critest
+
+swap-kubelet: build ## Upstream's kubelet runs pods on our runtime (needs Go)
+	@scripts/swap-kubelet

@@ -8,13 +8,13 @@ use api::selector::FieldSelector;
 use api::{Reason, Resource, Status};
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
-use http::header::{CACHE_CONTROL, HeaderValue};
+use http::header::{ACCEPT, CACHE_CONTROL, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt;
 use tokio_util::sync::CancellationToken;
 
-use crate::authentication::Peer;
+use crate::authentication::{Peer, Remembered};
 use crate::authorization::Attributes;
 use crate::body::{Body, RequestBody};
 use crate::endpoints;
@@ -39,9 +39,10 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Who sent a request, before authentication.
 pub(crate) enum Caller {
-    InProcess(Identity),
+    InProcess(Arc<Identity>),
     Network {
         peer: Peer,
+        remembered: Remembered,
         closing: CancellationToken,
     },
 }
@@ -60,15 +61,19 @@ async fn answer(
     request: Request<RequestBody>,
     caller: Caller,
 ) -> Response<Body> {
-    let _in_flight = InFlight::begin(&server);
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let _in_flight = InFlight::begin(&server, reads);
     let begun = tokio::time::Instant::now();
     let query = Query::parse(request.uri().query());
     let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
     let served = Served::of(&info);
-    let headers = request.headers().clone();
+    let accept: Vec<HeaderValue> = request.headers().get_all(ACCEPT).iter().cloned().collect();
     let mut response = match respond(&server, request, (info, query), caller).await {
         Ok(response) => response,
-        Err(status) => server.fail(&status, &headers),
+        Err(status) => {
+            let accept = accept.into_iter().map(|value| (ACCEPT, value));
+            server.fail(&status, &HeaderMap::from_iter(accept))
+        }
     };
     response
         .headers_mut()
@@ -80,18 +85,26 @@ async fn answer(
 }
 
 /// Counts a request until it is answered, or given up by a client that went away.
-struct InFlight(Arc<Server>);
+struct InFlight {
+    server: Arc<Server>,
+    reads: bool,
+}
 
 impl InFlight {
-    fn begin(server: &Arc<Server>) -> InFlight {
-        server.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(server.clone())
+    fn begin(server: &Arc<Server>, reads: bool) -> InFlight {
+        let counter = server.metrics.in_flight(reads);
+        counter.fetch_add(1, Ordering::Relaxed);
+        InFlight {
+            server: server.clone(),
+            reads,
+        }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let counter = self.server.metrics.in_flight(self.reads);
+        counter.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -142,11 +155,14 @@ async fn admit_caller(
 ) -> Result<Context, (Status, HeaderMap)> {
     let (identity, closing) = match caller {
         Caller::InProcess(identity) => (Ok(identity), CancellationToken::new()),
-        Caller::Network { peer, closing } => {
-            let authenticated = server
-                .authenticator
-                .authenticate(&peer, &parts.headers)
-                .await;
+        Caller::Network {
+            peer,
+            remembered,
+            closing,
+        } => {
+            let headers = &parts.headers;
+            let authenticator = &server.authenticator;
+            let authenticated = authenticator.authenticate(&peer, &remembered, headers);
             (authenticated, closing)
         }
     };
@@ -257,13 +273,12 @@ async fn dispatch(
     if resource.namespaced && info.namespace.is_empty() && needs_namespace {
         return Err(not_allowed());
     }
-    context.dry_run = options::check(&context)?;
-    context.output = match context.info.verb {
-        "watch" => Output::negotiate_stream(&context.headers)?,
-        _ => Output::negotiate(&context.headers)?,
-    };
+    let settled = settle(&mut context, resource);
     let context = Arc::new(context);
-    let result = verb(&context, resource, &body).await;
+    let result = match settled {
+        Ok(()) => verb(&context, resource, &body).await,
+        Err(status) => Err(status),
+    };
     // Who is refused is warned as well.
     let mut response = match result {
         Ok(response) => response,
@@ -271,6 +286,50 @@ async fn dispatch(
     };
     response::warn(&mut response, &context.take_warnings());
     Ok(response)
+}
+
+/// What holds for every verb: what can be sent and answered, and the options.
+fn settle(context: &mut Context, resource: &Resource) -> Result<(), Status> {
+    let verb = context.info.verb;
+    check_media_types(context)?;
+    if resource.has_verb(verb)
+        && context.info.subresource.is_empty()
+        && !is_misplaced(&context.info)
+        && let Some(word) = api::warnings::deprecation(resource)
+    {
+        context.warn(word);
+    }
+    context.dry_run = options::check(context)?;
+    context.output = match verb {
+        "watch" => Output::negotiate_stream(&context.headers)?,
+        _ => Output::negotiate(&context.headers)?,
+    };
+    Ok(())
+}
+
+/// Upstream's router refuses what no handler of the path takes or gives, in its own words.
+fn check_media_types(context: &Context) -> Result<(), Status> {
+    if context.info.verb == "patch" {
+        patch::PatchType::of_request(context)?;
+    }
+    let connects = matches!(
+        context.info.subresource.as_str(),
+        "log" | "exec" | "attach" | "portforward" | "proxy"
+    );
+    match connects {
+        true => Ok(()),
+        false => Output::check_router(&context.headers, context.info.verb),
+    }
+}
+
+/// A watch of one object by its path is a watch all the same. What changes one object needs its
+/// name, and what makes one must not have it.
+fn is_misplaced(info: &RequestInfo) -> bool {
+    match info.verb {
+        "create" => !info.name.is_empty(),
+        "update" | "patch" | "delete" => info.name.is_empty(),
+        _ => false,
+    }
 }
 
 async fn verb(
@@ -282,18 +341,8 @@ async fn verb(
     if !info.subresource.is_empty() {
         return subresources::handle(context, resource, body).await;
     }
-    // A watch of one object by its path is a watch all the same. What changes one object needs its
-    // name, and what makes one must not have it.
-    let misplaced = match info.verb {
-        "create" => !info.name.is_empty(),
-        "update" | "patch" | "delete" => info.name.is_empty(),
-        _ => false,
-    };
-    if misplaced || !resource.has_verb(info.verb) {
+    if is_misplaced(info) || !resource.has_verb(info.verb) {
         return Err(not_allowed());
-    }
-    if let Some(word) = api::warnings::deprecation(resource) {
-        context.warn(word);
     }
     if reviews::is_review(resource) {
         return reviews::create(context, resource, body).await;

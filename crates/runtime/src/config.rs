@@ -1,6 +1,6 @@
 //! What the embedded runtime is told at start. Nothing here is read from flags or the environment.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 
 use crate::images;
 
@@ -22,6 +22,8 @@ pub struct Config {
     pub cni_bin_dirs: Vec<PathBuf>,
     /// A command with runc's interface, e.g. `coracle oci` or `runc`.
     pub oci_command: Vec<OsString>,
+    /// Other commands with runc's interface, by the RuntimeClass handler that asks for them.
+    pub oci_handlers: BTreeMap<String, Vec<OsString>>,
     /// The command that becomes a shim, e.g. `coracle shim`.
     pub shim_command: Vec<OsString>,
     /// Registries (`host` or `host:port`) spoken to over plain http. Loopback ones always are.
@@ -37,6 +39,26 @@ pub struct Config {
 /// The kernel's.
 pub const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
+/// The handlers that need no configuration: runtimes found where packages install them.
+pub fn installed_handlers() -> BTreeMap<String, Vec<OsString>> {
+    let places = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
+    let find = |name: &str| {
+        places
+            .iter()
+            .map(|place| PathBuf::from(place).join(name))
+            .find(|path| path.is_file())
+    };
+    [
+        ("runc", "runc"),
+        ("crun", "crun"),
+        ("runsc", "runsc"),
+        ("kata", "kata-runtime"),
+    ]
+    .into_iter()
+    .filter_map(|(handler, program)| Some((handler.to_owned(), vec![find(program)?.into()])))
+    .collect()
+}
+
 impl Config {
     pub fn registries(&self) -> images::Settings {
         images::Settings {
@@ -51,6 +73,14 @@ impl Config {
         std::fs::read_to_string(&self.boot_id_file)
             .map(|id| id.trim().to_owned())
             .unwrap_or_default()
+    }
+
+    /// The OCI command behind a handler; the empty one is ours.
+    pub fn oci_command_of(&self, handler: &str) -> Option<&[OsString]> {
+        match handler {
+            "" => Some(&self.oci_command),
+            other => self.oci_handlers.get(other).map(Vec::as_slice),
+        }
     }
 
     /// The cgroup that holds everything of this cluster.

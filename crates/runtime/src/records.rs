@@ -12,7 +12,7 @@ use cri::v1::{ContainerConfig, PodSandboxConfig};
 use prost::Message;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::failpoint;
+use crate::{failpoint, sandbox::userns::Mapping};
 
 /// A sandbox's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +43,9 @@ pub struct SandboxRecord {
     pub pid: i32,
     pub cgroup: String,
     pub boot_id: String,
+    /// The pod's own users; None: the host's.
+    #[serde(default)]
+    pub users: Option<Mapping>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -5,6 +5,7 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;
 pub(crate) mod list;
+mod list_body;
 mod list_options;
 pub(crate) mod patch;
 mod requester;

@@ -71,7 +71,9 @@ pub async fn blob(
             None
         } else {
             let path = format!("{}/blobs/{}", registry.name.repository, layer.digest);
-            fetch(host, &path, layer, &mut partial, progress).await.err()
+            fetch(host, &path, layer, &mut partial, progress)
+                .await
+                .err()
         };
         match error {
             None => {
@@ -87,7 +89,9 @@ pub async fn blob(
                     actual,
                 };
                 partial.restart().await?;
-                progress.change(&layer.digest, |known| (known.received, known.resumed) = (0, 0));
+                progress.change(&layer.digest, |known| {
+                    (known.received, known.resumed) = (0, 0)
+                });
                 // An earlier attempt's bytes may have been at fault; this host's own may not.
                 if trusted {
                     hosts.remove(0);
@@ -99,7 +103,11 @@ pub async fn blob(
                 tracing::debug!(%error, blob = layer.digest, "a download was cut");
                 let passing = error.is_passing();
                 failure = registry.failed(error);
-                fruitless = if partial.length > before { 0 } else { fruitless + 1 };
+                fruitless = if partial.length > before {
+                    0
+                } else {
+                    fruitless + 1
+                };
                 if !passing || fruitless >= FRUITLESS_ATTEMPTS || attempts >= MOST_ATTEMPTS {
                     hosts.remove(0);
                     fruitless = 0;
@@ -144,11 +152,16 @@ async fn fetch(
     };
     if begins != Some(partial.length) {
         if begins != Some(0) {
-            let why = format!("a part that begins at {begins:?}, not at {}", partial.length);
+            let why = format!(
+                "a part that begins at {begins:?}, not at {}",
+                partial.length
+            );
             return Err(Fault::Host(host.nonsense(why)));
         }
         partial.restart().await.map_err(Fault::Disk)?;
-        progress.change(&layer.digest, |known| (known.received, known.resumed) = (0, 0));
+        progress.change(&layer.digest, |known| {
+            (known.received, known.resumed) = (0, 0)
+        });
     }
     while let Some(chunk) = host.chunk(&mut response).await.map_err(Fault::Host)? {
         if partial.length + chunk.len() as u64 > layer.size {

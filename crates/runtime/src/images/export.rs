@@ -26,10 +26,12 @@ pub fn export(store: &ImageStore, names: &[String], path: &Path) -> Result<(), E
         let record = store
             .find(name)?
             .ok_or_else(|| Error::NotFound(name.clone()))?;
-        manifests.extend(add(store, &record, name, &mut tar).map_err(|error| match error {
-            Failure::Image(error) => error,
-            Failure::Output(source) => failed()(source),
-        })?);
+        manifests.extend(
+            add(store, &record, name, &mut tar).map_err(|error| match error {
+                Failure::Image(error) => error,
+                Failure::Output(source) => failed()(source),
+            })?,
+        );
     }
     let index = json!({"schemaVersion": 2, "manifests": manifests});
     tar.file("index.json", index.to_string().as_bytes())
@@ -66,7 +68,10 @@ fn add(
     let config = ConfigFile::parse(&config_bytes)?;
     let mut layers = Vec::new();
     for (chain_id, diff_id) in record.layers.iter().zip(&config.rootfs.diff_ids) {
-        let (directory, recipe) = (store.layer_directory(chain_id)?, store.recipe_path(chain_id)?);
+        let (directory, recipe) = (
+            store.layer_directory(chain_id)?,
+            store.recipe_path(chain_id)?,
+        );
         let mut measure = Measure::default();
         recipe::bake(&recipe, &directory, &mut measure)?;
         let (size, actual) = measure.finish();

@@ -183,7 +183,6 @@ pub fn apply(
     }
     // What follows the last entry belongs to the tar too.
     allowance.set(u64::MAX);
-    drop(entries);
     io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(broken)?;
     // Children change the times of their directories, so these come last.
     for (path, modified) in directory_times.into_iter().rev() {
@@ -589,13 +588,10 @@ fn remove(parent: &OwnedFd, name: &OsStr) -> Result<(), Error> {
 
 /// Links make paths longer than they look, so the kernel is asked where a new directory lies.
 fn too_deep(directory: &OwnedFd, path: &Path) -> Result<(), Error> {
-    let place = std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd()))
-        .map_err(broken)?;
+    let place =
+        std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).map_err(broken)?;
     match place.components().count() > DEEPEST {
-        true => Err(Error::Layer(format!(
-            "{} lies too deep",
-            path.display()
-        ))),
+        true => Err(Error::Layer(format!("{} lies too deep", path.display()))),
         false => Ok(()),
     }
 }
@@ -608,8 +604,13 @@ fn xattrs_of(file: &impl AsRawFd) -> HashMap<CString, Vec<u8>> {
     let length = unsafe { libc::flistxattr(fd, names.as_mut_ptr().cast(), names.len()) };
     names.truncate(usize::try_from(length).unwrap_or(0));
     let mut found = HashMap::new();
-    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let Ok(key) = CString::new(name) else { continue };
+    for name in names
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
+        let Ok(key) = CString::new(name) else {
+            continue;
+        };
         if name.starts_with(b"trusted.") {
             continue;
         }
@@ -707,20 +708,34 @@ mod tests {
         };
         let limits = Limits::default();
         let large = archive(&[(EntryType::Regular, "zeros", 3 << 20, "")]);
-        let few = Limits { bytes: 1 << 20, ..limits };
+        let few = Limits {
+            bytes: 1 << 20,
+            ..limits
+        };
         refused(&large, few, "more than is allowed");
-        let full = Limits { reserve: u64::MAX, reserve_percent: 200, ..limits };
+        let full = Limits {
+            reserve: u64::MAX,
+            reserve_percent: 200,
+            ..limits
+        };
         refused(&large, full, "No space left");
         let names: Vec<String> = (0..100).map(|number| format!("f{number}")).collect();
         let many: Vec<_> = names
             .iter()
             .map(|name| (EntryType::Regular, name.as_str(), 0, ""))
             .collect();
-        let few = Limits { entries: 50, ..limits };
+        let few = Limits {
+            entries: 50,
+            ..limits
+        };
         refused(&archive(&many), few, "too many entries");
         // Depth, plain and through links that each look shallow.
         let deep = "d/".repeat(300);
-        refused(&archive(&[(EntryType::Directory, &deep, 0, "")]), limits, "too deep");
+        refused(
+            &archive(&[(EntryType::Directory, &deep, 0, "")]),
+            limits,
+            "too deep",
+        );
         let half = "d/".repeat(140);
         let (link, below) = (format!("{half}d"), format!("down/{half}x"));
         let chained = [

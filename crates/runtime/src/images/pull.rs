@@ -96,19 +96,21 @@ impl Puller {
         credentials: &Credentials,
         progress: &Progress,
     ) -> Result<ImageRecord, Error> {
-        let registry = Registry::new(name, credentials, &self.settings).map_err(|source| {
-            Error::Registry {
+        let registry =
+            Registry::new(name, credentials, &self.settings).map_err(|source| Error::Registry {
                 reference: name.to_string(),
                 source: Box::new(source),
-            }
-        })?;
+            })?;
         let wanted = name.digest.as_deref().or(name.tag.as_deref());
         let (mut manifest_bytes, listed_digest) =
             registry.manifest(wanted.unwrap_or("latest")).await?;
         let mut manifest_digest = listed_digest.clone();
         let mut manifest = Manifest::parse(&manifest_bytes)?;
         if manifest.config.is_none() && !manifest.manifests.is_empty() {
-            let chosen = manifest.for_this_platform(&name.to_string())?.digest.clone();
+            let chosen = manifest
+                .for_this_platform(&name.to_string())?
+                .digest
+                .clone();
             content::hex_of(&chosen)?;
             (manifest_bytes, manifest_digest) = registry.manifest(&chosen).await?;
             manifest = Manifest::parse(&manifest_bytes)?;
@@ -121,7 +123,9 @@ impl Puller {
         let _adding = blocking(move || store.begin_adding()).await?;
         let config_bytes = self.configuration(&registry, &config).await?;
         progress.begin(&manifest.layers);
-        let missing = self.missing_layers(&manifest, &config_bytes, progress).await?;
+        let missing = self
+            .missing_layers(&manifest, &config_bytes, progress)
+            .await?;
         let mut tags = BTreeSet::new();
         if name.digest.is_none() {
             tags.insert(name.to_string());
@@ -155,7 +159,9 @@ impl Puller {
         // In the order of the image, since they are unpacked in it.
         let place = |wanted: &Descriptor| {
             let layers = &description.manifest.layers;
-            layers.iter().position(|layer| layer.digest == wanted.digest)
+            layers
+                .iter()
+                .position(|layer| layer.digest == wanted.digest)
         };
         senders.sort_by_key(|(layer, _)| place(layer));
         let (store, watched) = (self.store.clone(), progress.clone());

@@ -128,9 +128,8 @@ impl<R: Read> Read for Taped<'_, R> {
 /// Writes the tar to `output`. Whether it is the right one only its digest tells.
 pub fn bake(recipe: &Path, layer: &Path, output: &mut impl Write) -> Result<(), Error> {
     let file = File::open(recipe).map_err(Error::file(recipe))?;
-    let mut reader = BufReader::new(
-        zstd::stream::read::Decoder::new(file).map_err(Error::file(recipe))?,
-    );
+    let mut reader =
+        BufReader::new(zstd::stream::read::Decoder::new(file).map_err(Error::file(recipe))?);
     let root = File::open(layer).map_err(Error::file(layer))?;
     let mut kind = [0];
     loop {

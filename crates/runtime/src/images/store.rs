@@ -117,7 +117,10 @@ impl ImageStore {
     }
 
     pub(super) fn seal_path(&self, chain_id: &str) -> Result<PathBuf, Error> {
-        Ok(self.directory.join("seals").join(content::hex_of(chain_id)?))
+        Ok(self
+            .directory
+            .join("seals")
+            .join(content::hex_of(chain_id)?))
     }
 
     pub(super) fn recipe_path(&self, chain_id: &str) -> Result<PathBuf, Error> {
@@ -192,7 +195,10 @@ impl ImageStore {
         }
         // Without a seal (made before there were any) nothing can be said against a layer.
         if let Some(seal) = Seal::read(&seal_path) {
-            match seal.check(&directory, deep).map_err(Error::file(&directory))? {
+            match seal
+                .check(&directory, deep)
+                .map_err(Error::file(&directory))?
+            {
                 Verdict::Sound => {}
                 Verdict::Moved => Seal::of(&directory, &BTreeMap::new())?.write(&seal_path)?,
                 Verdict::Damaged(what) => return Ok(Some(format!("layer {chain_id}: {what}"))),
@@ -304,11 +310,7 @@ impl ImageStore {
         }))
     }
 
-    fn remove_children(
-        &self,
-        part: &str,
-        unwanted: impl Fn(&str) -> bool,
-    ) -> Result<usize, Error> {
+    fn remove_children(&self, part: &str, unwanted: impl Fn(&str) -> bool) -> Result<usize, Error> {
         let mut count = 0;
         let directory = self.directory.join(part);
         for entry in fs::read_dir(&directory)

@@ -66,7 +66,9 @@ pub fn unpack(
             match fs::rename(ingest, target) {
                 // Somebody else unpacked the same layer meanwhile: theirs is as good, but the
                 // seal tells of ours.
-                Err(_) if target.exists() => Seal::of(target, &Default::default())?.write(places.seal),
+                Err(_) if target.exists() => {
+                    Seal::of(target, &Default::default())?.write(places.seal)
+                }
                 other => other.map_err(Error::file(target)),
             }
         });

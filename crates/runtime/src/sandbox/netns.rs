@@ -7,7 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::sched::{CloneFlags, unshare};
+use nix::{
+    errno::Errno,
+    sched::{CloneFlags, unshare},
+};
 
 use crate::{failpoint, sys};
 
@@ -46,6 +49,19 @@ pub async fn create(path: PathBuf) -> io::Result<()> {
     .unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
+/// Removes a file that never became a namespace, or is none any more: plugins take a path that is
+/// not there for a namespace that has gone, but stumble over a plain file.
+pub fn discard_if_empty(path: &Path) -> io::Result<()> {
+    let found = match nix::sys::statfs::statfs(path) {
+        Err(Errno::ENOENT) => return Ok(()),
+        other => other?,
+    };
+    match found.filesystem_type() {
+        nix::sys::statfs::NSFS_MAGIC => Ok(()),
+        _ => fs::remove_file(path),
+    }
+}
+
 /// Unmounts and removes; nothing there is fine.
 pub fn remove(path: &Path) -> io::Result<()> {
     failpoint::reach("before a network namespace is removed");
@@ -57,7 +73,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn raise_loopback() -> io::Result<()> {
+pub fn raise_loopback() -> io::Result<()> {
     // SAFETY: a new socket, closed by the owner below.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if socket < 0 {

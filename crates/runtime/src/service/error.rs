@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 
 use crate::{
     images,
-    sandbox::cni,
+    sandbox::{cni, userns},
     shim::{client, protocol::FailureKind},
     snapshots, spec,
 };
@@ -25,6 +25,8 @@ pub enum Error {
     NotFound { kind: &'static str, id: String },
     #[error("{0}")]
     Invalid(String),
+    #[error(transparent)]
+    Users(#[from] userns::Error),
     #[error("{0}")]
     Exists(String),
     #[error("{0}")]
@@ -81,7 +83,7 @@ impl Error {
     fn code(&self) -> Code {
         match self {
             Error::NotFound { .. } => Code::NotFound,
-            Error::Invalid(_) | Error::Spec(_) => Code::InvalidArgument,
+            Error::Invalid(_) | Error::Spec(_) | Error::Users(_) => Code::InvalidArgument,
             Error::Exists(_) => Code::AlreadyExists,
             Error::Precondition(_) => Code::FailedPrecondition,
             Error::Unimplemented(_) => Code::Unimplemented,

@@ -11,9 +11,8 @@ use futures::stream::{self, BoxStream, StreamExt};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
-    Error,
+    Error, pull_trace,
     state::{Runtime, blocking},
-    pull_trace,
     stats::usage_of,
 };
 use crate::images::{Credentials, ImageRecord};

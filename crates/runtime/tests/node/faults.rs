@@ -33,18 +33,39 @@ fn a_full_disk_refuses_new_pods_and_lets_old_ones_go() {
             .run(&sandbox, &pod, container("stays", &["sleep", "1000"]))
             .await?;
         let ends = server
-            .run(&sandbox, &pod, container("ends", &["sh", "-c", "while [ ! -e /dev/shm/end ]; do sleep 0.05; done; exit 6"]))
+            .run(
+                &sandbox,
+                &pod,
+                container(
+                    "ends",
+                    &[
+                        "sh",
+                        "-c",
+                        "while [ ! -e /dev/shm/end ]; do sleep 0.05; done; exit 6",
+                    ],
+                ),
+            )
             .await?;
         fill(&server.root())?;
-        let refused = server.run_sandbox(&server.sandbox_config("new", true)).await;
+        let refused = server
+            .run_sandbox(&server.sandbox_config("new", true))
+            .await;
         let refused = refused.err().context("a pod was made without space")?;
-        ensure!(format!("{refused:?}").contains("No space left"), "{refused:?}");
+        ensure!(
+            format!("{refused:?}").contains("No space left"),
+            "{refused:?}"
+        );
         let refused = server
             .create(&sandbox, &pod, container("more", &["sleep", "1"]))
             .await;
         ensure!(refused.is_err(), "a container was made without space");
         // What runs goes on, and its end is told.
-        ensure!(server.output(&stays, &["touch", "/dev/shm/end"]).await.is_ok());
+        ensure!(
+            server
+                .output(&stays, &["touch", "/dev/shm/end"])
+                .await
+                .is_ok()
+        );
         let status = server.wait_exit(&ends).await?;
         ensure!(status.exit_code == 6, "{status:?}");
         // A restart on a full disk finds all of it again.
@@ -89,7 +110,16 @@ fn a_refused_mount_is_told_and_leaves_nothing() {
             place("upper").display(),
             place("work").display()
         );
-        mount_root(directory, &["-t".into(), "overlay".into(), "-o".into(), options, "overlay".into()])
+        mount_root(
+            directory,
+            &[
+                "-t".into(),
+                "overlay".into(),
+                "-o".into(),
+                options,
+                "overlay".into(),
+            ],
+        )
     };
     with_prepared_server(&[], prepare, async |server| {
         let pod = server.sandbox_config("refused", true);
@@ -103,10 +133,14 @@ fn a_refused_mount_is_told_and_leaves_nothing() {
             let refused = server
                 .create(&sandbox, &pod, container("main", &["sleep", "1000"]))
                 .await;
-            let refused = refused.err().context("an overlay was mounted on an overlay")?;
+            let refused = refused
+                .err()
+                .context("an overlay was mounted on an overlay")?;
             ensure!(format!("{refused:?}").contains("mounting"), "{refused:?}");
         }
-        let found = server.runtime.list_containers(ListContainersRequest::default());
+        let found = server
+            .runtime
+            .list_containers(ListContainersRequest::default());
         ensure!(found.await?.into_inner().containers.is_empty());
         leaks::expect_none(server, &before).await?;
         server.remove_sandbox(&sandbox).await
@@ -129,7 +163,11 @@ fn a_lost_shim_ends_its_pod_alone() {
         for round in 0..3 {
             let sandbox = server.run_sandbox(&pod).await?;
             let id = server
-                .run(&sandbox, &pod, container("main", &["sh", "-c", "(sleep 900 &); sleep 1000"]))
+                .run(
+                    &sandbox,
+                    &pod,
+                    container("main", &["sh", "-c", "(sleep 900 &); sleep 1000"]),
+                )
                 .await?;
             if round == 2 {
                 // Both at once: nobody is there to notice.
@@ -157,14 +195,22 @@ async fn only_sandbox(server: &mut Server, label: &str) -> Result<String> {
     let request = ListPodSandboxRequest {
         filter: Some(filter),
     };
-    let found = server.runtime.list_pod_sandbox(request).await?.into_inner().items;
+    let found = server
+        .runtime
+        .list_pod_sandbox(request)
+        .await?
+        .into_inner()
+        .items;
     Ok(found.first().context("no such sandbox")?.id.clone())
 }
 
 fn kill_shim(server: &Server, sandbox: &str) -> Result<()> {
     let text = std::fs::read_to_string(server.state().join("shims").join(sandbox).join("pid"))?;
     let pid: i32 = text.split(' ').next().unwrap_or_default().parse()?;
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL)?;
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(pid),
+        nix::sys::signal::Signal::SIGKILL,
+    )?;
     Ok(())
 }
 
@@ -174,7 +220,14 @@ fn stubborn_and_multiplying_containers_are_ended() {
         let pod = server.sandbox_config("wild", true);
         let sandbox = server.run_sandbox(&pod).await?;
         let id = server
-            .run(&sandbox, &pod, container("stubborn", &["sh", "-c", "trap '' TERM; while true; do sleep 0.1; done"]))
+            .run(
+                &sandbox,
+                &pod,
+                container(
+                    "stubborn",
+                    &["sh", "-c", "trap '' TERM; while true; do sleep 0.1; done"],
+                ),
+            )
             .await?;
         // Until the shell has said so it does not ignore anything.
         server.output(&id, &["sh", "-c", "while ! grep -q '^SigIgn:.*[4567cdef]...$' /proc/1/status; do sleep 0.05; done"]).await?;
@@ -226,7 +279,11 @@ fn stubborn_and_multiplying_containers_are_ended() {
 fn after_a_reboot_nothing_runs_and_nothing_is_forgotten() {
     let prepare = |directory: &Path| Ok(std::fs::write(directory.join("boot_id"), "first\n")?);
     with_prepared_server(&[], prepare, async |server| {
-        let file = server.directory.join("boot_id").to_string_lossy().into_owned();
+        let file = server
+            .directory
+            .join("boot_id")
+            .to_string_lossy()
+            .into_owned();
         server.environment = vec![("TEST_BOOT_ID_FILE", file)];
         server.kill()?;
         server.launch().await?;
@@ -262,12 +319,20 @@ fn after_a_reboot_nothing_runs_and_nothing_is_forgotten() {
             status.state() == ContainerState::ContainerExited && status.exit_code == 255,
             "{status:?}"
         );
-        ensure!(server.status(&ended).await?.exit_code == 3, "what had ended is remembered");
+        ensure!(
+            server.status(&ended).await?.exit_code == 3,
+            "what had ended is remembered"
+        );
         let request = PodSandboxStatusRequest {
             pod_sandbox_id: sandbox.clone(),
             verbose: false,
         };
-        let status = server.runtime.pod_sandbox_status(request).await?.into_inner().status;
+        let status = server
+            .runtime
+            .pod_sandbox_status(request)
+            .await?
+            .into_inner()
+            .status;
         ensure!(status.is_some_and(|status| status.state() == PodSandboxState::SandboxNotready));
         // The next attempt of the pod runs beside the remains of the first.
         let mut again = pod.clone();
@@ -289,7 +354,9 @@ fn parents(server: &Server) -> Vec<String> {
     let all = leaks::inventory(server);
     let own = |entry: &String| {
         entry.starts_with("cgroup ")
-            && (entry.ends_with("/kubepods") || entry.ends_with("/podrebooted") || entry.ends_with("/shims"))
+            && (entry.ends_with("/kubepods")
+                || entry.ends_with("/podrebooted")
+                || entry.ends_with("/shims"))
     };
     all.into_iter().filter(own).collect()
 }

@@ -1,10 +1,6 @@
 //! Import, registry, removal, and archives that mean harm.
 
-use std::{
-    collections::BTreeMap,
-    os::unix::fs::MetadataExt,
-    process::Command,
-};
+use std::{collections::BTreeMap, os::unix::fs::MetadataExt, process::Command};
 
 use anyhow::{Context, Result, ensure};
 use cri::v1::*;
@@ -312,10 +308,7 @@ fn images_come_from_a_registry() {
             "only busybox's layer is left"
         );
         for (missing, code) in [
-            (
-                registry.name("team/box:v2"),
-                tonic::Code::NotFound,
-            ),
+            (registry.name("team/box:v2"), tonic::Code::NotFound),
             (
                 "127.0.0.1:1/team/box:v1".to_owned(),
                 tonic::Code::Unavailable,
@@ -356,7 +349,9 @@ fn damage_is_noticed_at_use_and_mended_by_pulling_again() {
         };
         server
             .images
-            .remove_image(RemoveImageRequest { image: spec(BUSYBOX) })
+            .remove_image(RemoveImageRequest {
+                image: spec(BUSYBOX),
+            })
             .await?;
         let pull = PullImageRequest {
             image: spec(&name),
@@ -393,11 +388,22 @@ fn damage_is_noticed_at_use_and_mended_by_pulling_again() {
             server.kill()?;
             server.launch().await?;
             let refused = server.create(&sandbox, &pod, config(number + 1)).await;
-            ensure!(refused.is_err(), "a container was made from a damaged image");
-            let found = server.images.image_status(status.clone()).await?.into_inner();
+            ensure!(
+                refused.is_err(),
+                "a container was made from a damaged image"
+            );
+            let found = server
+                .images
+                .image_status(status.clone())
+                .await?
+                .into_inner();
             ensure!(found.image.is_none(), "{found:?}");
             server.images.pull_image(pull.clone()).await?;
-            let found = server.images.image_status(status.clone()).await?.into_inner();
+            let found = server
+                .images
+                .image_status(status.clone())
+                .await?
+                .into_inner();
             ensure!(found.image.is_some());
             let id = server.run(&sandbox, &pod, config(number + 1)).await?;
             ensure!(server.output(&id, &["id", "-u"]).await? == "0");
@@ -406,11 +412,26 @@ fn damage_is_noticed_at_use_and_mended_by_pulling_again() {
         for entry in std::fs::read_dir(server.root().join("images/blobs/sha256"))?.flatten() {
             std::fs::write(entry.path(), "damaged")?;
         }
-        std::fs::write(server.root().join("images/index.json"), "{\"version\":1,\"ima")?;
-        let found = server.images.image_status(status.clone()).await?.into_inner();
+        std::fs::write(
+            server.root().join("images/index.json"),
+            "{\"version\":1,\"ima",
+        )?;
+        let found = server
+            .images
+            .image_status(status.clone())
+            .await?
+            .into_inner();
         ensure!(found.image.is_none(), "{found:?}");
         server.images.pull_image(pull).await?;
-        ensure!(server.images.image_status(status).await?.into_inner().image.is_some());
+        ensure!(
+            server
+                .images
+                .image_status(status)
+                .await?
+                .into_inner()
+                .image
+                .is_some()
+        );
         server.remove_sandbox(&sandbox).await
     });
 }
@@ -421,7 +442,14 @@ fn what_is_exported_is_the_same_image() {
     let second = Layer::new()
         .file("bin/.wh.false", 0o644, b"")
         .file("tmp/deep/file", 0o4755, b"new")
-        .add(EntryType::Link, "tmp/linked", 0o644, 0, b"", "tmp/deep/file")
+        .add(
+            EntryType::Link,
+            "tmp/linked",
+            0o644,
+            0,
+            b"",
+            "tmp/deep/file",
+        )
         .symlink("tmp/link", "deep/file")
         .finish();
     let archive = Archive {
@@ -429,10 +457,14 @@ fn what_is_exported_is_the_same_image() {
         ..Default::default()
     };
     let store = ImageStore::open(&directory.path().join("one")).unwrap();
-    store.import(&archive.write(directory.path()), None).unwrap();
+    store
+        .import(&archive.write(directory.path()), None)
+        .unwrap();
     let id = store.find(BUSYBOX).unwrap().unwrap().id;
     let exported = directory.path().join("exported.tar");
-    store.export(&["busybox:test".to_owned()], &exported).unwrap();
+    store
+        .export(&["busybox:test".to_owned()], &exported)
+        .unwrap();
     let other = ImageStore::open(&directory.path().join("two")).unwrap();
     assert_eq!(other.import(&exported, None).unwrap(), [BUSYBOX]);
     let record = other.find(BUSYBOX).unwrap().unwrap();
@@ -450,7 +482,11 @@ fn what_is_exported_is_the_same_image() {
     let layer = store.layer_directory(&record.layers[0]).unwrap();
     std::fs::write(layer.join("etc/group"), "root:x:1:\n").unwrap();
     assert!(store.export(&[BUSYBOX.to_owned()], &exported).is_err());
-    assert!(store.export(&["no/such:image".to_owned()], &exported).is_err());
+    assert!(
+        store
+            .export(&["no/such:image".to_owned()], &exported)
+            .is_err()
+    );
 }
 
 #[test]
@@ -468,7 +504,8 @@ fn attributes_survive_and_space_is_accounted() {
     header.set_uid(0);
     header.set_gid(0);
     header.set_mtime(1);
-    tar.append_data(&mut header, "program", &b"bytes"[..]).unwrap();
+    tar.append_data(&mut header, "program", &b"bytes"[..])
+        .unwrap();
     let upper = Layer::new()
         .add(EntryType::Link, "other", 0o755, 0, b"", "program")
         .finish();
@@ -478,21 +515,38 @@ fn attributes_survive_and_space_is_accounted() {
     };
     let store = ImageStore::open(directory.path()).unwrap();
     let before = store.usage();
-    store.import(&archive.write(directory.path()), None).unwrap();
+    store
+        .import(&archive.write(directory.path()), None)
+        .unwrap();
     let record = store.find(BUSYBOX).unwrap().unwrap();
     for (number, name) in [(0, "program"), (1, "other")] {
-        let path = store.layer_directory(&record.layers[number]).unwrap().join(name);
-        assert_eq!(xattr(&path, c"user.note").as_deref(), Some(&b"kept"[..]), "{name}");
+        let path = store
+            .layer_directory(&record.layers[number])
+            .unwrap()
+            .join(name);
+        assert_eq!(
+            xattr(&path, c"user.note").as_deref(),
+            Some(&b"kept"[..]),
+            "{name}"
+        );
         assert_eq!(xattr(&path, c"trusted.overlay.opaque"), None, "{name}");
     }
     let (bytes, inodes) = store.usage();
-    assert!(bytes > before.0 && inodes >= before.1 + 4, "{bytes} {inodes}");
+    assert!(
+        bytes > before.0 && inodes >= before.1 + 4,
+        "{bytes} {inodes}"
+    );
     assert!(store.remove(BUSYBOX).unwrap());
-    let removed = store.collect_counting(&Default::default()).unwrap().unwrap();
+    let removed = store
+        .collect_counting(&Default::default())
+        .unwrap()
+        .unwrap();
     assert_eq!(removed.layers, 2);
     assert_eq!(store.usage(), before);
     for part in ["layers", "seals", "recipes", "ingest", "blobs/sha256"] {
-        let left = std::fs::read_dir(store.directory().join(part)).unwrap().count();
+        let left = std::fs::read_dir(store.directory().join(part))
+            .unwrap()
+            .count();
         assert_eq!(left, 0, "{part}");
     }
 }
@@ -504,7 +558,12 @@ fn xattr(path: &std::path::Path, name: &std::ffi::CStr) -> Option<Vec<u8>> {
     let mut value = vec![0_u8; 100];
     // SAFETY: both strings end with a zero and the buffer is as long as said.
     let length = unsafe {
-        libc::lgetxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
+        libc::lgetxattr(
+            path.as_ptr(),
+            name.as_ptr(),
+            value.as_mut_ptr().cast(),
+            value.len(),
+        )
     };
     value.truncate(usize::try_from(length).ok()?);
     Some(value)
@@ -515,7 +574,9 @@ fn many_layers_can_be_mounted() {
     with_server(&[], async |server| {
         let mut layers = vec![busybox_layer()];
         layers.extend((0..100).map(|number| {
-            Layer::new().file(&format!("layer{number}"), 0o644, b"here").finish()
+            Layer::new()
+                .file(&format!("layer{number}"), 0o644, b"here")
+                .finish()
         }));
         let archive = Archive {
             layers,
@@ -533,7 +594,12 @@ fn many_layers_can_be_mounted() {
         });
         let id = server.run(&sandbox, &pod, config).await?;
         for number in [0, 50, 99] {
-            ensure!(server.output(&id, &["cat", &format!("/layer{number}")]).await? == "here");
+            ensure!(
+                server
+                    .output(&id, &["cat", &format!("/layer{number}")])
+                    .await?
+                    == "here"
+            );
         }
         server.remove_sandbox(&sandbox).await
     });

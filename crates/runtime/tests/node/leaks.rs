@@ -26,7 +26,11 @@ pub fn inventory(server: &Server) -> Inventory {
             found.insert(format!("mount {point}"));
         }
     }
-    for hierarchy in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
+    for hierarchy in fs::read_dir("/sys/fs/cgroup")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         if fs::symlink_metadata(hierarchy.path()).is_ok_and(|kind| kind.is_dir()) {
             let name = format!("coracle-{}", server.cluster_id);
             let group = match hierarchy.file_name().to_string_lossy() == name {
@@ -43,7 +47,11 @@ pub fn inventory(server: &Server) -> Inventory {
     }
     for part in ["root", "state", "ipam"] {
         let volatile = |path: &Path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             name.starts_with("last_reserved_ip") || name == "lock" || name == "adding.lock"
         };
         let kept = |path: &Path| !volatile(path);
@@ -90,7 +98,9 @@ fn processes(server: &Server, found: &mut Inventory) {
         }
         let command = text("cmdline").replace('\0', " ");
         let cgroups = text("cgroup");
-        if command.contains(&directory) || cgroups.contains(&format!("coracle-{}", server.cluster_id)) {
+        if command.contains(&directory)
+            || cgroups.contains(&format!("coracle-{}", server.cluster_id))
+        {
             found.insert(format!("process {pid} {command}"));
         }
     }

@@ -156,7 +156,11 @@ impl Proxy {
         token: &str,
     ) -> Response<Body> {
         let basic = asked.authorization.as_deref() == Some("Basic dGVzdGVyOnNlY3JldA==");
-        let form = request.into_body().collect().await.map(|body| body.to_bytes());
+        let form = request
+            .into_body()
+            .collect()
+            .await
+            .map(|body| body.to_bytes());
         let form = String::from_utf8_lossy(&form.unwrap_or_default()).into_owned();
         let identity = form.contains("grant_type=refresh_token")
             && form.contains("refresh_token=long-lived")

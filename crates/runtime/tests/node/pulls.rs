@@ -33,7 +33,9 @@ impl Place {
         let mut noise = Vec::with_capacity(LARGE);
         let mut state = 1_u64;
         while noise.len() < LARGE {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             noise.extend_from_slice(&state.to_be_bytes()[..4]);
         }
         let layers = vec![
@@ -46,11 +48,16 @@ impl Place {
             ..Archive::default()
         };
         registry.push(&archive.write(directory.path()), "team/box:v1")?;
-        Ok(Place { directory, registry })
+        Ok(Place {
+            directory,
+            registry,
+        })
     }
 
     fn store(&self, name: &str) -> Result<Arc<ImageStore>> {
-        Ok(Arc::new(ImageStore::open(&self.directory.path().join(name))?))
+        Ok(Arc::new(ImageStore::open(
+            &self.directory.path().join(name),
+        )?))
     }
 
     /// A directory with a `hosts.toml` for a registry.
@@ -110,7 +117,10 @@ fn cut_downloads_go_on_where_they_ended() {
         pull(&store, &impatient(), &name, Credentials::Anonymous).await?;
         let parts: Vec<String> = proxy.ranges().into_iter().flatten().collect();
         ensure!(parts.len() >= 3, "{parts:?}");
-        ensure!(parts.iter().all(|part| part.starts_with("bytes=")), "{parts:?}");
+        ensure!(
+            parts.iter().all(|part| part.starts_with("bytes=")),
+            "{parts:?}"
+        );
         store.check(&store.find(&name)?.context("no image")?, true)?;
         ensure!(files_in(&store.directory().join("ingest")) == 0);
         ensure!(files_in(&store.directory().join("layers")) == 3);
@@ -124,7 +134,10 @@ fn cut_downloads_go_on_where_they_ended() {
         });
         let failed = pull(&store, &impatient(), &name, Credentials::Anonymous).await;
         ensure!(failed.is_err());
-        ensure!(store.collect(&Default::default())?, "and so does a collection");
+        ensure!(
+            store.collect(&Default::default())?,
+            "and so does a collection"
+        );
         let partial = std::fs::read_dir(store.directory().join("ingest"))?
             .flatten()
             .find(|entry| entry.file_name().to_string_lossy().starts_with("partial-"))
@@ -135,8 +148,14 @@ fn cut_downloads_go_on_where_they_ended() {
         let begun = Puller::new(store.clone(), impatient()).begin(&name, Credentials::Anonymous)?;
         begun.done.clone().await?;
         let progress = begun.progress.borrow().clone();
-        ensure!(progress.len() == 3 && progress[1].resumed == kept, "{progress:?}");
-        ensure!(progress.iter().all(|layer| layer.stage == Stage::Done), "{progress:?}");
+        ensure!(
+            progress.len() == 3 && progress[1].resumed == kept,
+            "{progress:?}"
+        );
+        ensure!(
+            progress.iter().all(|layer| layer.stage == Stage::Done),
+            "{progress:?}"
+        );
         ensure!(proxy.ranges().contains(&Some(format!("bytes={kept}-"))));
         store.check(&store.find(&name)?.context("no image")?, true)?;
 
@@ -147,7 +166,11 @@ fn cut_downloads_go_on_where_they_ended() {
             wrong_range: true,
             ..Faults::default()
         });
-        ensure!(pull(&store, &impatient(), &name, Credentials::Anonymous).await.is_err());
+        ensure!(
+            pull(&store, &impatient(), &name, Credentials::Anonymous)
+                .await
+                .is_err()
+        );
         // One that is busy for a while is asked again.
         let store = place.store("busy")?;
         proxy.set(Faults {
@@ -182,7 +205,11 @@ fn lies_are_noticed_and_leave_nothing() {
             stall_after: Some(400_000),
             ..Faults::default()
         });
-        ensure!(pull(&store, &impatient(), &name, Credentials::Anonymous).await.is_err());
+        ensure!(
+            pull(&store, &impatient(), &name, Credentials::Anonymous)
+                .await
+                .is_err()
+        );
         proxy.set(Faults::default());
         pull(&store, &impatient(), &name, Credentials::Anonymous).await?;
         store.check(&store.find(&name)?.context("no image")?, true)?;
@@ -229,12 +256,37 @@ fn mirrors_are_tried_in_order() {
         ensure!(record.tags.contains(name), "{record:?}");
         store.check(&record, true)?;
         let asked = honest.asked.lock().clone();
-        ensure!(asked.iter().all(|one| one.odd_header.as_deref() == Some("sent")));
-        ensure!(asked.iter().all(|one| one.path.ends_with("?ns=registry.example")), "{asked:?}");
-        ensure!(asked.iter().any(|one| one.path.contains("/manifests/v1")), "{asked:?}");
-        let tags = liar.asked.lock().iter().filter(|one| one.path.contains("/manifests/v1")).count();
-        ensure!(tags == 0, "a mirror that may not resolve was asked for a tag");
-        ensure!(liar.asked.lock().iter().any(|one| one.path.contains("/blobs/")));
+        ensure!(
+            asked
+                .iter()
+                .all(|one| one.odd_header.as_deref() == Some("sent"))
+        );
+        ensure!(
+            asked
+                .iter()
+                .all(|one| one.path.ends_with("?ns=registry.example")),
+            "{asked:?}"
+        );
+        ensure!(
+            asked.iter().any(|one| one.path.contains("/manifests/v1")),
+            "{asked:?}"
+        );
+        let tags = liar
+            .asked
+            .lock()
+            .iter()
+            .filter(|one| one.path.contains("/manifests/v1"))
+            .count();
+        ensure!(
+            tags == 0,
+            "a mirror that may not resolve was asked for a tag"
+        );
+        ensure!(
+            liar.asked
+                .lock()
+                .iter()
+                .any(|one| one.path.contains("/blobs/"))
+        );
         // All mirrors gone: the registry itself answers.
         let text = format!(
             "server = \"http://127.0.0.1:{}/v2\"\n[host.\"http://127.0.0.1:1/x\"]\noverride_path = true\n",
@@ -280,17 +332,26 @@ fn private_authorities_client_certificates_and_passwords() {
             })
         };
         let server = format!("server = \"https://{host}\"\n");
-        let trusting = settings(&format!("{server}ca = \"{}\"\n", authority.certificate.display()))?;
+        let trusting = settings(&format!(
+            "{server}ca = \"{}\"\n",
+            authority.certificate.display()
+        ))?;
         for (credentials, why) in [
             (Credentials::Anonymous, "none"),
             (user("wrong"), "wrong"),
             (Credentials::Bearer("made-up".into()), "bearer"),
         ] {
-            let error = pull(&store, &trusting, &name, credentials).await.err().context(why)?;
+            let error = pull(&store, &trusting, &name, credentials)
+                .await
+                .err()
+                .context(why)?;
             let Error::Registry { source, .. } = error.as_ref() else {
                 anyhow::bail!("{why}: {error}");
             };
-            ensure!(matches!(**source, registry::Error::Unauthorized { .. }), "{why}: {source}");
+            ensure!(
+                matches!(**source, registry::Error::Unauthorized { .. }),
+                "{why}: {source}"
+            );
         }
         pull(&store, &trusting, &name, user("secret")).await?;
         let suspicious = settings(&server)?;
@@ -307,8 +368,15 @@ fn private_authorities_client_certificates_and_passwords() {
         let mutual = Registry::start(directory, demands).await?;
         let host = format!("127.0.0.1:{}", mutual.port);
         let (certificate, key) = authority.issue("client")?;
-        let ca = format!("server = \"https://{host}\"\nca = [\"{}\"]\n", authority.certificate.display());
-        let with = format!("{ca}client = [[\"{}\", \"{}\"]]\n", certificate.display(), key.display());
+        let ca = format!(
+            "server = \"https://{host}\"\nca = [\"{}\"]\n",
+            authority.certificate.display()
+        );
+        let with = format!(
+            "{ca}client = [[\"{}\", \"{}\"]]\n",
+            certificate.display(),
+            key.display()
+        );
         for (text, accepted) in [(ca, false), (with, true)] {
             let settings = Settings {
                 directories: vec![place.hosts(&host, &text)?],
@@ -335,11 +403,19 @@ fn tokens_are_asked_for_and_secrets_stay_where_they_belong() {
             ..Faults::default()
         };
         for (number, credentials, accepted) in [
-            (0, Credentials::Basic("tester".into(), "secret".into()), true),
+            (
+                0,
+                Credentials::Basic("tester".into(), "secret".into()),
+                true,
+            ),
             (1, Credentials::Identity("long-lived".into()), true),
             (2, Credentials::Bearer("short-lived".into()), true),
             (3, Credentials::Anonymous, false),
-            (4, Credentials::Basic("tester".into(), "wrong".into()), false),
+            (
+                4,
+                Credentials::Basic("tester".into(), "wrong".into()),
+                false,
+            ),
         ] {
             proxy.set(faults.clone());
             elsewhere.set(Faults::default());
@@ -348,7 +424,10 @@ fn tokens_are_asked_for_and_secrets_stay_where_they_belong() {
             ensure!(result.is_ok() == accepted, "{number}: {result:?}");
             let asked = elsewhere.asked.lock().clone();
             ensure!(asked.is_empty() != accepted, "{number}: {asked:?}");
-            ensure!(asked.iter().all(|one| one.authorization.is_none()), "{asked:?}");
+            ensure!(
+                asked.iter().all(|one| one.authorization.is_none()),
+                "{asked:?}"
+            );
         }
         Ok(())
     });
@@ -363,7 +442,10 @@ fn pull_secrets_come_through_cri() {
             layers: vec![busybox_layer()],
             ..Archive::default()
         };
-        open.push(&archive.write(&directory.join("archives")), "team/secret:v1")?;
+        open.push(
+            &archive.write(&directory.join("archives")),
+            "team/secret:v1",
+        )?;
         let demands = Demands {
             password_file: Some(password_file(&directory)?),
             ..Demands::default()

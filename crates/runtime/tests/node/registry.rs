@@ -46,7 +46,10 @@ impl Registry {
             }
         }
         if let Some(file) = &demands.password_file {
-            config += &format!("auth:\n  htpasswd: {{realm: test, path: {}}}\n", file.display());
+            config += &format!(
+                "auth:\n  htpasswd: {{realm: test, path: {}}}\n",
+                file.display()
+            );
         }
         let file = directory.join(format!("registry-{port}.yml"));
         std::fs::write(&file, config)?;
@@ -59,7 +62,10 @@ impl Registry {
             .spawn()?;
         let registry = Registry { process, port };
         for _ in 0..3000 {
-            if tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
+            if tokio::net::TcpStream::connect(("127.0.0.1", port))
+                .await
+                .is_ok()
+            {
                 return Ok(registry);
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -74,7 +80,12 @@ impl Registry {
     /// Pushes an OCI archive to a registry that asks for nothing.
     pub fn push(&self, archive: &Path, repository: &str) -> Result<()> {
         let pushed = Command::new("skopeo")
-            .args(["copy", "--quiet", "--insecure-policy", "--dest-tls-verify=false"])
+            .args([
+                "copy",
+                "--quiet",
+                "--insecure-policy",
+                "--dest-tls-verify=false",
+            ])
             .arg(format!("oci-archive:{}", archive.display()))
             .arg(format!("docker://{}", self.name(repository)))
             .stdin(Stdio::null())

@@ -42,9 +42,7 @@ fn pod_config(server: &Server, name: &str) -> PodSandboxConfig {
 
 #[test]
 fn pods_leave_nothing_behind() {
-    with_server(&[], async |server| {
-        on_a_bridge(server, 21, many_pods).await
-    });
+    with_server(&[], async |server| on_a_bridge(server, 21, many_pods).await);
 }
 
 async fn many_pods(server: &mut Server) -> Result<()> {
@@ -57,7 +55,10 @@ async fn many_pods(server: &mut Server) -> Result<()> {
     while done < total {
         let batch = PODS_AT_ONCE.min(total - done);
         let pods = (done..done + batch).map(|number| {
-            let (mut handle, pod) = (Handle::of(server), pod_config(server, &format!("pod{number}")));
+            let (mut handle, pod) = (
+                Handle::of(server),
+                pod_config(server, &format!("pod{number}")),
+            );
             async move { one_pod(&mut handle, pod).await }
         });
         for result in futures::future::join_all(pods).await {
@@ -94,7 +95,11 @@ async fn one_pod(handle: &mut Handle, pod: PodSandboxConfig) -> Result<()> {
         config: Some(pod.clone()),
         ..Default::default()
     };
-    let sandbox = runtime.run_pod_sandbox(request).await?.into_inner().pod_sandbox_id;
+    let sandbox = runtime
+        .run_pod_sandbox(request)
+        .await?
+        .into_inner()
+        .pod_sandbox_id;
     for (name, command) in [
         ("long", &["sleep", "1000"][..]),
         ("orphans", &["sh", "-c", "(sleep 900 &) ; sleep 1000"]),
@@ -104,7 +109,11 @@ async fn one_pod(handle: &mut Handle, pod: PodSandboxConfig) -> Result<()> {
             config: Some(container(name, command)),
             sandbox_config: Some(pod.clone()),
         };
-        let container_id = runtime.create_container(request).await?.into_inner().container_id;
+        let container_id = runtime
+            .create_container(request)
+            .await?
+            .into_inner()
+            .container_id;
         let request = StartContainerRequest {
             container_id: container_id.clone(),
         };
@@ -145,7 +154,10 @@ struct Promised {
 async fn die_everywhere(server: &mut Server) -> Result<()> {
     let registry = Registry::start(&server.directory, Demands::default()).await?;
     let archive = Archive {
-        layers: vec![busybox_layer(), Layer::new().file("pulled", 0o644, b"yes").finish()],
+        layers: vec![
+            busybox_layer(),
+            Layer::new().file("pulled", 0o644, b"yes").finish(),
+        ],
         ..Archive::default()
     };
     let path = archive.write(&server.directory.join("archives"));
@@ -177,7 +189,10 @@ async fn die_everywhere(server: &mut Server) -> Result<()> {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             died = server.has_died();
         }
-        ensure!(died || told.is_ok(), "round {round}, point {point}: {told:?}");
+        ensure!(
+            died || told.is_ok(),
+            "round {round}, point {point}: {told:?}"
+        );
         server.kill()?;
         server.environment.clear();
         server.launch().await?;
@@ -259,7 +274,10 @@ async fn after_death(server: &mut Server, image: &str, promised: &Promised) -> R
     }
     if let Some(id) = &promised.running {
         let status = server.status(id).await?;
-        ensure!(status.state() == ContainerState::ContainerRunning, "{status:?}");
+        ensure!(
+            status.state() == ContainerState::ContainerRunning,
+            "{status:?}"
+        );
         ensure!(server.output(id, &["echo", "alive"]).await? == "alive");
     }
     for sandbox in &sandboxes {
@@ -272,6 +290,19 @@ async fn after_death(server: &mut Server, image: &str, promised: &Promised) -> R
         .into_inner()
         .containers;
     ensure!(containers.is_empty(), "{containers:?}");
-    // The name is free again, and the image is whole or gone; one more turn of everything.
-    story(server, image, &mut Promised::default()).await
+    // The name is free again, and the image is whole or gone.
+    let spec = Some(ImageSpec {
+        image: image.into(),
+        ..Default::default()
+    });
+    let pull = PullImageRequest {
+        image: spec.clone(),
+        ..Default::default()
+    };
+    server.images.pull_image(pull).await?;
+    let sandbox = server.run_sandbox(&pod_config(server, "story")).await?;
+    server.remove_sandbox(&sandbox).await?;
+    let remove = RemoveImageRequest { image: spec };
+    server.images.remove_image(remove).await?;
+    Ok(())
 }

@@ -59,9 +59,7 @@ enum ImageCommand {
 pub fn run(arguments: ImageArguments) -> Result<ExitCode> {
     // What brings images in may be the first to use the directory.
     let layout = match arguments.command {
-        ImageCommand::Import { .. } | ImageCommand::Pull(_) => {
-            Layout::create(&arguments.data_dir)?
-        }
+        ImageCommand::Import { .. } | ImageCommand::Pull(_) => Layout::create(&arguments.data_dir)?,
         _ => Layout::existing(&arguments.data_dir)?,
     };
     let store = ImageStore::open(&layout.runtime())?;
@@ -97,7 +95,12 @@ fn import(store: &ImageStore, files: Vec<PathBuf>) -> Result<ExitCode> {
 fn list(store: &ImageStore) -> Result<ExitCode> {
     let mut lines = vec![vec!["IMAGE".to_string(), "ID".into(), "SIZE".into()]];
     for image in store.list()? {
-        let id: String = image.id.trim_start_matches("sha256:").chars().take(12).collect();
+        let id: String = image
+            .id
+            .trim_start_matches("sha256:")
+            .chars()
+            .take(12)
+            .collect();
         let size = megabytes(image.size);
         let names = match image.tags.is_empty() {
             true => &image.digests,

@@ -120,7 +120,9 @@ fn line(layer: &LayerProgress) -> String {
         Stage::Unpacking => "unpacking",
         Stage::Done => "done",
     };
-    let filled = (layer.received * BAR).checked_div(layer.total).unwrap_or(BAR);
+    let filled = (layer.received * BAR)
+        .checked_div(layer.total)
+        .unwrap_or(BAR);
     let bar: String = (0..BAR)
         .map(|place| if place < filled { '#' } else { '.' })
         .collect();

@@ -39,7 +39,11 @@ pub async fn authorization(
                 },
                 credentials,
             ) => {
-                let scope = if scope.is_empty() { default_scope } else { scope };
+                let scope = if scope.is_empty() {
+                    default_scope
+                } else {
+                    scope
+                };
                 let mut realm = reqwest::Url::parse(realm).map_err(|error| Error::Nonsense {
                     host: host.into(),
                     why: format!("token realm {realm:?}: {error}"),

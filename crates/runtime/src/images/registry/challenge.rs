@@ -21,7 +21,9 @@ pub fn parse(header: &str) -> Vec<Challenge> {
         let (parameters, after) = parameters(after);
         rest = after.trim_start_matches([' ', ',']);
         let value = |name: &str| {
-            let found = parameters.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+            let found = parameters
+                .iter()
+                .find(|(key, _)| key.eq_ignore_ascii_case(name));
             found.map(|(_, value)| value.clone()).unwrap_or_default()
         };
         if scheme.eq_ignore_ascii_case("basic") {
@@ -108,7 +110,10 @@ mod tests {
             ),
             ("Bearer", vec![]),
             ("", vec![]),
-            ("Bearer realm=\"never closed", vec![bearer("never closed", "", "")]),
+            (
+                "Bearer realm=\"never closed",
+                vec![bearer("never closed", "", "")],
+            ),
         ] {
             assert_eq!(parse(header), expected, "{header}");
         }

@@ -259,7 +259,8 @@ fn client(host: &Host, settings: &Settings) -> Result<Client, Error> {
         path: path.to_owned(),
         why,
     };
-    let read = |path: &std::path::Path| fs::read(path).map_err(|error| wrong(path, error.to_string()));
+    let read =
+        |path: &std::path::Path| fs::read(path).map_err(|error| wrong(path, error.to_string()));
     let mut builder = Client::builder()
         .user_agent(concat!("coracle/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())

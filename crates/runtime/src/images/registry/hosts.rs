@@ -91,11 +91,15 @@ pub fn hosts_of(registry: &str, settings: &Settings) -> Result<Vec<Host>, Error>
             }
             if directory.is_dir() {
                 // Certificates mean TLS, on this machine too.
-                let mut host = host(&default_server(registry, false), &Described::default(), &directory)
-                    .map_err(|why| Error::Configuration {
-                        path: directory.clone(),
-                        why,
-                    })?;
+                let mut host = host(
+                    &default_server(registry, false),
+                    &Described::default(),
+                    &directory,
+                )
+                .map_err(|why| Error::Configuration {
+                    path: directory.clone(),
+                    why,
+                })?;
                 certificates_in(&directory, &mut host);
                 return Ok(vec![host]);
             }
@@ -231,7 +235,9 @@ fn certificates_in(directory: &Path, host: &mut Host) {
     for file in files {
         match file.extension().and_then(|extension| extension.to_str()) {
             Some("crt") => host.authorities.push(file),
-            Some("cert") => host.client.push((file.clone(), Some(file.with_extension("key")))),
+            Some("cert") => host
+                .client
+                .push((file.clone(), Some(file.with_extension("key")))),
             _ => {}
         }
     }
@@ -291,7 +297,10 @@ mod tests {
             ]
         );
         let may: Vec<(bool, bool)> = found.iter().map(|host| (host.pull, host.resolve)).collect();
-        assert_eq!(may, [(true, false), (true, true), (true, true), (true, true)]);
+        assert_eq!(
+            may,
+            [(true, false), (true, true), (true, true), (true, true)]
+        );
         assert_eq!(found[0].authorities, [PathBuf::from("/d/zebra.pem")]);
         let headers = [("x-many", "2"), ("x-many", "3"), ("x-one", "1")];
         assert_eq!(
@@ -309,9 +318,17 @@ mod tests {
 
     #[test]
     fn a_wrong_file_is_told_and_not_ignored() {
-        for text in ["server = 1", "[host]\n\"ftp://x\" = {}", "host = 2", "[broken"] {
+        for text in [
+            "server = 1",
+            "[host]\n\"ftp://x\" = {}",
+            "host = 2",
+            "[broken",
+        ] {
             let default = default_server("docker.io", false);
-            assert!(parse(text, "docker.io", &default, Path::new("/d")).is_err(), "{text}");
+            assert!(
+                parse(text, "docker.io", &default, Path::new("/d")).is_err(),
+                "{text}"
+            );
         }
     }
 

@@ -12,11 +12,7 @@ pub use endpoint::{Endpoint, Want};
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{
-    Error as ImageError, content,
-    manifest::MANIFEST_TYPES,
-    reference::Name,
-};
+use super::{Error as ImageError, content, manifest::MANIFEST_TYPES, reference::Name};
 
 /// Manifests and configurations are small; anything bigger is not one.
 pub const LARGEST_DOCUMENT: u64 = 8 << 20;
