@@ -6,6 +6,7 @@ mod cluster;
 mod load;
 mod memory;
 mod pods;
+mod runtime;
 
 use std::path::PathBuf;
 
@@ -19,7 +20,7 @@ const PODS_AT_ONCE: usize = 50;
 const SOAK_BATCH: usize = 25;
 
 const USAGE: &str =
-    "usage: bench BINARY IMAGE.tar [pods | load | watch | soak N] [--kube-apiserver FILE]";
+    "usage: bench BINARY IMAGE.tar [pods | load | watch | runtime PAUSE.tar | soak N] [--kube-apiserver FILE]";
 
 fn main() -> Result<()> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -28,10 +29,10 @@ fn main() -> Result<()> {
     let upstream = upstream.and_then(|rest| rest.get(1).map(PathBuf::from));
     let binary: PathBuf = arguments.first().context(USAGE)?.into();
     let image: PathBuf = arguments.get(1).context(USAGE)?.into();
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(async {
+    tokio.block_on(async {
         match arguments.get(2).map(String::as_str) {
             Some("soak") => {
                 let pods = arguments.get(3).map_or(Ok(1000), |text| text.parse())?;
@@ -39,6 +40,10 @@ fn main() -> Result<()> {
             }
             Some("pods") => bench(binary, image).await,
             Some("load") => load::run(&binary, upstream.as_deref()).await,
+            Some("runtime") => {
+                let pause: PathBuf = arguments.get(3).context(USAGE)?.into();
+                runtime::bench(&binary, &image, &pause).await
+            }
             Some("watch") => load::watchers::run(&binary).await,
             Some(_) => anyhow::bail!(USAGE),
             None => {

@@ -162,6 +162,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         shim_command: command("shim"),
         insecure_registries: Vec::new(),
         registry_directories: layout.registries(),
+        boot_id_file: runtime::config::BOOT_ID_FILE.into(),
         recorder: recorder.clone(),
     };
     let (runtime_environment, shutdown) = (environment.clone(), tasks.shutdown());

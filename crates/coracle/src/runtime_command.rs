@@ -61,6 +61,7 @@ pub fn run(arguments: RuntimeArguments) -> Result<ExitCode> {
         cluster_id: cluster_id(&data_dir, &environment)?,
         oci_handlers: handlers(&data_dir)?,
         registry_directories: vec![data_dir.join("registries")],
+        boot_id_file: runtime::config::BOOT_ID_FILE.into(),
         recorder: trace::Recorder::off(),
         data_dir,
         cni_conf_dir: arguments.cni_conf_dir,

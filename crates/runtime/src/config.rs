@@ -30,9 +30,14 @@ pub struct Config {
     pub insecure_registries: Vec<String>,
     /// Directories with `<registry>/hosts.toml`.
     pub registry_directories: Vec<PathBuf>,
+    /// Tells one boot of the machine from the next.
+    pub boot_id_file: PathBuf,
     /// Where the layers of a pod's images are told to arrive.
     pub recorder: trace::Recorder,
 }
+
+/// The kernel's.
+pub const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The handlers that need no configuration: runtimes found where packages install them.
 pub fn installed_handlers() -> BTreeMap<String, Vec<OsString>> {
@@ -61,6 +66,13 @@ impl Config {
             insecure: self.insecure_registries.clone(),
             ..images::Settings::default()
         }
+    }
+
+    /// Changes with every boot.
+    pub fn boot_id(&self) -> String {
+        std::fs::read_to_string(&self.boot_id_file)
+            .map(|id| id.trim().to_owned())
+            .unwrap_or_default()
     }
 
     /// The OCI command behind a handler; the empty one is ours.

@@ -5,6 +5,7 @@
 
 pub mod cgroups;
 pub mod config;
+pub mod failpoint;
 pub mod images;
 mod in_use;
 mod mount_tree;

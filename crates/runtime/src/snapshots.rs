@@ -13,7 +13,7 @@ use nix::{
     sys::stat::Mode,
 };
 
-use crate::sys;
+use crate::{failpoint, sys};
 
 /// The smallest page that Linux has, less its end.
 const OPTIONS_LIMIT: usize = 4095;
@@ -126,6 +126,7 @@ impl Snapshot {
                 })?;
             }
         }
+        failpoint::reach("a snapshot is unmounted");
         for part in ["images", "rootfs", "upper", "work", "empty"] {
             let path = self.directory.join(part);
             match fs::remove_dir_all(&path) {
@@ -165,6 +166,7 @@ fn mount_overlay(
             .collect();
         text = format!("lowerdir={},{options}", names.join(":"));
     }
+    failpoint::reach("before a snapshot is mounted");
     mount(
         Some("overlay"),
         target,
@@ -176,7 +178,9 @@ fn mount_overlay(
         path: target.to_owned(),
         layers: lower.len(),
         source,
-    })
+    })?;
+    failpoint::reach("a snapshot is mounted");
+    Ok(())
 }
 
 fn copy_root_attributes(from: &Path, to: &Path) -> std::io::Result<()> {

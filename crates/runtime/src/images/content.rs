@@ -10,6 +10,7 @@ use std::{
 use ring::digest::{Context, SHA256};
 
 use super::Error;
+use crate::failpoint;
 
 /// The blobs under one directory.
 #[derive(Clone, Debug)]
@@ -57,6 +58,7 @@ impl Content {
     pub fn commit(&self, digest: &str, file: &File, written: &Path) -> Result<(), Error> {
         let target = self.path(digest)?;
         file.sync_all().map_err(Error::file(written))?;
+        failpoint::reach("before a blob is put in its place");
         fs::rename(written, &target).map_err(Error::file(&target))?;
         sync_directory(&self.directory)
     }

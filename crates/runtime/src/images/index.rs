@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{Error, content, manifest::ProcessDefaults};
+use crate::failpoint;
 
 /// One image: its identity is the digest of its configuration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -151,7 +152,9 @@ impl IndexFile {
         file.write_all(&bytes)
             .and_then(|()| file.sync_all())
             .map_err(Error::file(&temporary))?;
+        failpoint::reach("before the image index is replaced");
         fs::rename(&temporary, &path).map_err(Error::file(&path))?;
+        failpoint::reach("the image index is replaced");
         content::sync_directory(&self.directory)?;
         Ok(result)
     }

@@ -43,8 +43,9 @@ pub struct Limits {
     pub entries: usize,
     /// Bytes of the uncompressed tar.
     pub bytes: u64,
-    /// Bytes that must stay free on the file system.
+    /// Bytes that must stay free on the file system, but no more than this share of it.
     pub reserve: u64,
+    pub reserve_percent: u64,
 }
 
 impl Default for Limits {
@@ -53,6 +54,7 @@ impl Default for Limits {
             entries: 2_000_000,
             bytes: 256 << 30,
             reserve: 256 << 20,
+            reserve_percent: 5,
         }
     }
 }
@@ -108,7 +110,7 @@ pub fn apply(
     tape: &Tape,
 ) -> Result<BTreeMap<u64, String>, Error> {
     let root = Root::open(directory)?;
-    let space = || enough_space(&root.fd, limits.reserve);
+    let space = || enough_space(&root.fd, limits);
     space().map_err(Error::file(directory))?;
     // Long names and attributes are read into memory whole, so what stands between two files is
     // bounded.
@@ -192,9 +194,11 @@ pub fn apply(
 }
 
 /// Fails when the file system is about to be full: others need room too.
-fn enough_space(directory: &OwnedFd, reserve: u64) -> io::Result<()> {
+fn enough_space(directory: &OwnedFd, limits: Limits) -> io::Result<()> {
     let found = nix::sys::statvfs::fstatvfs(directory)?;
-    if found.blocks_available() * found.fragment_size() < reserve {
+    let bytes = |blocks: u64| blocks.saturating_mul(found.fragment_size());
+    let share = bytes(found.blocks()) / 100 * limits.reserve_percent;
+    if bytes(found.blocks_available()) < limits.reserve.min(share) {
         return Err(Errno::ENOSPC.into());
     }
     Ok(())
@@ -711,6 +715,7 @@ mod tests {
         refused(&large, few, "more than is allowed");
         let full = Limits {
             reserve: u64::MAX,
+            reserve_percent: 200,
             ..limits
         };
         refused(&large, full, "No space left");

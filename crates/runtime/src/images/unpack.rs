@@ -8,6 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::failpoint;
+
 use super::{
     Error,
     content::Hashing,
@@ -54,11 +56,13 @@ pub fn unpack(
     fs::create_dir_all(ingest).map_err(Error::file(ingest))?;
     let result = unpack_into(compressed, digest, diff_id, parents, limits, ingest, &taped)
         .and_then(|(seal, has_recipe)| {
+            failpoint::reach("a layer is unpacked");
             seal.write(places.seal)?;
             if has_recipe {
                 fs::rename(&taped, places.recipe).map_err(Error::file(places.recipe))?;
             }
             sync_filesystem(ingest)?;
+            failpoint::reach("before a layer is put in its place");
             match fs::rename(ingest, target) {
                 // Somebody else unpacked the same layer meanwhile: theirs is as good, but the
                 // seal tells of ours.

@@ -1,9 +1,11 @@
 //! The runtime with real containers: a server process of `examples/node`, a real CRI client, an
 //! image made of busybox-static on the spot, Debian's CNI plugins. Needs root.
 
+mod faults;
 mod image;
 mod images;
 mod isolation;
+mod leaks;
 mod lifecycle;
 mod network;
 mod proxy;
@@ -12,4 +14,5 @@ mod recovery;
 mod registry;
 mod security;
 mod server;
+mod soak;
 mod streams;
