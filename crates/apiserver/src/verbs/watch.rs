@@ -91,8 +91,8 @@ pub(crate) async fn watch(
                 From::After(revision) => revision,
                 From::State => 0,
             };
-            let frame =
-                frame_of(resource, context.output).filter(|_| api::conversion::is_stored_as_itself(resource));
+            let frame = frame_of(resource, context.output)
+                .filter(|_| api::conversion::is_stored_as_itself(resource));
             let state = WatchStream {
                 context,
                 resource,
