@@ -30,7 +30,10 @@ pub struct Answer {
 enum Left {
     Length(usize),
     /// Of the current chunk; its line end is still to come when `begun`.
-    Chunk { bytes: usize, begun: bool },
+    Chunk {
+        bytes: usize,
+        begun: bool,
+    },
     Nothing,
 }
 

@@ -45,35 +45,35 @@ const READS: [Row; 5] = [
         connections: 64,
         path: ONE,
         more: "",
-        counts: [40_000, 4_000, 40_000],
+        counts: [20_000, 2_000, 20_000],
     },
     Row {
         name: "list 500, gzip",
         connections: 8,
         path: FEW,
         more: GZIP,
-        counts: [2_000, 150, 0],
+        counts: [1_000, 60, 0],
     },
     Row {
         name: "list 500, plain",
         connections: 8,
         path: FEW,
         more: "",
-        counts: [1_500, 150, 0],
+        counts: [500, 60, 0],
     },
     Row {
         name: "list 10,000, gzip",
         connections: 2,
         path: MAPS,
         more: GZIP,
-        counts: [150, 16, 0],
+        counts: [60, 6, 0],
     },
     Row {
         name: "list 10,000, plain",
         connections: 2,
         path: MAPS,
         more: "",
-        counts: [100, 16, 0],
+        counts: [40, 6, 0],
     },
 ];
 
@@ -85,7 +85,9 @@ pub async fn run(binary: &Path, kube_apiserver: Option<&Path>) -> Result<()> {
         None => None,
     };
     let compared = [Some(&ours), upstream.as_ref()];
-    println!("                     coracle   upstream     ratio      nginx     ratio    CPU of the server per request");
+    println!(
+        "                     coracle   upstream     ratio      nginx     ratio    CPU of the server per request"
+    );
     let mut created = Outcomes::default();
     for round in 0..ROUNDS {
         for (index, server) in compared.into_iter().enumerate() {
@@ -201,10 +203,38 @@ fn map(name: &str, number: usize) -> String {
 }
 
 const WORDS: [&str; 32] = [
-    "server", "listen", "upstream", "timeout", "seconds", "enabled", "true", "false", "path",
-    "/etc/config", "level", "warn", "10.96.0.1", "port: 8080", "retry", "backoff", "metrics",
-    "namespace", "cluster", "node", "replica", "cache", "size", "limit", "request", "memory",
-    "512Mi", "cpu", "250m", "policy", "default", "rule",
+    "server",
+    "listen",
+    "upstream",
+    "timeout",
+    "seconds",
+    "enabled",
+    "true",
+    "false",
+    "path",
+    "/etc/config",
+    "level",
+    "warn",
+    "10.96.0.1",
+    "port: 8080",
+    "retry",
+    "backoff",
+    "metrics",
+    "namespace",
+    "cluster",
+    "node",
+    "replica",
+    "cache",
+    "size",
+    "limit",
+    "request",
+    "memory",
+    "512Mi",
+    "cpu",
+    "250m",
+    "policy",
+    "default",
+    "rule",
 ];
 
 fn create(target: &Target, round: usize) -> Result<Outcome> {
@@ -225,12 +255,7 @@ fn create_all(target: &Target, path: &'static str, count: usize) -> Result<Outco
     create_range(target, path, 0, count)
 }
 
-fn create_range(
-    target: &Target,
-    path: &'static str,
-    from: usize,
-    count: usize,
-) -> Result<Outcome> {
+fn create_range(target: &Target, path: &'static str, from: usize, count: usize) -> Result<Outcome> {
     // Made beforehand: making them is no part of the load.
     let requests: Vec<Arc<[u8]>> = (from..from + count)
         .map(|number| {

@@ -208,10 +208,12 @@ impl Server {
         );
         std::fs::write(place("configuration"), configuration)?;
         let process = Process::start(
-            Command::new("nginx")
-                .arg("-p")
-                .arg(directory.path())
-                .args(["-e", "log", "-c", "configuration"]),
+            Command::new("nginx").arg("-p").arg(directory.path()).args([
+                "-e",
+                "log",
+                "-c",
+                "configuration",
+            ]),
             &place("log"),
             Signal::SIGQUIT,
         )?;

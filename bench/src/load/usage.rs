@@ -29,7 +29,11 @@ pub fn family(process: u32) -> Vec<u32> {
         next += 1;
         let path = format!("/proc/{parent}/task/{parent}/children");
         let children = std::fs::read_to_string(path).unwrap_or_default();
-        found.extend(children.split_whitespace().filter_map(|id| id.parse::<u32>().ok()));
+        found.extend(
+            children
+                .split_whitespace()
+                .filter_map(|id| id.parse::<u32>().ok()),
+        );
     }
     found
 }

@@ -42,7 +42,7 @@ pub async fn run(binary: &Path) -> Result<()> {
         Plan {
             scene: Scene::Shared,
             watchers: 1000,
-            writes: 1000,
+            writes: 500,
             per_second: 100,
         },
         Plan {
@@ -136,12 +136,10 @@ fn watch_all(
         let mut opened = Vec::with_capacity(watchers.len());
         for watcher in watchers {
             let path = match scene {
-                Scene::Shared => {
-                    "/api/v1/namespaces/bench-watch/configmaps?watch=true".to_string()
+                Scene::Shared => "/api/v1/namespaces/bench-watch/configmaps?watch=true".to_string(),
+                Scene::OwnNode => {
+                    format!("/api/v1/pods?watch=true&fieldSelector=spec.nodeName%3Dnode-{watcher}")
                 }
-                Scene::OwnNode => format!(
-                    "/api/v1/pods?watch=true&fieldSelector=spec.nodeName%3Dnode-{watcher}"
-                ),
             };
             let mut connection = Connection::open_small(target.address, &tls).await?;
             let code = connection
@@ -273,7 +271,9 @@ async fn visits(target: &Target) -> Result<u64> {
     let text = String::from_utf8(body)?;
     let lines = text.lines();
     let visits = lines.filter_map(|line| line.strip_prefix("coracle_watch_visits_total "));
-    Ok(visits.filter_map(|number| number.trim().parse::<u64>().ok()).sum())
+    Ok(visits
+        .filter_map(|number| number.trim().parse::<u64>().ok())
+        .sum())
 }
 
 async fn visits_since(target: &Target, before: u64) -> Result<u64> {

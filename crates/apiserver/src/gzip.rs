@@ -122,7 +122,9 @@ mod tests {
 
     #[test]
     fn parts_become_one_file_whose_checksum_is_right() {
-        let long: Vec<u8> = (0..300_000u32).flat_map(|n| (n % 251).to_le_bytes()).collect();
+        let long: Vec<u8> = (0..300_000u32)
+            .flat_map(|n| (n % 251).to_le_bytes())
+            .collect();
         let noise: Vec<u8> = (0..70_000u32)
             .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
             .collect();

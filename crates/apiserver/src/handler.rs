@@ -313,9 +313,7 @@ async fn verb(
         "update" => Box::pin(update::update(context, resource, body)).await,
         "patch" => Box::pin(patch::patch(context, resource, body)).await,
         "delete" => Box::pin(delete::delete(context, resource, body)).await,
-        "deletecollection" => {
-            Box::pin(delete::delete_collection(context, resource, body)).await
-        }
+        "deletecollection" => Box::pin(delete::delete_collection(context, resource, body)).await,
         _ => Err(not_allowed()),
     }
 }

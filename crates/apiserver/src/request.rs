@@ -54,8 +54,8 @@ impl RequestInfo {
         if rest[0] == "namespaces" && rest.len() > 1 {
             info.namespace = decode(rest[1], false);
             // `/namespaces/x` and its own subresources are about the namespace itself.
-            let own = rest.len() == 2
-                || rest.len() == 3 && matches!(rest[2], "status" | "finalize");
+            let own =
+                rest.len() == 2 || rest.len() == 3 && matches!(rest[2], "status" | "finalize");
             if !own {
                 rest = &rest[2..];
             }

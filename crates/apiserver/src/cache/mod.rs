@@ -27,8 +27,8 @@ use drafts::Drafts;
 pub(crate) use entry::{Entry, Outline};
 pub(crate) use feed::{fill, follow};
 pub(crate) use forms::{Forms, Shape};
-pub(crate) use pieces::{Pieces, Text};
 pub(crate) use keys::{key_of, storage_key, storage_prefix};
+pub(crate) use pieces::{Pieces, Text};
 pub(crate) use resource::{Entries, From, Initial, ResourceCache, Snapshot, Subscription, TooOld};
 pub(crate) use watchers::Requirement;
 

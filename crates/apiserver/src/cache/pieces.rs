@@ -220,7 +220,10 @@ impl Kept {
     }
 
     fn remove(&mut self, key: &Key, number: u64) {
-        if self.pieces.get(key).is_some_and(|(kept, ..)| *kept == number)
+        if self
+            .pieces
+            .get(key)
+            .is_some_and(|(kept, ..)| *kept == number)
             && let Some((_, size, _)) = self.pieces.remove(key)
         {
             self.bytes -= size;
@@ -284,9 +287,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
-        let parts = runtime
-            .block_on(pieces.of(TEXT, &borrowed, write))
-            .unwrap();
+        let parts = runtime.block_on(pieces.of(TEXT, &borrowed, write)).unwrap();
         let file = crate::gzip::join(&parts).concat();
         let mut text = String::new();
         flate2::read::GzDecoder::new(&file[..])

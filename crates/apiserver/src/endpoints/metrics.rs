@@ -115,7 +115,10 @@ fn objects(context: &Context, text: &mut String) -> std::fmt::Result {
 fn made(context: &Context, text: &mut String) -> std::fmt::Result {
     let cache = &context.server.cache;
     let name = "coracle_forms_made_total";
-    writeln!(text, "# HELP {name} [ALPHA] Forms of objects made, by form.")?;
+    writeln!(
+        text,
+        "# HELP {name} [ALPHA] Forms of objects made, by form."
+    )?;
     writeln!(text, "# TYPE {name} counter")?;
     let (messages, versions) = cache.forms.made();
     let (pieces, bytes) = cache.pieces.made();

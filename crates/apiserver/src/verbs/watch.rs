@@ -83,8 +83,8 @@ pub(crate) async fn watch(
                 From::After(revision) => revision,
                 From::State => 0,
             };
-            let frame = frame_of(context.output)
-                .filter(|_| api::conversion::is_stored_as_itself(resource));
+            let frame =
+                frame_of(context.output).filter(|_| api::conversion::is_stored_as_itself(resource));
             let state = WatchStream {
                 context,
                 resource,

@@ -139,7 +139,11 @@ async fn an_event_to_a_thousand_watchers_is_made_once_per_form() {
         for body in bodies {
             let event = body.frame().await.unwrap().unwrap().into_data().unwrap();
             let first = shared.get_or_insert(event.clone());
-            assert_eq!(event.as_ptr(), first.as_ptr(), "everyone gets the same bytes");
+            assert_eq!(
+                event.as_ptr(),
+                first.as_ptr(),
+                "everyone gets the same bytes"
+            );
         }
     }
     let after = made(&admin).await;
