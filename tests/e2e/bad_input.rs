@@ -1,7 +1,5 @@
 //! Bad input gets Kubernetes' own words and changes nothing.
 
-use std::time::Duration;
-
 use crate::cluster::{Cluster, eventually};
 
 fn revision(cluster: &Cluster) -> String {
@@ -120,7 +118,7 @@ metadata: {name: one}
 spec: {type: NodePort, ports: [{port: 80, nodePort: 30123}]}
 "#,
     );
-    eventually("FailedScheduling", Duration::from_secs(10), || {
+    eventually("FailedScheduling", || {
         let events = cluster.kubectl(&["get", "events"]);
         events
             .contains("0/1 nodes are available: 1 Insufficient cpu")

@@ -136,7 +136,7 @@ impl Cluster {
             "wait",
             &format!("pod/{pod}"),
             &format!("--for=jsonpath={{.status.phase}}={phase}"),
-            "--timeout=60s",
+            "--timeout=120s",
         ]);
     }
 
@@ -145,7 +145,7 @@ impl Cluster {
             "wait",
             &format!("pod/{pod}"),
             "--for=condition=Ready",
-            "--timeout=60s",
+            "--timeout=120s",
         ]);
     }
 
@@ -346,15 +346,18 @@ fn said(output: &Output) -> String {
     )
 }
 
-/// Looks again until `check` gives something; panics after `limit` with what was waited for.
-pub fn eventually<T>(what: &str, limit: Duration, mut check: impl FnMut() -> Option<T>) -> T {
+/// How long a condition may take on a slow and busy machine before a test calls it missing.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Looks again until `check` gives something; panics in the end with what was waited for.
+pub fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
     #[allow(clippy::disallowed_methods)] // A test outside of any simulation.
     let started = Instant::now();
     loop {
         if let Some(found) = check() {
             return found;
         }
-        assert!(started.elapsed() < limit, "gave up waiting: {what}");
+        assert!(started.elapsed() < PATIENCE, "gave up waiting: {what}");
         #[allow(clippy::disallowed_methods)]
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -66,14 +66,10 @@ fn a_pod_with_all_its_parts() {
         cluster.kubectl(&["logs", "boat", "-c", "prepare"]).trim(),
         "prepared"
     );
-    crate::cluster::eventually(
-        "the two containers talk",
-        std::time::Duration::from_secs(10),
-        || {
-            let log = cluster.kubectl(&["logs", "boat", "-c", "client"]);
-            (log.contains("ahoy") && log.contains("fetched")).then_some(())
-        },
-    );
+    crate::cluster::eventually("the two containers talk", || {
+        let log = cluster.kubectl(&["logs", "boat", "-c", "client"]);
+        (log.contains("ahoy") && log.contains("fetched")).then_some(())
+    });
     let pod = cluster.object("pod", "boat");
     assert_eq!(pod["status"]["qosClass"], "Burstable");
     assert_eq!(limit_in_cgroup(&cluster, &pod, "server"), 32 * 1024 * 1024);
@@ -92,7 +88,7 @@ fn a_pod_with_all_its_parts() {
         "high"
     );
 
-    cluster.kubectl(&["delete", "pod", "boat", "--timeout=30s"]);
+    cluster.kubectl(&["delete", "pod", "boat", "--timeout=120s"]);
     let gone = cluster.kubectl_fails(&["get", "pod", "boat"]);
     assert!(gone.contains("pods \"boat\" not found"), "{gone}");
 }

@@ -1,7 +1,6 @@
 //! Clusters on one machine: side by side, stopped and resumed, split into processes, and gone.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use crate::cluster::{Background, Cluster, coracle, eventually, fail};
 
@@ -28,7 +27,7 @@ fn two_clusters_live_side_by_side() {
     first.coracle(&["down", "--delete", "--data-dir", &first.data_dir_text()]);
     assert_eq!(first.traces(&id), Vec::<String>::new());
     // The other one is not touched.
-    second.kubectl(&["delete", "pod", "hello", "--timeout=30s"]);
+    second.kubectl(&["delete", "pod", "hello", "--timeout=120s"]);
 }
 
 #[test]
@@ -81,7 +80,7 @@ fn the_node_can_be_a_process_of_its_own() {
         .spawn()
         .expect("agent");
     let agent = Background(agent);
-    eventually("the node", Duration::from_secs(20), || {
+    eventually("the node", || {
         cluster
             .kubectl(&["get", "nodes"])
             .contains(" Ready ")
@@ -109,7 +108,7 @@ fn down_in_the_middle_of_up_leaves_nothing() {
         .stdout(Stdio::null())
         .spawn()
         .expect("up");
-    let id = eventually("settings", Duration::from_secs(20), || {
+    let id = eventually("settings", || {
         let settings = std::fs::read(cluster.data_dir().join("cluster.json")).ok()?;
         let settings: serde_json::Value = serde_json::from_slice(&settings).ok()?;
         settings["cluster_id"].as_str().map(String::from)

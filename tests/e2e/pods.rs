@@ -1,7 +1,5 @@
 //! What a pod's life on its node looks like: probes, restarts, limits, volumes, tokens, endings.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::cluster::{Cluster, eventually};
@@ -54,7 +52,7 @@ spec:
     let log = cluster.kubectl(&["logs", "once"]);
     assert!(log.contains("out") && log.contains("err"), "{log}");
 
-    let pod = eventually("a crash loop", Duration::from_secs(40), || {
+    let pod = eventually("a crash loop", || {
         let pod = cluster.object("pod", "again");
         (status(&pod, "c")["state"]["waiting"]["reason"] == "CrashLoopBackOff").then_some(pod)
     });
@@ -99,23 +97,15 @@ spec:
     livenessProbe: {exec: {command: ["false"]}, periodSeconds: 1, failureThreshold: 1}
 "#,
     );
-    let pod = eventually(
-        "the dying container restarts",
-        Duration::from_secs(30),
-        || {
-            let pod = cluster.object("pod", "probed");
-            (status(&pod, "dying")["restartCount"].as_i64() >= Some(1)).then_some(pod)
-        },
-    );
+    let pod = eventually("the dying container restarts", || {
+        let pod = cluster.object("pod", "probed");
+        (status(&pod, "dying")["restartCount"].as_i64() >= Some(1)).then_some(pod)
+    });
     assert_eq!(status(&pod, "c")["restartCount"], 0);
-    eventually(
-        "readiness follows the probe",
-        Duration::from_secs(30),
-        || {
-            let pod = cluster.object("pod", "probed");
-            (status(&pod, "c")["ready"] == true).then_some(())
-        },
-    );
+    eventually("readiness follows the probe", || {
+        let pod = cluster.object("pod", "probed");
+        (status(&pod, "c")["ready"] == true).then_some(())
+    });
     let events = cluster.kubectl(&["get", "events"]);
     assert!(events.contains("Liveness probe failed"), "{events}");
 }
@@ -226,7 +216,7 @@ spec:
         .stdout(std::process::Stdio::piped())
         .spawn()
         .expect("kubectl logs");
-    cluster.kubectl(&["delete", "pod", "polite", "stubborn", "--timeout=20s"]);
+    cluster.kubectl(&["delete", "pod", "polite", "stubborn", "--timeout=120s"]);
     let output = follow
         .wait_with_output()
         .expect("logs end with the container");

@@ -2,7 +2,6 @@
 
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use crate::cluster::{Background, Cluster, eventually, image_archive, succeed};
 
@@ -55,19 +54,14 @@ fn pod(name: &str, image: &str, policy: &str) -> String {
 }
 
 fn waiting_reason(cluster: &Cluster, name: &str, reasons: &[&str]) -> String {
-    eventually(
-        &format!("{name} to wait because of {reasons:?}"),
-        Duration::from_secs(30),
-        || {
-            let pod = cluster.object("pod", name);
-            let reason =
-                pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].clone();
-            reason
-                .as_str()
-                .filter(|reason| reasons.contains(reason))
-                .map(String::from)
-        },
-    )
+    eventually(&format!("{name} to wait because of {reasons:?}"), || {
+        let pod = cluster.object("pod", name);
+        let reason = pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].clone();
+        reason
+            .as_str()
+            .filter(|reason| reasons.contains(reason))
+            .map(String::from)
+    })
 }
 
 fn start_registry(directory: &std::path::Path) -> (Background, u16) {
@@ -92,7 +86,7 @@ fn start_registry(directory: &std::path::Path) -> (Background, u16) {
         .spawn()
         .expect("docker-registry is installed by scripts/setup");
     let registry = Background(child);
-    eventually("the registry", Duration::from_secs(10), || {
+    eventually("the registry", || {
         TcpStream::connect(("127.0.0.1", port)).ok()
     });
     (registry, port)

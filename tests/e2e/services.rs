@@ -1,7 +1,5 @@
 //! Deployments behind Services: routing, DNS, rolling update, scaling, ownership.
 
-use std::time::Duration;
-
 use crate::cluster::{Cluster, eventually, repository};
 
 fn demo() -> String {
@@ -20,7 +18,7 @@ fn visitor() -> String {
 fn a_deployment_answers_by_name_rolls_and_goes() {
     let cluster = Cluster::start();
     cluster.apply(&demo());
-    cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=60s"]);
+    cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=120s"]);
     cluster.apply(&visitor());
     cluster.wait_for_phase("visitor", "Succeeded");
     assert!(
@@ -31,7 +29,7 @@ fn a_deployment_answers_by_name_rolls_and_goes() {
 
     // A new template replaces every pod and keeps the Service answering.
     cluster.kubectl(&["set", "env", "deployment/web", "TIDE=low"]);
-    cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=60s"]);
+    cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=120s"]);
     let pods = cluster.kubectl(&["get", "pods", "-l", "app=web", "-o", "json"]);
     let pods: serde_json::Value = serde_json::from_str(&pods).expect("JSON");
     for pod in pods["items"].as_array().expect("items") {
@@ -40,8 +38,8 @@ fn a_deployment_answers_by_name_rolls_and_goes() {
         }
     }
     cluster.kubectl(&["scale", "deployment/web", "--replicas=3"]);
-    cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=60s"]);
-    eventually("three endpoints", Duration::from_secs(20), || {
+    cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=120s"]);
+    eventually("three endpoints", || {
         let slices = cluster.kubectl(&[
             "get",
             "endpointslices",
@@ -54,8 +52,8 @@ fn a_deployment_answers_by_name_rolls_and_goes() {
     });
 
     // The owner takes its sets and pods with it.
-    cluster.kubectl(&["delete", "deployment", "web", "--timeout=30s"]);
-    eventually("pods and sets to be gone", Duration::from_secs(60), || {
+    cluster.kubectl(&["delete", "deployment", "web", "--timeout=120s"]);
+    eventually("pods and sets to be gone", || {
         let left = cluster.kubectl(&["get", "pods,replicasets", "-l", "app=web", "-o", "name"]);
         left.trim().is_empty().then_some(())
     });
@@ -65,7 +63,7 @@ fn a_deployment_answers_by_name_rolls_and_goes() {
 fn a_namespace_goes_with_all_it_holds() {
     let cluster = Cluster::start();
     cluster.kubectl(&["create", "namespace", "harbour"]);
-    eventually("the default account", Duration::from_secs(10), || {
+    eventually("the default account", || {
         cluster
             .kubectl(&["get", "serviceaccounts", "-n", "harbour", "-o", "name"])
             .contains("serviceaccount/default")
@@ -90,7 +88,7 @@ fn a_namespace_goes_with_all_it_holds() {
         "sleep",
         "1000",
     ]);
-    cluster.kubectl(&["delete", "namespace", "harbour", "--timeout=90s"]);
+    cluster.kubectl(&["delete", "namespace", "harbour", "--timeout=120s"]);
     let gone = cluster.kubectl_fails(&["get", "namespace", "harbour"]);
     assert!(gone.contains("namespaces \"harbour\" not found"), "{gone}");
     assert_eq!(

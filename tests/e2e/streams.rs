@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
 use crate::cluster::{Cluster, eventually};
 
@@ -190,7 +189,7 @@ fn attach(cluster: &Cluster) {
     let output = run(&mut command, b"one\ntwo\n");
     let out = String::from_utf8_lossy(&output.stdout);
     assert!(out.contains("got one\ngot two\nthe end\n"), "{output:?}");
-    eventually("the pod ends", Duration::from_secs(10), || {
+    eventually("the pod ends", || {
         let pod = cluster.object("pod", "reader");
         (pod["status"]["phase"] == "Succeeded").then_some(())
     });

@@ -1,7 +1,5 @@
 //! The timeline of a pod: all eleven hops, with times, also after a restart.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::cluster::{Cluster, coracle, eventually, with_input};
@@ -30,9 +28,9 @@ spec:
         "pod/traced",
         "--for=condition=Ready",
         "--timeout",
-        "30",
+        "120",
     ]);
-    let timeline = eventually("all hops", Duration::from_secs(10), || {
+    let timeline = eventually("all hops", || {
         let timeline = trace(&cluster, "traced");
         (1..=11)
             .all(|hop| has_hop(&timeline, hop))

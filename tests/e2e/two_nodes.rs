@@ -46,7 +46,7 @@ fn pods_of_two_nodes_reach_each_other() {
         "--for=condition=Ready",
         "nodes",
         "--all",
-        "--timeout=60s",
+        "--timeout=120s",
     ]);
     let first = cluster.kubectl(&[
         "get",

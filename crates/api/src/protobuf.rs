@@ -33,6 +33,8 @@ pub enum Error {
     Truncated,
     #[error("proto: illegal tag or wire type in {definition}")]
     Malformed { definition: &'static str },
+    #[error("proto: illegal wireType {0}")]
+    WireType(u64),
     #[error("nested too deeply")]
     TooDeep,
     #[error("{0}")]

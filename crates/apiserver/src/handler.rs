@@ -29,6 +29,7 @@ use crate::response;
 use crate::reviews;
 use crate::server::{Context, Server};
 use crate::subresources::{self, connect, not_allowed, not_served};
+use crate::usage;
 use crate::verbs::{create, delete, get, list, patch, update, watch};
 
 /// The largest request body, as upstream has it.
@@ -60,7 +61,8 @@ async fn answer(
     request: Request<RequestBody>,
     caller: Caller,
 ) -> Response<Body> {
-    let _in_flight = InFlight::begin(&server);
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let _in_flight = InFlight::begin(&server, reads);
     let begun = tokio::time::Instant::now();
     let query = Query::parse(request.uri().query());
     let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
@@ -83,18 +85,26 @@ async fn answer(
 }
 
 /// Counts a request until it is answered, or given up by a client that went away.
-struct InFlight(Arc<Server>);
+struct InFlight {
+    server: Arc<Server>,
+    reads: bool,
+}
 
 impl InFlight {
-    fn begin(server: &Arc<Server>) -> InFlight {
-        server.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(server.clone())
+    fn begin(server: &Arc<Server>, reads: bool) -> InFlight {
+        let counter = server.metrics.in_flight(reads);
+        counter.fetch_add(1, Ordering::Relaxed);
+        InFlight {
+            server: server.clone(),
+            reads,
+        }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let counter = self.server.metrics.in_flight(self.reads);
+        counter.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -240,6 +250,9 @@ async fn dispatch(
     }
     let info = &context.info;
     let Some(resource) = info.resource else {
+        if info.group == usage::GROUP {
+            return usage::handle(&context).await;
+        }
         return match endpoints::is_group(&info.group) {
             true => Err(not_served()),
             false => Ok(endpoints::not_found()),
@@ -260,13 +273,12 @@ async fn dispatch(
     if resource.namespaced && info.namespace.is_empty() && needs_namespace {
         return Err(not_allowed());
     }
-    context.dry_run = options::check(&context)?;
-    context.output = match context.info.verb {
-        "watch" => Output::negotiate_stream(&context.headers)?,
-        _ => Output::negotiate(&context.headers)?,
-    };
+    let settled = settle(&mut context, resource);
     let context = Arc::new(context);
-    let result = verb(&context, resource, &body).await;
+    let result = match settled {
+        Ok(()) => verb(&context, resource, &body).await,
+        Err(status) => Err(status),
+    };
     // Who is refused is warned as well.
     let mut response = match result {
         Ok(response) => response,
@@ -274,6 +286,50 @@ async fn dispatch(
     };
     response::warn(&mut response, &context.take_warnings());
     Ok(response)
+}
+
+/// What holds for every verb: what can be sent and answered, and the options.
+fn settle(context: &mut Context, resource: &Resource) -> Result<(), Status> {
+    let verb = context.info.verb;
+    check_media_types(context)?;
+    if resource.has_verb(verb)
+        && context.info.subresource.is_empty()
+        && !is_misplaced(&context.info)
+        && let Some(word) = api::warnings::deprecation(resource)
+    {
+        context.warn(word);
+    }
+    context.dry_run = options::check(context)?;
+    context.output = match verb {
+        "watch" => Output::negotiate_stream(&context.headers)?,
+        _ => Output::negotiate(&context.headers)?,
+    };
+    Ok(())
+}
+
+/// Upstream's router refuses what no handler of the path takes or gives, in its own words.
+fn check_media_types(context: &Context) -> Result<(), Status> {
+    if context.info.verb == "patch" {
+        patch::PatchType::of_request(context)?;
+    }
+    let connects = matches!(
+        context.info.subresource.as_str(),
+        "log" | "exec" | "attach" | "portforward" | "proxy"
+    );
+    match connects {
+        true => Ok(()),
+        false => Output::check_router(&context.headers, context.info.verb),
+    }
+}
+
+/// A watch of one object by its path is a watch all the same. What changes one object needs its
+/// name, and what makes one must not have it.
+fn is_misplaced(info: &RequestInfo) -> bool {
+    match info.verb {
+        "create" => !info.name.is_empty(),
+        "update" | "patch" | "delete" => info.name.is_empty(),
+        _ => false,
+    }
 }
 
 async fn verb(
@@ -285,18 +341,8 @@ async fn verb(
     if !info.subresource.is_empty() {
         return Box::pin(subresources::handle(context, resource, body)).await;
     }
-    // A watch of one object by its path is a watch all the same. What changes one object needs its
-    // name, and what makes one must not have it.
-    let misplaced = match info.verb {
-        "create" => !info.name.is_empty(),
-        "update" | "patch" | "delete" => info.name.is_empty(),
-        _ => false,
-    };
-    if misplaced || !resource.has_verb(info.verb) {
+    if is_misplaced(info) || !resource.has_verb(info.verb) {
         return Err(not_allowed());
-    }
-    if let Some(word) = api::warnings::deprecation(resource) {
-        context.warn(word);
     }
     if reviews::is_review(resource) {
         return Box::pin(reviews::create(context, resource, body)).await;

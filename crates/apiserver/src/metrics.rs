@@ -17,9 +17,10 @@ pub(crate) const BUCKETS: [f64; 22] = [
 #[derive(Default)]
 pub(crate) struct Metrics {
     pub failures: AtomicU64,
-    pub in_flight: AtomicU64,
     /// Of answers that were compressed for one client.
     pub compressed_bytes: AtomicU64,
+    reading: AtomicU64,
+    writing: AtomicU64,
     /// Held for moments only. The keys are names of served kinds, so there are only so many.
     pub requests: Mutex<BTreeMap<Served, Requests>>,
 }
@@ -86,6 +87,14 @@ pub(crate) struct Requests {
 }
 
 impl Metrics {
+    /// The requests that are being answered: those that read, or those that write.
+    pub fn in_flight(&self, reads: bool) -> &AtomicU64 {
+        match reads {
+            true => &self.reading,
+            false => &self.writing,
+        }
+    }
+
     pub fn record(&self, served: Served, code: u16, took: Duration) {
         let mut requests = self.requests.lock();
         let requests = requests.entry(served).or_default();

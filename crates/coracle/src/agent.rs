@@ -157,8 +157,11 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         cni_conf_dir: layout.cni_conf(),
         cni_bin_dirs: vec![layout.cni_bin(), "/opt/cni/bin".into()],
         oci_command: command("oci"),
+        oci_handlers: crate::runtime_command::handlers(&layout.data_dir)?,
         shim_command: command("shim"),
         insecure_registries: Vec::new(),
+        registry_directories: layout.registries(),
+        recorder: recorder.clone(),
     };
     let (runtime_environment, shutdown) = (environment.clone(), tasks.shutdown());
     tasks.spawn("runtime", async move {

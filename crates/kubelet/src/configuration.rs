@@ -47,6 +47,8 @@ pub struct Configuration {
     #[serde(rename = "imageMinimumGCAge")]
     pub image_minimum_gc_age: String,
     pub node_lease_duration_seconds: i32,
+    /// A manifest or a directory of them; empty for none.
+    pub static_pod_path: PathBuf,
     pub register_with_taints: Vec<k8s_openapi::api::core::v1::Taint>,
     /// Everything else the file says, shown again by `/configz`.
     #[serde(flatten)]
@@ -85,6 +87,7 @@ impl Default for Configuration {
             image_gc_low_threshold_percent: 80,
             image_minimum_gc_age: "2m0s".to_owned(),
             node_lease_duration_seconds: 40,
+            static_pod_path: PathBuf::new(),
             register_with_taints: Vec::new(),
             other: BTreeMap::new(),
         }

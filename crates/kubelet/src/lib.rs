@@ -17,6 +17,7 @@ mod log_format;
 mod log_rotation;
 mod node;
 mod node_context;
+mod notices;
 mod pod;
 mod pods;
 mod probes;
@@ -25,6 +26,7 @@ mod resources;
 mod runtime;
 mod server;
 mod spans;
+mod static_pods;
 mod stats;
 mod volumes;
 
@@ -34,7 +36,7 @@ use client::Informers;
 use cri::v1;
 use environment::Environment;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 pub use configuration::{Configuration, Error as ConfigurationError};
@@ -48,6 +50,7 @@ use crate::{
     pods::Pods,
     referenced::Referenced,
     spans::Spans,
+    static_pods::Manifests,
     volumes::{Tokens, Volumes},
 };
 
@@ -175,6 +178,17 @@ pub async fn run(
     };
 
     let pods = Pods::default();
+    let mut manifests = Manifests::new(
+        context.configuration.static_pod_path.clone(),
+        context.node_name.clone(),
+    );
+    // Read before the API's pods are taken: what the runtime has without an owner is ended then.
+    let (manifest_sender, manifest_pods) = watch::channel(manifests.read());
+    let static_pods = async {
+        if !context.configuration.static_pod_path.as_os_str().is_empty() {
+            manifests.run(manifest_sender, shutdown.clone()).await;
+        }
+    };
     let (hint_sender, hints) = mpsc::channel(HINTS);
     let changes = runtime::changes::run(cri, hint_sender, shutdown.clone());
     let node = async {
@@ -203,12 +217,19 @@ pub async fn run(
     let eviction = eviction::run(context.clone(), pods.clone(), shutdown.clone());
     let image_gc = image_gc::run(context.clone(), shutdown.clone());
     let log_rotation = log_rotation::run(context.clone(), shutdown.clone());
-    let work = pods.run(context.clone(), pod_informer, hints, shutdown.clone());
+    let work = pods.run(
+        context.clone(),
+        pod_informer,
+        hints,
+        manifest_pods,
+        shutdown.clone(),
+    );
     tokio::join!(
         changes,
         node,
         server,
         work,
+        static_pods,
         eviction,
         image_gc,
         log_rotation

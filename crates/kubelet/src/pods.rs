@@ -11,7 +11,7 @@ use k8s_openapi::{
 use kube::Api;
 use parking_lot::Mutex;
 use tokio::{
-    sync::{Notify, mpsc},
+    sync::{Notify, mpsc, watch},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -22,6 +22,10 @@ use crate::{
     node_context::NodeContext,
     pod::{mailbox::Mailbox, status::Verdict, worker::Worker},
     runtime::{changes::Hint, observe},
+    static_pods::{
+        Roster, is_static, key,
+        mirror::{Mirrors, is_mirror},
+    },
 };
 
 /// The pods this node works on, for its HTTP server. Cheap to clone.
@@ -83,17 +87,35 @@ impl Pods {
         node: Arc<NodeContext>,
         informer: Informer<Pod>,
         mut hints: mpsc::Receiver<Hint>,
+        mut manifests: watch::Receiver<Vec<Arc<Pod>>>,
         shutdown: CancellationToken,
     ) {
         let mut changes = informer.subscribe();
         let mut workers: JoinSet<String> = JoinSet::new();
+        let (mut roster, mut mirrors) = (Roster::default(), Mirrors::default());
         // Pods that did not match the Node as we knew it: its newest form decides.
         let mut rechecks: JoinSet<(Arrival, Option<Node>)> = JoinSet::new();
         let mut synced = false;
+        let mut listed = manifests.borrow_and_update().clone();
         loop {
+            let moves = roster.follow(&listed);
+            for pod in moves.stop {
+                self.gone(&pod);
+            }
+            for pod in moves.start {
+                self.start_static(&node, pod, &mut mirrors, &mut workers, &mut rechecks);
+            }
             tokio::select! {
                 () = shutdown.cancelled() => return,
+                Ok(()) = manifests.changed() => listed = manifests.borrow_and_update().clone(),
+                () = mirrors.tidy() => {}
                 delivery = changes.next_delivery() => match delivery.change {
+                    Change::Added(pod) | Change::Modified { new: pod, .. } if is_mirror(&pod) => {
+                        self.mirrored(&node, &roster, &mut mirrors, &pod, Some(pod.clone()));
+                    }
+                    Change::Deleted(pod) if is_mirror(&pod) => {
+                        self.mirrored(&node, &roster, &mut mirrors, &pod, None);
+                    }
                     Change::Added(pod) => {
                         let arrival = Arrival { pod, received: delivery.received_micros, bytes: delivery.bytes };
                         self.take(&node, arrival, None, &mut workers, &mut rechecks);
@@ -120,10 +142,65 @@ impl Pods {
                     if let Ok(uid) = ended {
                         node.admission.release(&uid);
                         node.probe_counts.forget(&uid);
-                        self.over(&uid);
+                        let was = self.over(&uid);
+                        match roster.ended(&uid) {
+                            Some(next) => self.start_static(&node, next, &mut mirrors, &mut workers, &mut rechecks),
+                            None => {
+                                let key = was.filter(|pod| is_static(pod)).map(|pod| key(&pod));
+                                if let Some(key) = key.filter(|key| roster.current(key).is_none()) {
+                                    mirrors.hide(&node, key);
+                                }
+                            }
+                        }
                     }
                 }
             }
+        }
+    }
+
+    fn start_static(
+        &self,
+        node: &Arc<NodeContext>,
+        pod: Arc<Pod>,
+        mirrors: &mut Mirrors,
+        workers: &mut JoinSet<String>,
+        rechecks: &mut JoinSet<(Arrival, Option<Node>)>,
+    ) {
+        let arrival = Arrival {
+            pod: pod.clone(),
+            received: node.environment.now_micros(),
+            bytes: 0,
+        };
+        self.take(node, arrival, None, workers, rechecks);
+        self.tell_mirror(&pod, mirrors.of(&key(&pod)));
+        mirrors.show(node, pod);
+    }
+
+    /// The API has a mirror pod, or no longer has it.
+    fn mirrored(
+        &self,
+        node: &Arc<NodeContext>,
+        roster: &Roster,
+        mirrors: &mut Mirrors,
+        pod: &Pod,
+        now: Option<Arc<Pod>>,
+    ) {
+        let key = key(pod);
+        // A newer mirror of the same name may already be there.
+        let newer = |other: Arc<Pod>| other.metadata.uid != pod.metadata.uid;
+        if now.is_none() && mirrors.of(&key).is_some_and(newer) {
+            return;
+        }
+        if let Some(current) = roster.current(&key) {
+            self.tell_mirror(current, now.clone());
+        }
+        mirrors.found(node, key, now);
+    }
+
+    fn tell_mirror(&self, pod: &Pod, mirror: Option<Arc<Pod>>) {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        if let Some(known) = self.known.lock().get(uid) {
+            known.mailbox.mirror(mirror);
         }
     }
 
@@ -261,15 +338,17 @@ impl Pods {
         }
     }
 
-    fn over(&self, uid: &str) {
+    /// Its worker has ended. Returns the pod.
+    fn over(&self, uid: &str) -> Option<Arc<Pod>> {
         let mut known = self.known.lock();
         // Kept until the watch says it is gone, so that a late event does not revive it.
-        if let Some(entry) = known.get_mut(uid) {
-            entry.over = true;
-            if entry.gone {
-                known.remove(uid);
-            }
+        let entry = known.get_mut(uid)?;
+        entry.over = true;
+        let (pod, gone) = (entry.pod.clone(), entry.gone);
+        if gone {
+            known.remove(uid);
         }
+        Some(pod)
     }
 
     fn pass_on(&self, hint: Hint) {

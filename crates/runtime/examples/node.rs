@@ -16,7 +16,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// `serve ROOT STATE CNI_CONF OCI…`: the socket is `STATE/cri.sock`.
+/// `serve ROOT STATE CNI_CONF CLUSTER_ID OCI…`: the socket is `STATE/cri.sock`. The variable
+/// `INSECURE_REGISTRIES` names registries, between commas, that are spoken to over plain http.
 fn serve(program: OsString, arguments: Vec<OsString>) -> ExitCode {
     let program = std::fs::canonicalize(program)
         .map(OsString::from)
@@ -38,8 +39,15 @@ fn serve(program: OsString, arguments: Vec<OsString>) -> ExitCode {
         cni_conf_dir: cni.into(),
         cni_bin_dirs: vec!["/usr/lib/cni".into()],
         oci_command,
+        oci_handlers: runtime::config::installed_handlers(),
         shim_command: vec![program, "shim".into()],
-        insecure_registries: Vec::new(),
+        insecure_registries: std::env::var("INSECURE_REGISTRIES")
+            .iter()
+            .flat_map(|names| names.split(','))
+            .map(str::to_owned)
+            .collect(),
+        registry_directories: vec![PathBuf::from(root).join("../registries")],
+        recorder: trace::Recorder::off(),
         state,
     };
     let result = tokio::runtime::Builder::new_multi_thread()

@@ -12,6 +12,8 @@ use cri::v1::{ContainerConfig, PodSandboxConfig};
 use prost::Message;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use crate::sandbox::userns::Mapping;
+
 /// A sandbox's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -41,6 +43,9 @@ pub struct SandboxRecord {
     pub pid: i32,
     pub cgroup: String,
     pub boot_id: String,
+    /// The pod's own users; None: the host's.
+    #[serde(default)]
+    pub users: Option<Mapping>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

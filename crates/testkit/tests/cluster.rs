@@ -45,7 +45,7 @@ async fn a_deployment_runs_on_a_fake_node() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), ready)
+    tokio::time::timeout(Duration::from_secs(120), ready)
         .await
         .expect("ready in time");
     let pods: Api<Pod> = Api::default_namespaced(cluster.client());

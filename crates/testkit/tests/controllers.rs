@@ -39,7 +39,7 @@ async fn eventually<T>(what: &str, mut find: impl AsyncFnMut() -> Option<T>) -> 
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), looking)
+    tokio::time::timeout(Duration::from_secs(120), looking)
         .await
         .unwrap_or_else(|_| panic!("not in time: {what}"))
 }

@@ -2,29 +2,45 @@
 
 use api::Status;
 use api::discovery;
+use api::openapi::Document;
 use http::Response;
 
+use super::openapi::answer;
 use super::{is_group, not_found};
 use crate::body::Body;
 use crate::negotiate::Encoding;
 use crate::response;
 use crate::server::Context;
 use crate::subresources::not_served;
+use crate::usage;
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Body>, Status> {
     let document = match segments {
         [root @ ("api" | "apis")] if wants_aggregated(context) => {
-            let document = discovery::aggregated_v2(*root == "api");
-            return Ok(response::bytes(
-                200,
-                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-                document.to_json(),
-            ));
+            let mut document = discovery::aggregated_v2(*root == "api");
+            if *root == "apis" {
+                append(&mut document, "items", usage::aggregated());
+            }
+            let document = Document::new(document.to_json());
+            return Ok(answer(context, &document, AGGREGATED, false));
         }
         ["api"] => Some(discovery::api_versions(
             &context.server.advertise.to_string(),
         )),
-        ["apis"] => Some(discovery::api_group_list()),
+        ["apis"] => {
+            let mut document = discovery::api_group_list();
+            append(&mut document, "groups", usage::group());
+            Some(document)
+        }
+        ["apis", usage::GROUP] => {
+            let mut document = usage::group();
+            document.set(&["kind"], "APIGroup");
+            document.set(&["apiVersion"], "v1");
+            Some(document)
+        }
+        ["apis", usage::GROUP, usage::VERSION] => Some(usage::resource_list()),
         ["api", version] => discovery::api_resource_list("", version),
         ["apis", group] => discovery::api_group(group),
         ["apis", group, version] => discovery::api_resource_list(group, version),
@@ -40,6 +56,13 @@ pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Bo
             ["apis", group, ..] if is_group(group) => Err(not_served()),
             _ => Ok(not_found()),
         },
+    }
+}
+
+fn append(document: &mut api::Value, list: &str, item: api::Value) {
+    let items = document.at_mut(&[list]).and_then(api::Value::as_array_mut);
+    if let Some(items) = items {
+        items.push(item);
     }
 }
 

@@ -4,6 +4,8 @@ mod discovery;
 mod health;
 mod metrics;
 mod openapi;
+mod process;
+mod snapshot;
 mod trace;
 
 use api::Status;
@@ -12,6 +14,7 @@ use http::Response;
 use crate::body::Body;
 use crate::response;
 use crate::server::Context;
+use crate::usage;
 
 pub(crate) use trace::target as trace_target;
 
@@ -34,7 +37,8 @@ pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Bo
         }
         ["version"] => Ok(response::json(200, &version())),
         ["version", ..] => Err(crate::subresources::not_served()),
-        ["metrics"] => Ok(metrics::render(context)),
+        ["coracle", "v1", "snapshot"] => snapshot::save(context).await,
+        ["metrics"] => Ok(metrics::render(context).await),
         [".well-known", "openid-configuration"] => Ok(openid_configuration(context)),
         ["openid", "v1", "jwks"] => Ok(keys(context)),
         ["openapi", rest @ ..] => openapi::handle(context, rest),
@@ -51,6 +55,7 @@ pub(crate) fn not_found() -> Response<Body> {
 /// Whether anything is served in the group.
 pub(crate) fn is_group(group: &str) -> bool {
     group.is_empty()
+        || group == usage::GROUP
         || api::discovery::groups()
             .into_iter()
             .any(|known| known == group)
@@ -84,6 +89,8 @@ fn paths() -> api::Value {
             paths.push(format!("/apis/{group}/{version}"));
         }
     }
+    paths.push(format!("/apis/{}", usage::GROUP));
+    paths.push(format!("/apis/{}/{}", usage::GROUP, usage::VERSION));
     paths.extend(
         [
             "/healthz",

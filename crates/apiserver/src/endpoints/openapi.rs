@@ -28,24 +28,28 @@ pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>,
                 false => answer(context, openapi::v2_json(), "application/json", false),
             })
         }
-        ["v3"] => Ok(answer(
+        ["v3"] => Ok(response::large(
             context,
-            openapi::v3_index(),
-            "application/json",
-            false,
+            200,
+            "text/plain; charset=utf-8",
+            openapi::v3_index().body.to_vec(),
         )),
         ["v3", path @ ..] => Ok(match openapi::v3(&path.join("/")) {
             Some(document) => {
                 let hash = context.query.get("hash");
                 answer(context, document, "application/json", hash == document.etag)
             }
-            None => not_found(),
+            None => {
+                let mut response = Response::new(Body::empty());
+                *response.status_mut() = StatusCode::NOT_FOUND;
+                response
+            }
         }),
         _ => Ok(not_found()),
     }
 }
 
-fn answer(
+pub(super) fn answer(
     context: &Context,
     document: &Document,
     content_type: &'static str,

@@ -49,6 +49,7 @@ pub(crate) async fn create(
         "LocalSubjectAccessReview" => access::local(context, &mut review)?,
         _ => access::of_subject(context, &review)?,
     };
+    api::schema::forget_empty(resource, &mut review);
     review.set(&["status"], status);
     if review.get("metadata").is_none() {
         review.set(&["metadata"], Value::object());

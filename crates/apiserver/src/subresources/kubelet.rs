@@ -84,7 +84,7 @@ impl KubeletDialer {
 }
 
 /// Where a node's kubelet listens.
-pub(super) async fn locate(context: &Context, node: &str) -> Result<(IpAddr, u16), Status> {
+pub(crate) async fn locate(context: &Context, node: &str) -> Result<(IpAddr, u16), Status> {
     let nodes = catalogue::find("", "v1", "nodes").ok_or_else(super::not_served)?;
     let node = context.server.find(nodes, "", node).await?.object()?;
     let addresses = node.at(&["status", "addresses"]).and_then(Value::as_array);

@@ -36,7 +36,7 @@ pub(super) async fn get(
     let node = pod.str_at(&["spec", "nodeName"]);
     if node.is_empty() {
         // Nothing has run yet: an empty log.
-        return Ok(response::text(200, ""));
+        return Ok(response::text(204, ""));
     }
     let (address, port) = locate(context, node).await?;
     let unavailable = |problem: &dyn std::fmt::Display| {

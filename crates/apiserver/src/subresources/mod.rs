@@ -23,7 +23,7 @@ use crate::verbs::update::{Target, change};
 use crate::verbs::{get, patch, respond, update};
 
 pub(crate) use binding::create_named as bind;
-pub(crate) use kubelet::KubeletDialer;
+pub(crate) use kubelet::{KubeletDialer, locate as locate_kubelet};
 
 pub(crate) async fn handle(
     context: &Arc<Context>,

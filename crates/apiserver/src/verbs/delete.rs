@@ -117,6 +117,14 @@ impl DeleteOptions {
     }
 }
 
+/// Jobs leave their pods behind unless told otherwise, which surprises.
+fn warn_of_orphans(context: &Context, resource: &Resource, options: &DeleteOptions) {
+    const WORD: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
+    if resource.group == "batch" && resource.kind == "Job" && options.propagation.is_none() {
+        context.warn(WORD);
+    }
+}
+
 /// What became of the object.
 pub(crate) enum Deleted {
     /// It is gone; this was its last state.
@@ -131,6 +139,7 @@ pub(crate) async fn delete(
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let options = DeleteOptions::of_request(context, body)?;
+    warn_of_orphans(context, resource, &options);
     let info = &context.info;
     let namespace = if resource.namespaced {
         &info.namespace
@@ -157,6 +166,7 @@ pub(crate) async fn delete_collection(
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let options = DeleteOptions::of_request(context, body)?;
+    warn_of_orphans(context, resource, &options);
     let kind = context.server.kind(resource)?;
     let selection = Selection::of(context, resource)?;
     context.server.catch_up().await?;
@@ -420,12 +430,48 @@ fn has_spec_finalizers(object: &Value) -> bool {
         .is_some_and(|list| !list.is_empty())
 }
 
+fn check_namespace(
+    resource: &Resource,
+    name: &str,
+    object: &Value,
+    options: &DeleteOptions,
+) -> Result<(), Status> {
+    for (what, field, given) in [
+        ("UID", "uid", &options.uid),
+        (
+            "ResourceVersion",
+            "resourceVersion",
+            &options.resource_version,
+        ),
+    ] {
+        let found = object.str_at(&["metadata", field]);
+        if let Some(given) = given
+            && given != found
+        {
+            return Err(Status::conflict(
+                resource.group,
+                resource.plural,
+                name,
+                format_args!(
+                    "Precondition failed: {what} in precondition: {given}, {what} in object meta: {found}"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn check_preconditions(
     resource: &Resource,
     name: &str,
     object: &Value,
     options: &DeleteOptions,
 ) -> Result<(), Status> {
+    // Errors name the kind that is stored; namespaces have a check of their own.
+    let resource = api::conversion::storage_of(resource);
+    if resource.kind == "Namespace" {
+        return check_namespace(resource, name, object, options);
+    }
     let uid = object.str_at(&["metadata", "uid"]);
     if let Some(given) = &options.uid
         && given != uid

@@ -15,7 +15,7 @@ use super::selection::Selection;
 use crate::body::Body;
 use crate::cache::{Entry, ResourceCache, storage_prefix};
 use crate::query::Query;
-use crate::server::{Context, store_failure};
+use crate::server::{Context, store_failure, too_large};
 
 /// Entries read from the store at a time when a page is cut from history.
 const HISTORY_PAGE: usize = 500;
@@ -162,25 +162,9 @@ pub(crate) async fn reach(context: &Context, revision: u64) -> Result<(), Status
         if newest < revision {
             return Err(too_large(revision, newest));
         }
-        server.cache.reach(revision).await;
+        server.reach(revision).await?;
     }
     Ok(())
-}
-
-fn too_large(requested: u64, newest: u64) -> Status {
-    Status::new(
-        Reason::Timeout,
-        format!("Too large resource version: {requested}, current: {newest}"),
-    )
-    .with_details(api::Details {
-        causes: vec![api::Cause {
-            reason: "ResourceVersionTooLarge",
-            message: "Too large resource version".to_string(),
-            field: String::new(),
-        }],
-        retry_after_seconds: 1,
-        ..api::Details::default()
-    })
 }
 
 /// A continue token is the client's: it must not lead out of what was asked for.

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::Rejection;
+use crate::static_pods::is_static;
 
 const OS_LABEL: &str = "kubernetes.io/os";
 const ANY_ADDRESS: &str = "0.0.0.0";
@@ -91,12 +92,7 @@ pub(super) fn check(
         .iter()
         .filter(|taint| taint.effect == "NoExecute")
         .any(|taint| !tolerations.iter().any(|one| tolerates(one, taint)));
-    let is_static = pod
-        .metadata
-        .annotations
-        .as_ref()
-        .is_some_and(|all| all.contains_key("kubernetes.io/config.source"));
-    if untolerated && !is_static {
+    if untolerated && !is_static(pod) {
         rejections.push(Rejection::predicate(
             "TaintToleration",
             "node(s) had taints that the pod didn't tolerate",

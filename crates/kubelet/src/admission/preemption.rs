@@ -5,18 +5,16 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::Shortage;
-use crate::resources::{self, QosClass};
+use crate::{
+    resources::{self, QosClass},
+    static_pods::is_static,
+};
 
 /// From here on a pod is critical: upstream's system classes.
 const CRITICAL: i32 = 2_000_000_000;
 
 pub fn is_critical(pod: &Pod) -> bool {
-    let annotated = pod
-        .metadata
-        .annotations
-        .as_ref()
-        .is_some_and(|all| all.contains_key("kubernetes.io/config.source"));
-    annotated || priority(pod) >= CRITICAL
+    is_static(pod) || priority(pod) >= CRITICAL
 }
 
 /// The victims, least important first, or `None` when even all of them would not be enough.

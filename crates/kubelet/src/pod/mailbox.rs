@@ -14,6 +14,8 @@ use crate::probes;
 #[derive(Default)]
 pub struct News {
     pub pod: Option<Arc<Pod>>,
+    /// What the API has of a static pod now.
+    pub mirror: Option<Option<Arc<Pod>>>,
     /// The API no longer has the pod.
     pub removed: bool,
     /// Something changed in the runtime.
@@ -37,6 +39,10 @@ pub struct Mailbox {
 impl Mailbox {
     pub fn pod(&self, pod: Arc<Pod>) {
         self.put(|news| news.pod = Some(pod));
+    }
+
+    pub fn mirror(&self, mirror: Option<Arc<Pod>>) {
+        self.put(|news| news.mirror = Some(mirror));
     }
 
     pub fn removed(&self) {

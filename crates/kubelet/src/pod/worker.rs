@@ -112,6 +112,8 @@ pub struct Worker {
     pod: Arc<Pod>,
     /// As the API has it.
     desired: Arc<Pod>,
+    /// What the API has of it, should it be a static pod.
+    mirror: Option<Arc<Pod>>,
     /// The API no longer has the pod.
     removed: bool,
     tasks: JoinSet<Outcome>,
@@ -192,6 +194,7 @@ impl Worker {
                 .unwrap_or(Value::Null),
             desired: pod.clone(),
             pod,
+            mirror: None,
             removed: false,
             tasks: JoinSet::new(),
             observed: None,
@@ -389,6 +392,9 @@ impl Worker {
             if more_containers && !self.stopping() {
                 self.hold_objects();
             }
+        }
+        if let Some(mirror) = news.mirror {
+            self.take_mirror(mirror);
         }
         if let Some(verdict) = news.end
             && self.verdict.is_none()

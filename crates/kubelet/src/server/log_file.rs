@@ -1,24 +1,24 @@
 //! Reads one container's log file in CRI format: from the end if asked, filtered by time, and on
 //! as it grows, until the container has ended.
 
-use std::{future::Future, io, os::fd::AsFd, path::Path, sync::Arc, time::Duration};
+use std::{future::Future, io, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use k8s_openapi::jiff::Timestamp;
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::inotify::AddWatchFlags;
 use tokio::{
     fs::File,
     io::{AsyncReadExt, AsyncSeekExt},
-    net::unix::pipe,
     sync::{Notify, mpsc},
 };
 
 use super::logs::Options;
-use crate::log_format;
+use crate::{log_format, notices::Notices};
 
 const BLOCK: usize = 32 * 1024;
 /// How long a follower waits at most before it looks again, should a notice be lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const GROWTH: AddWatchFlags = AddWatchFlags::IN_MODIFY.union(AddWatchFlags::IN_CLOSE_WRITE);
 
 /// Sends the log's text. `running` tells whether the container may still write; `changed` wakes
 /// when it may have ended.
@@ -35,7 +35,7 @@ pub async fn read<F: Future<Output = bool>>(
     };
     // Watched before it is read: what is written in between is not missed.
     let mut growth = if options.follow {
-        Some(Growth::watch(path)?)
+        Some(Notices::watch(path, GROWTH)?)
     } else {
         None
     };
@@ -78,7 +78,7 @@ pub async fn read<F: Future<Output = bool>>(
             }
             rotated = false;
             file = File::open(path).await?;
-            growth = Some(Growth::watch(path)?);
+            growth = Some(Notices::watch(path, GROWTH)?);
             continue;
         }
         if last_round {
@@ -181,41 +181,6 @@ async fn tail_start(file: &mut File, lines: usize) -> io::Result<u64> {
         }
     }
     Ok(0)
-}
-
-/// Notices when a file grows.
-struct Growth {
-    /// Keeps the watch alive; the notices are read through `notices`.
-    _inotify: Inotify,
-    notices: pipe::Receiver,
-}
-
-impl Growth {
-    fn watch(path: &Path) -> io::Result<Growth> {
-        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        inotify.add_watch(
-            path,
-            AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CLOSE_WRITE,
-        )?;
-        // An inotify descriptor is read like a pipe, and tokio knows pipes.
-        let descriptor = inotify.as_fd().try_clone_to_owned()?;
-        Ok(Growth {
-            _inotify: inotify,
-            notices: pipe::Receiver::from_owned_fd_unchecked(descriptor)?,
-        })
-    }
-
-    async fn wait(&self) -> io::Result<()> {
-        self.notices.readable().await?;
-        // One notice is as good as many.
-        let mut buffer = [0; 4096];
-        while self
-            .notices
-            .try_read(&mut buffer)
-            .is_ok_and(|count| count > 0)
-        {}
-        Ok(())
-    }
 }
 
 #[cfg(test)]

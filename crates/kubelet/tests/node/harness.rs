@@ -17,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 use crate::runtime::Runtime;
 
 pub const NODE: &str = "node-1";
+/// How often, every 10 ms, a test looks for something before it calls it missing.
+pub const ATTEMPTS: usize = 6_000;
 
 pub struct Node {
     pub runtime: Runtime,
@@ -54,6 +56,7 @@ impl Node {
             advertise: "127.0.0.1:6443".parse().expect("an address"),
             kubelet_client: None,
             cluster_domain: "cluster.local".to_owned(),
+            compaction: apiserver::COMPACTION,
         })
         .await
         .expect("an API server");
@@ -106,7 +109,10 @@ impl Node {
             cgroup_root: self.cgroup_root.clone(),
             pod_cidr: "10.244.0.0/24".to_owned(),
             labels: BTreeMap::new(),
-            configuration: kubelet::Configuration::default(),
+            configuration: kubelet::Configuration {
+                static_pod_path: self.manifests(),
+                ..kubelet::Configuration::default()
+            },
             environment: Environment::system(),
             recorder: trace::Recorder::off(),
         };
@@ -130,6 +136,11 @@ impl Node {
         }
     }
 
+    /// Where this node looks for static pods. Made by those who want some.
+    pub fn manifests(&self) -> std::path::PathBuf {
+        self.directory.path().join("manifests")
+    }
+
     pub fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.admin.clone(), "default")
     }
@@ -150,7 +161,7 @@ impl Node {
     /// Waits until the pod is as wanted; shows what it is if that never comes.
     pub async fn wait(&self, name: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
         let mut last = None;
-        for _ in 0..500 {
+        for _ in 0..ATTEMPTS {
             let pod = self.pods().get_opt(name).await.expect("read");
             if let Some(pod) = pod {
                 if wanted(&pod) {
@@ -168,7 +179,7 @@ impl Node {
     }
 
     pub async fn wait_gone(&self, name: &str) {
-        for _ in 0..500 {
+        for _ in 0..ATTEMPTS {
             if self.pods().get_opt(name).await.expect("read").is_none() {
                 return;
             }

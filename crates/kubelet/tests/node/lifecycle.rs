@@ -9,7 +9,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::harness::{NODE, Node, ready, waits_for};
+use crate::harness::{ATTEMPTS, NODE, Node, ready, waits_for};
 
 fn simple() -> serde_json::Value {
     json!({"containers": [{"name": "main", "image": "busybox", "imagePullPolicy": "IfNotPresent"}]})
@@ -20,7 +20,7 @@ async fn the_node_registers_and_is_ready() {
     let node = Node::start().await;
     let nodes: Api<NodeObject> = Api::all(node.admin.clone());
     let mut found = None;
-    for _ in 0..500 {
+    for _ in 0..ATTEMPTS {
         found = nodes.get_opt(NODE).await.expect("read").filter(|node| {
             let status = node.status.as_ref();
             let mut conditions = status
@@ -180,7 +180,7 @@ async fn a_new_kubelet_finds_everything_again() {
         .expect("deleted");
     let before = node.runtime.calls().len();
     node.start_kubelet();
-    for _ in 0..500 {
+    for _ in 0..ATTEMPTS {
         if node
             .runtime
             .calls()
@@ -215,7 +215,7 @@ async fn a_missing_config_map_is_waited_for() {
     .await;
     let events: Api<Event> = Api::namespaced(node.admin.clone(), "default");
     let mut messages = Vec::new();
-    for _ in 0..500 {
+    for _ in 0..ATTEMPTS {
         let all = events.list(&ListParams::default()).await.expect("events");
         messages = all
             .items
@@ -259,7 +259,7 @@ async fn a_missing_config_map_is_waited_for() {
         .await
         .expect("patched");
     let file = format!("{}/a", mount.host_path);
-    for _ in 0..500 {
+    for _ in 0..ATTEMPTS {
         if std::fs::read_to_string(&file).is_ok_and(|text| text == "2") {
             node.close().await;
             return;
@@ -346,7 +346,7 @@ async fn a_pod_that_runs_to_its_end_is_over() {
         phase.as_deref() == Some("Succeeded")
     };
     node.wait("job", over).await;
-    for _ in 0..500 {
+    for _ in 0..ATTEMPTS {
         if node
             .runtime
             .calls()

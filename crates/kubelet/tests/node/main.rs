@@ -5,3 +5,4 @@ mod harness;
 mod lifecycle;
 mod refusals;
 mod runtime;
+mod static_pods;

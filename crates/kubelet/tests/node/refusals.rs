@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::{Api, api::ListParams};
 use serde_json::json;
 
-use crate::harness::{Node, ready};
+use crate::harness::{ATTEMPTS, Node, ready};
 
 fn failed(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
@@ -58,7 +58,7 @@ async fn what_the_node_cannot_run_fails_with_a_reason() {
     );
     let events: Api<Event> = Api::namespaced(node.admin.clone(), "default");
     let mut reasons = Vec::new();
-    for _ in 0..200 {
+    for _ in 0..ATTEMPTS {
         let list = events.list(&ListParams::default()).await.expect("events");
         reasons = list
             .items

@@ -300,7 +300,7 @@ async fn over_udp(server: SocketAddr, bytes: &[u8]) -> Message {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.send_to(bytes, server).await.unwrap();
     let mut buffer = vec![0; 65_535];
-    let length = tokio::time::timeout(std::time::Duration::from_secs(8), socket.recv(&mut buffer))
+    let length = tokio::time::timeout(std::time::Duration::from_secs(60), socket.recv(&mut buffer))
         .await
         .unwrap();
     Message::from_vec(&buffer[..length.unwrap()]).unwrap()

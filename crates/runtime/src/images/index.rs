@@ -118,12 +118,16 @@ impl IndexFile {
         {
             return Ok(images.clone());
         }
-        let images: Arc<Images> = Arc::new(
-            serde_json::from_reader(io::BufReader::new(file)).map_err(|source| Error::Json {
-                what: "image index",
-                source,
-            })?,
-        );
+        let images: Arc<Images> = match serde_json::from_reader(io::BufReader::new(file)) {
+            Ok(images) => Arc::new(images),
+            // Images can be pulled again; a store that refuses everything for good cannot be used.
+            Err(error) => {
+                tracing::error!(%error, "the image index is damaged; it is set aside");
+                let aside = path.with_extension("damaged");
+                fs::rename(&path, &aside).map_err(Error::file(&aside))?;
+                return Ok(Arc::default());
+            }
+        };
         *cached = Some((version, images.clone()));
         Ok(images)
     }

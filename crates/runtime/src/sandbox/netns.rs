@@ -53,7 +53,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn raise_loopback() -> io::Result<()> {
+pub fn raise_loopback() -> io::Result<()> {
     // SAFETY: a new socket, closed by the owner below.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if socket < 0 {

@@ -322,7 +322,7 @@ impl Server {
     }
 
     pub async fn wait_exit(&mut self, id: &str) -> Result<ContainerStatus> {
-        for _ in 0..1000 {
+        for _ in 0..12_000 {
             let status = self.status(id).await?;
             if status.state() == ContainerState::ContainerExited {
                 return Ok(status);

@@ -104,7 +104,9 @@ async fn exec_over_websocket(server: &mut Server, id: &str) -> Result<()> {
 }
 
 async fn exec_on_a_terminal(server: &mut Server, id: &str) -> Result<()> {
-    let script = "tty; echo $TERM; read line; stty size; echo got $line; exit 4";
+    // The size arrives on a channel of its own, in no order with the input.
+    let script = "tty; echo $TERM; read line; for i in $(seq 600); do \
+        [ \"$(stty size)\" = '45 123' ] && break; sleep 0.1; done; stty size; echo got $line; exit 4";
     let url = exec(server, id, &["sh", "-c", script], TERMINAL).await?;
     let mut remote = remote(url, TERMINAL).await?;
     let resize = remote.resize.take().context("resize")?;
@@ -115,8 +117,6 @@ async fn exec_on_a_terminal(server: &mut Server, id: &str) -> Result<()> {
         let bytes = stdout.next().await.with_context(|| seen.clone())?;
         seen.push_str(&String::from_utf8_lossy(&bytes));
     }
-    // The size has been told before the line that is read.
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     let stdin = remote.stdin.take().context("stdin")?;
     stdin.send("word\n".into()).await?;
     seen.push_str(&String::from_utf8_lossy(&stdout.collect(10_000).await));

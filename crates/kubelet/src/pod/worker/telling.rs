@@ -1,6 +1,7 @@
 //! What a pod's worker tells: its status, why containers wait, and which probes run.
 
 use super::*;
+use crate::static_pods;
 
 impl Worker {
     pub(super) fn show_crash_loop(&mut self, container: &str, _until: i64) {
@@ -204,6 +205,24 @@ impl Worker {
         status
     }
 
+    /// The API has another mirror of this static pod, or none.
+    pub(super) fn take_mirror(&mut self, mirror: Option<Arc<Pod>>) {
+        let uid_of = |pod: &Option<Arc<Pod>>| pod.as_ref().map(|pod| uid(pod));
+        if uid_of(&mirror) != uid_of(&self.mirror) {
+            let status = mirror.as_ref().and_then(|mirror| mirror.status.as_ref());
+            self.written = status.map_or(Value::Null, status_writer::to_value);
+        }
+        self.mirror = mirror;
+    }
+
+    /// Where the API shows this pod: as itself, or as a static pod's mirror.
+    fn shown_as(&self) -> Option<Arc<Pod>> {
+        match static_pods::is_static(&self.pod) {
+            true => self.mirror.clone(),
+            false => Some(self.pod.clone()),
+        }
+    }
+
     /// Writes the status if it differs from what the API has.
     pub(super) fn tell(&mut self) {
         if self.removed || self.busy.finishing || self.observed.is_none() {
@@ -214,12 +233,15 @@ impl Worker {
             self.node.admission.release(&uid(&self.pod));
         }
         let value = status_writer::to_value(&status);
+        let Some(shown) = self.shown_as() else {
+            return;
+        };
         if self.writing || value == self.written {
             return;
         }
         self.writing = true;
+        let patch = status_writer::patch(&uid(&shown), &self.written, &value);
         let uid = uid(&self.pod);
-        let patch = status_writer::patch(&uid, &self.written, &value);
         let first_running = !self.told_running && status.phase.as_deref() == Some("Running");
         let is_ready = status
             .conditions
@@ -229,11 +251,11 @@ impl Worker {
         let first_ready = !self.told_ready && is_ready && !first_running;
         self.told_running |= first_running;
         self.told_ready |= is_ready;
-        let (node, pod, computed) = (self.node.clone(), self.pod.clone(), self.now());
+        let (node, computed) = (self.node.clone(), self.now());
         self.tasks.spawn(async move {
             let start = node.spans.now();
             let bytes = patch.to_string().len() as u64;
-            let result = status_writer::write(&node.client, &pod, patch).await;
+            let result = status_writer::write(&node.client, &shown, patch).await;
             if result.is_ok() && first_running {
                 node.spans
                     .record_bytes(&uid, Hop::Status, "status Running", start, bytes);

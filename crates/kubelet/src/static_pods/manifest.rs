@@ -1,0 +1,129 @@
+//! One manifest: read, defaulted, checked as the API server would, and marked as a static pod of
+//! this node. The same file on the same node gives the same UID, so that a kubelet that starts
+//! again finds its pods.
+
+use std::{io::Read as _, path::Path};
+
+use api::Value;
+use k8s_openapi::api::core::v1::Pod;
+use sha2::{Digest as _, Sha256};
+
+use super::{HASH, SOURCE};
+
+/// Upstream's limit of a manifest.
+const LONGEST: u64 = 10 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("it could not be read: {0}")]
+    File(#[from] std::io::Error),
+    #[error("it is longer than {LONGEST} bytes")]
+    Long,
+    #[error("{0}")]
+    Format(String),
+    #[error("it must hold one Pod of v1")]
+    Kind,
+    #[error("{0}")]
+    Invalid(String),
+}
+
+pub fn read(path: &Path, node_name: &str) -> Result<Pod, Error> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?
+        .take(LONGEST + 1)
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(Error::Long);
+    }
+    pod(&bytes, &path.to_string_lossy(), node_name)
+}
+
+fn pod(bytes: &[u8], path: &str, node_name: &str) -> Result<Pod, Error> {
+    let documents = api::document::yaml::parse_documents(bytes)
+        .map_err(|error| Error::Format(error.to_string()))?;
+    let mut documents = documents.into_iter().filter(|document| !document.is_null());
+    let (Some(mut object), None) = (documents.next(), documents.next()) else {
+        return Err(Error::Kind);
+    };
+    if object.str_at(&["apiVersion"]) != "v1" || object.str_at(&["kind"]) != "Pod" {
+        return Err(Error::Kind);
+    }
+    let resource = api::catalogue::find("", "v1", "pods").ok_or(Error::Kind)?;
+    let hash = hash(&object, path, node_name);
+    let name = format!("{}-{node_name}", object.str_at(&["metadata", "name"]));
+    object.set(&["metadata", "name"], name.to_lowercase());
+    object.set_default(&["metadata", "namespace"], "default");
+    object.set(&["metadata", "uid"], hash.clone());
+    for (key, value) in [(HASH, hash.as_str()), (SOURCE, "file")] {
+        object.set(&["metadata", "annotations", key], value);
+    }
+    object.set(&["spec", "nodeName"], node_name);
+    object.remove(&["status"]);
+    // Whatever happens to the node, its own pods stay.
+    let everything = api::document!({"operator": "Exists", "effect": "NoExecute"});
+    if !object
+        .list_at(&["spec", "tolerations"])
+        .contains(&everything)
+    {
+        let mut tolerations = object.list_at(&["spec", "tolerations"]).to_vec();
+        tolerations.push(everything);
+        object.set(&["spec", "tolerations"], Value::Array(tolerations));
+    }
+    let strategy = api::strategy::of(resource);
+    api::schema::defaults(resource, &mut object);
+    strategy.default(&mut object);
+    if let Some(error) = strategy.validate_create(&object).first() {
+        return Err(Error::Invalid(error.to_string()));
+    }
+    serde_json::from_slice(&object.to_json()).map_err(|error| Error::Format(error.to_string()))
+}
+
+/// 32 hexadecimal digits, as long as upstream's.
+fn hash(object: &Value, path: &str, node_name: &str) -> String {
+    let mut digest = Sha256::new();
+    for part in [node_name.as_bytes(), path.as_bytes(), &object.to_json()] {
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    digest.finalize()[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFEST: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: Web}\nspec:\n  containers: [{name: main, image: 'a:1'}]\n";
+
+    #[test]
+    fn a_manifest_becomes_a_pod_of_this_node() {
+        let made = pod(MANIFEST.as_bytes(), "/m/web.yaml", "n1").expect("a pod");
+        assert_eq!(made.metadata.name.as_deref(), Some("web-n1"));
+        assert_eq!(made.metadata.namespace.as_deref(), Some("default"));
+        let spec = made.spec.clone().expect("a spec");
+        assert_eq!(spec.node_name.as_deref(), Some("n1"));
+        assert_eq!(spec.termination_grace_period_seconds, Some(30));
+        assert_eq!(spec.restart_policy.as_deref(), Some("Always"));
+        assert!(super::super::is_static(&made));
+        let again = pod(MANIFEST.as_bytes(), "/m/web.yaml", "n1").expect("a pod");
+        assert_eq!(made, again);
+        let other = MANIFEST.replace("a:1", "a:2");
+        let other = pod(other.as_bytes(), "/m/web.yaml", "n1").expect("a pod");
+        assert_ne!(made.metadata.uid, other.metadata.uid);
+    }
+
+    #[test]
+    fn what_is_not_a_pod_is_refused() {
+        for text in [
+            "",
+            "a: [",
+            "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n",
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n",
+            &format!("{MANIFEST}---\n{MANIFEST}"),
+        ] {
+            assert!(pod(text.as_bytes(), "/m/a", "n1").is_err(), "{text}");
+        }
+    }
+}
