@@ -144,8 +144,8 @@ fn always_there(field: &Field) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::forget_empty;
     use crate::catalogue;
+    use crate::schema::forget_empty;
 
     #[test]
     fn declared_defaults_are_applied_where_the_field_is_missing() {
