@@ -30,10 +30,15 @@ func main() {
 	flag.IntVar(&options.Share, "share", 1, "run one generated case in so many")
 	flag.StringVar(&serviceRange, "service-range", serviceRange, "the addresses of Services on both sides")
 	flag.BoolVar(&options.UpstreamTwice, "self-test", false, "compare kube-apiserver with a second kube-apiserver")
+	flag.BoolVar(&options.SharedEtcd, "shared-etcd", false, "let both serve one etcd in turn instead of comparing answers")
 	flag.Parse()
 	// The answers of thousands of cases live shortly; a tighter heap leaves room for the servers.
 	debug.SetGCPercent(50)
-	if err := run(options); err != nil {
+	do := run
+	if options.SharedEtcd {
+		do = runSharedEtcd
+	}
+	if err := do(options); err != nil {
 		fmt.Fprintln(os.Stderr, "parity:", err)
 		os.Exit(1)
 	}
@@ -44,7 +49,7 @@ type Options struct {
 	Coracle, KubeAPIServer, Etcd  string
 	Objects, Known, Report, Focus string
 	Workers, Share                int
-	UpstreamTwice                 bool
+	UpstreamTwice, SharedEtcd     bool
 }
 
 func run(options Options) error {

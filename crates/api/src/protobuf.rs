@@ -12,7 +12,7 @@ use crate::schema::{Definition, normalise, table};
 
 use wire::{Reader, Writer};
 
-pub use message::{Message, encode_list};
+pub use message::{ListMessage, Message};
 
 /// What every encoded object begins with.
 pub const MAGIC: &[u8; 4] = b"k8s\0";

@@ -8,13 +8,13 @@ use api::selector::FieldSelector;
 use api::{Reason, Resource, Status};
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
-use http::header::{CACHE_CONTROL, HeaderValue};
+use http::header::{ACCEPT, CACHE_CONTROL, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt;
 use tokio_util::sync::CancellationToken;
 
-use crate::authentication::Peer;
+use crate::authentication::{Peer, Remembered};
 use crate::authorization::Attributes;
 use crate::body::{Body, RequestBody};
 use crate::endpoints;
@@ -39,9 +39,10 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Who sent a request, before authentication.
 pub(crate) enum Caller {
-    InProcess(Identity),
+    InProcess(Arc<Identity>),
     Network {
         peer: Peer,
+        remembered: Remembered,
         closing: CancellationToken,
     },
 }
@@ -66,10 +67,13 @@ async fn answer(
     let query = Query::parse(request.uri().query());
     let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
     let served = Served::of(&info);
-    let headers = request.headers().clone();
+    let accept: Vec<HeaderValue> = request.headers().get_all(ACCEPT).iter().cloned().collect();
     let mut response = match respond(&server, request, (info, query), caller).await {
         Ok(response) => response,
-        Err(status) => server.fail(&status, &headers),
+        Err(status) => {
+            let accept = accept.into_iter().map(|value| (ACCEPT, value));
+            server.fail(&status, &HeaderMap::from_iter(accept))
+        }
     };
     response
         .headers_mut()
@@ -120,12 +124,12 @@ async fn respond(
     let context = match admit_caller(server, parts, about, caller).await {
         Ok(context) => context,
         Err((status, headers)) => {
-            discard(body, &headers).await;
+            Box::pin(discard(body, &headers)).await;
             return Err(status);
         }
     };
     if connect::is_wanted(&context) {
-        return connect::handle(context, line, body).await;
+        return Box::pin(connect::handle(context, line, body)).await;
     }
     let limit = context.info.verb != "watch";
     let work = dispatch(context, method, body);
@@ -151,11 +155,14 @@ async fn admit_caller(
 ) -> Result<Context, (Status, HeaderMap)> {
     let (identity, closing) = match caller {
         Caller::InProcess(identity) => (Ok(identity), CancellationToken::new()),
-        Caller::Network { peer, closing } => {
-            let authenticated = server
-                .authenticator
-                .authenticate(&peer, &parts.headers)
-                .await;
+        Caller::Network {
+            peer,
+            remembered,
+            closing,
+        } => {
+            let headers = &parts.headers;
+            let authenticator = &server.authenticator;
+            let authenticated = authenticator.authenticate(&peer, &remembered, headers);
             (authenticated, closing)
         }
     };
@@ -239,7 +246,7 @@ async fn dispatch(
         _ => read_body(body, &context.headers).await?,
     };
     if !context.info.is_resource {
-        return endpoints::handle(&context, &body).await;
+        return Box::pin(endpoints::handle(&context, &body)).await;
     }
     let info = &context.info;
     let Some(resource) = info.resource else {
@@ -336,26 +343,27 @@ async fn verb(
 ) -> Result<Response<Body>, Status> {
     let info = &context.info;
     if !info.subresource.is_empty() {
-        return subresources::handle(context, resource, body).await;
+        return Box::pin(subresources::handle(context, resource, body)).await;
     }
     if is_misplaced(info) || !resource.has_verb(info.verb) {
         return Err(not_allowed());
     }
     if reviews::is_review(resource) {
-        return reviews::create(context, resource, body).await;
+        return Box::pin(reviews::create(context, resource, body)).await;
     }
     if resource.group.is_empty() && resource.plural == "bindings" {
-        return subresources::bind(context, body).await;
+        return Box::pin(subresources::bind(context, body)).await;
     }
     match info.verb {
         "get" => get::get(context, resource).await,
-        "list" => list::list(context, resource).await,
-        "watch" => watch::watch(context.clone(), resource).await,
-        "create" => create::create(context, resource, body).await,
-        "update" => update::update(context, resource, body).await,
-        "patch" => patch::patch(context, resource, body).await,
-        "delete" => delete::delete(context, resource, body).await,
-        "deletecollection" => delete::delete_collection(context, resource, body).await,
+        // Boxed: their futures are many times as large as that of a get, which would carry them too.
+        "list" => Box::pin(list::list(context, resource)).await,
+        "watch" => Box::pin(watch::watch(context.clone(), resource)).await,
+        "create" => Box::pin(create::create(context, resource, body)).await,
+        "update" => Box::pin(update::update(context, resource, body)).await,
+        "patch" => Box::pin(patch::patch(context, resource, body)).await,
+        "delete" => Box::pin(delete::delete(context, resource, body)).await,
+        "deletecollection" => Box::pin(delete::delete_collection(context, resource, body)).await,
         _ => Err(not_allowed()),
     }
 }

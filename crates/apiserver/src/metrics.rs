@@ -19,6 +19,8 @@ pub(crate) const BUCKETS: [f64; 22] = [
 #[derive(Default)]
 pub(crate) struct Metrics {
     pub failures: AtomicU64,
+    /// Of answers that were compressed for one client.
+    pub compressed_bytes: AtomicU64,
     /// How many pieces of watches went out, by the place of the resource in the catalogue.
     watched: OnceLock<Vec<AtomicU64>>,
     reading: AtomicU64,

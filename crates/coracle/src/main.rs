@@ -10,6 +10,7 @@ mod keeper;
 mod layout;
 mod local_path;
 mod pki;
+mod runtime_command;
 mod server;
 mod storage;
 mod ticket;

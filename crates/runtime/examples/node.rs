@@ -16,7 +16,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// `serve ROOT STATE CNI_CONF OCI…`: the socket is `STATE/cri.sock`.
+/// `serve ROOT STATE CNI_CONF CLUSTER_ID OCI…`: the socket is `STATE/cri.sock`.
+/// CNI plugins are looked for in `CNI_CONF/bin`, then among Debian's. The variable
+/// `INSECURE_REGISTRIES` names registries, between commas, that are spoken to over plain http.
 fn serve(program: OsString, arguments: Vec<OsString>) -> ExitCode {
     let program = std::fs::canonicalize(program)
         .map(OsString::from)
@@ -36,12 +38,28 @@ fn serve(program: OsString, arguments: Vec<OsString>) -> ExitCode {
         cluster_id: cluster.to_string_lossy().into_owned(),
         data_dir: root.into(),
         cni_conf_dir: cni.into(),
-        cni_bin_dirs: vec!["/usr/lib/cni".into()],
+        cni_bin_dirs: vec![PathBuf::from(cni).join("bin"), "/usr/lib/cni".into()],
         oci_command,
+        oci_handlers: runtime::config::installed_handlers(),
         shim_command: vec![program, "shim".into()],
-        insecure_registries: Vec::new(),
+        insecure_registries: std::env::var("INSECURE_REGISTRIES")
+            .iter()
+            .flat_map(|names| names.split(','))
+            .map(str::to_owned)
+            .collect(),
+        registry_directories: vec![PathBuf::from(root).join("../registries")],
+        boot_id_file: std::env::var_os("TEST_BOOT_ID_FILE")
+            .unwrap_or_else(|| runtime::config::BOOT_ID_FILE.into())
+            .into(),
+        recorder: trace::Recorder::off(),
         state,
     };
+    if let Some(number) = std::env::var("TEST_DIE_AT")
+        .ok()
+        .and_then(|text| text.parse().ok())
+    {
+        runtime::failpoint::die_at(number);
+    }
     let result = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

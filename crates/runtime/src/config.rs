@@ -1,6 +1,8 @@
 //! What the embedded runtime is told at start. Nothing here is read from flags or the environment.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
+
+use crate::images;
 
 /// Where the runtime keeps things and whom it calls.
 #[derive(Clone, Debug)]
@@ -20,13 +22,67 @@ pub struct Config {
     pub cni_bin_dirs: Vec<PathBuf>,
     /// A command with runc's interface, e.g. `coracle oci` or `runc`.
     pub oci_command: Vec<OsString>,
+    /// Other commands with runc's interface, by the RuntimeClass handler that asks for them.
+    pub oci_handlers: BTreeMap<String, Vec<OsString>>,
     /// The command that becomes a shim, e.g. `coracle shim`.
     pub shim_command: Vec<OsString>,
     /// Registries (`host` or `host:port`) spoken to over plain http. Loopback ones always are.
     pub insecure_registries: Vec<String>,
+    /// Directories with `<registry>/hosts.toml`.
+    pub registry_directories: Vec<PathBuf>,
+    /// Tells one boot of the machine from the next.
+    pub boot_id_file: PathBuf,
+    /// Where the layers of a pod's images are told to arrive.
+    pub recorder: trace::Recorder,
+}
+
+/// The kernel's.
+pub const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The handlers that need no configuration: runtimes found where packages install them.
+pub fn installed_handlers() -> BTreeMap<String, Vec<OsString>> {
+    let places = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
+    let find = |name: &str| {
+        places
+            .iter()
+            .map(|place| PathBuf::from(place).join(name))
+            .find(|path| path.is_file())
+    };
+    [
+        ("runc", "runc"),
+        ("crun", "crun"),
+        ("runsc", "runsc"),
+        ("kata", "kata-runtime"),
+    ]
+    .into_iter()
+    .filter_map(|(handler, program)| Some((handler.to_owned(), vec![find(program)?.into()])))
+    .collect()
 }
 
 impl Config {
+    pub fn registries(&self) -> images::Settings {
+        images::Settings {
+            directories: self.registry_directories.clone(),
+            insecure: self.insecure_registries.clone(),
+            ..images::Settings::default()
+        }
+    }
+
+    /// Changes with every boot.
+    pub fn boot_id(&self) -> String {
+        std::fs::read_to_string(&self.boot_id_file)
+            .map(|id| id.trim().to_owned())
+            .unwrap_or_default()
+    }
+
+    /// The OCI command behind a handler; the empty one is ours.
+    pub fn oci_command_of(&self, handler: &str) -> Option<&[OsString]> {
+        match handler {
+            "" => Some(&self.oci_command),
+            other => self.oci_handlers.get(other).map(Vec::as_slice),
+        }
+    }
+
     /// The cgroup that holds everything of this cluster.
     pub fn cgroup_root(&self) -> String {
         format!("/coracle-{}", self.cluster_id)

@@ -24,7 +24,7 @@ pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Bo
                 append(&mut document, "items", usage::aggregated());
             }
             let document = Document::new(document.to_json());
-            return Ok(answer(&context.headers, &document, AGGREGATED, false));
+            return Ok(answer(context, &document, AGGREGATED, false));
         }
         ["api"] => Some(discovery::api_versions(
             &context.server.advertise.to_string(),
@@ -49,7 +49,7 @@ pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Bo
     match document {
         Some(document) => {
             let encoding = Encoding::of_plain_object(&context.headers);
-            response::encoded_for(&context.headers, 200, &document, encoding)
+            response::encoded_for(context, 200, &document, encoding)
         }
         None => match segments {
             ["api", ..] => Err(not_served()),

@@ -7,6 +7,7 @@ use http::Response;
 
 use super::process::Process;
 use crate::body::Body;
+use crate::cache::ResourceCache;
 use crate::metrics::{BUCKETS, Served};
 use crate::response;
 use crate::server::Context;
@@ -16,6 +17,7 @@ pub(super) async fn render(context: &Context) -> Response<Body> {
     // Writing to a string cannot fail.
     let _ = requests(context, &mut text);
     let _ = objects(context, &mut text);
+    let _ = made(context, &mut text);
     let _ = build(&mut text);
     let _ = process(&Process::read().await, &mut text);
     response::bytes(
@@ -127,6 +129,49 @@ fn objects(context: &Context, text: &mut String) -> std::fmt::Result {
             text,
             "{name}{{component=\"apiserver\",group=\"{group}\",resource=\"{plural}\",scope=\"\",subresource=\"\",verb=\"WATCH\",version=\"{version}\"}} {number}"
         )?;
+    }
+    Ok(())
+}
+
+/// What was made anew rather than taken from where it is kept: it grows with changes, not with
+/// readers.
+fn made(context: &Context, text: &mut String) -> std::fmt::Result {
+    let cache = &context.server.cache;
+    let name = "coracle_forms_made_total";
+    writeln!(
+        text,
+        "# HELP {name} [ALPHA] Forms of objects made, by form."
+    )?;
+    writeln!(text, "# TYPE {name} counter")?;
+    let (messages, versions) = cache.forms.made();
+    let (pieces, bytes) = cache.pieces.made();
+    let events = cache.frames.load(Ordering::Relaxed);
+    for (form, number) in [
+        ("protobuf", messages),
+        ("version", versions),
+        ("watch_event", events),
+        ("gzip_piece", pieces),
+    ] {
+        writeln!(text, "{name}{{form=\"{form}\"}} {number}")?;
+    }
+    let metrics = &context.server.metrics;
+    let compressed = metrics.compressed_bytes.load(Ordering::Relaxed) + bytes;
+    let visits: u64 = cache.kinds().map(ResourceCache::visits).sum();
+    for (name, help, number) in [
+        (
+            "coracle_compressed_bytes_total",
+            "Bytes of answers that went through compression.",
+            compressed,
+        ),
+        (
+            "coracle_watch_visits_total",
+            "Watchers that changes were handed to.",
+            visits,
+        ),
+    ] {
+        writeln!(text, "# HELP {name} [ALPHA] {help}")?;
+        writeln!(text, "# TYPE {name} counter")?;
+        writeln!(text, "{name} {number}")?;
     }
     Ok(())
 }

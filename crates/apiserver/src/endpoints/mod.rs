@@ -5,6 +5,7 @@ mod health;
 mod metrics;
 mod openapi;
 mod process;
+mod snapshot;
 mod trace;
 
 use api::Status;
@@ -36,6 +37,7 @@ pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Bo
         }
         ["version"] => Ok(response::json(200, &version())),
         ["version", ..] => Err(crate::subresources::not_served()),
+        ["coracle", "v1", "snapshot"] => snapshot::save(context).await,
         ["metrics"] => Ok(metrics::render(context).await),
         [".well-known", "openid-configuration"] => Ok(openid_configuration(context)),
         ["openid", "v1", "jwks"] => Ok(keys(context)),

@@ -104,7 +104,7 @@ async fn token(context: &Context, review: &Value) -> Result<Value, Status> {
         ));
     }
     let tokens = &context.server.authenticator.tokens;
-    Ok(match tokens.verify(token, &audiences).await {
+    Ok(match tokens.verify(token, &audiences) {
         Ok(verified) => {
             let mut status =
                 api::document!({"authenticated": true, "user": user_info(&verified.identity)});

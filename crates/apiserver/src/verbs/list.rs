@@ -1,5 +1,5 @@
 //! GET of a collection: a snapshot of the cache, or, for later pages and exact revisions, of the
-//! store's history. Items are spliced bytes; nothing is decoded unless the form demands it.
+//! store's history. How it goes out is `list_body`'s.
 
 use std::sync::Arc;
 
@@ -9,15 +9,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Response;
 use store::{KeyRange, RangeRequest};
 
+use super::list_body::{self, Items, Page};
 use super::list_options::check_list;
 use super::selection::Selection;
-use super::{go_type, partial, protobuf_kind, table, write_partial};
 use crate::body::Body;
 use crate::cache::{Entry, ResourceCache, storage_prefix};
-use crate::negotiate::{Encoding, Form, JSON, PROTOBUF};
 use crate::query::Query;
-use crate::response;
-use crate::server::{Context, store_failure};
+use crate::server::{Context, store_failure, too_large};
 
 /// Entries read from the store at a time when a page is cut from history.
 const HISTORY_PAGE: usize = 500;
@@ -29,11 +27,8 @@ pub(crate) async fn list(
     resource: &'static Resource,
 ) -> Result<Response<Body>, Status> {
     let selection = Selection::of(context, resource)?;
-    let mut page = page(context, resource, &selection).await?;
-    for entry in &mut page.entries {
-        *entry = context.server.cache.forms.shown(resource, entry)?;
-    }
-    render(context, resource, &page)
+    let page = page(context, resource, &selection).await?;
+    list_body::render(context, resource, page).await
 }
 
 /// The entries that the options of a request ask for.
@@ -183,25 +178,9 @@ pub(crate) async fn reach(context: &Context, revision: u64) -> Result<(), Status
         if newest < revision {
             return Err(too_large(revision, newest));
         }
-        server.cache.reach(revision).await;
+        server.reach(revision).await?;
     }
     Ok(())
-}
-
-fn too_large(requested: u64, newest: u64) -> Status {
-    Status::new(
-        Reason::Timeout,
-        format!("Timeout: Too large resource version: {requested}, current: {newest}"),
-    )
-    .with_details(api::Details {
-        causes: vec![api::Cause {
-            reason: "ResourceVersionTooLarge",
-            message: "Too large resource version".to_string(),
-            field: String::new(),
-        }],
-        retry_after_seconds: 1,
-        ..api::Details::default()
-    })
 }
 
 /// A continue token is the client's: it must not lead out of what was asked for.
@@ -209,27 +188,6 @@ fn check_start(selection: &Selection, start: &str) -> Result<(), Status> {
     match start.is_empty() || start.starts_with(&selection.prefix) {
         true => Ok(()),
         false => Err(Status::bad_request("continue key is not valid")),
-    }
-}
-
-pub(super) struct Page {
-    pub entries: Vec<Arc<Entry>>,
-    revision: u64,
-    next: Option<String>,
-    remaining: Option<usize>,
-}
-
-impl Page {
-    /// The metadata of the list.
-    pub fn metadata(&self) -> Value {
-        let mut metadata = api::document!({"resourceVersion": self.revision.to_string()});
-        if let Some(next) = &self.next {
-            metadata.set(&["continue"], next.as_str());
-        }
-        if let Some(remaining) = self.remaining {
-            metadata.set(&["remainingItemCount"], remaining as i64);
-        }
-        metadata
     }
 }
 
@@ -241,6 +199,21 @@ fn from_cache(
     limit: usize,
 ) -> Page {
     let snapshot = context.server.cache.snapshot(kind);
+    let revision = snapshot.revision;
+    if limit == 0 && !selection.is_selective() {
+        let (prefix, start) = (selection.prefix.clone(), start.to_string());
+        return Page {
+            items: Items::Whole {
+                snapshot,
+                prefix,
+                start,
+            },
+            is_selective: false,
+            revision,
+            next: None,
+            remaining: None,
+        };
+    }
     let mut entries = Vec::new();
     let mut rest = snapshot.range(&selection.prefix, start);
     let mut more = false;
@@ -254,14 +227,14 @@ fn from_cache(
             entries.push(entry.clone());
         }
     }
-    let revision = snapshot.revision;
     let next = match (more, entries.last()) {
         (true, Some(last)) => Some(Token::after(revision, &last.key).text()),
         _ => None,
     };
     let remaining = (more && !selection.is_selective()).then(|| rest.count() + 1);
     Page {
-        entries,
+        items: Items::Some(entries),
+        is_selective: selection.is_selective(),
         revision,
         next,
         remaining,
@@ -283,11 +256,14 @@ async fn from_history(
     if !start.is_empty() {
         range.start = format!("{prefix}{start}").into();
     }
-    let mut page = Page {
-        entries: Vec::new(),
+    let kind = context.server.kind(resource)?;
+    let mut entries: Vec<Arc<Entry>> = Vec::new();
+    let page = |entries, next, remaining| Page {
+        items: Items::Some(entries),
+        is_selective: selection.is_selective(),
         revision,
-        next: None,
-        remaining: None,
+        next,
+        remaining,
     };
     loop {
         let result = context
@@ -307,23 +283,29 @@ async fn from_history(
         let (read, count) = (result.items.len(), result.count);
         for (index, item) in result.items.into_iter().enumerate() {
             let key = String::from_utf8_lossy(&item.key[prefix.len()..]).into_owned();
-            if limit > 0 && page.entries.len() == limit {
-                if let Some(last) = page.entries.last() {
-                    page.next = Some(Token::after(revision, &last.key).text());
-                }
-                if !selection.is_selective() {
-                    page.remaining = Some(count - index);
-                }
-                return Ok(page);
+            if limit > 0 && entries.len() == limit {
+                let next = entries
+                    .last()
+                    .map(|last| Token::after(revision, &last.key).text());
+                let remaining = (!selection.is_selective()).then_some(count - index);
+                return Ok(page(entries, next, remaining));
             }
             range.start = [&item.key[..], &[0]].concat().into();
-            let entry = Entry::decode(resource, &key, item.value, item.mod_revision)?;
+            // What has not changed since is in the cache, and need not be read again.
+            let cached = kind.get(&key);
+            let entry = match cached.filter(|entry| entry.revision == item.mod_revision) {
+                Some(entry) => entry,
+                None => {
+                    let (value, revision) = (item.value, item.mod_revision);
+                    Arc::new(Entry::decode(resource, &key, value, revision)?)
+                }
+            };
             if selection.matches(&entry) {
-                page.entries.push(Arc::new(entry));
+                entries.push(entry);
             }
         }
         if read == count || read == 0 {
-            return Ok(page);
+            return Ok(page(entries, None, None));
         }
     }
 }
@@ -349,113 +331,6 @@ fn history_failure(problem: store::Error, start: &str) -> Status {
         store::Error::Future { requested, newest } => too_large(requested, newest),
         other => store_failure(other),
     }
-}
-
-fn render(context: &Context, resource: &Resource, page: &Page) -> Result<Response<Body>, Status> {
-    let metadata = page.metadata();
-    match (context.output.form, context.output.encoding) {
-        (Form::PartialObjectMetadata, _) => Err(Status::new(
-            Reason::NotAcceptable,
-            format!(
-                "you requested PartialObjectMetadata, but the requested object is a list ({})",
-                go_type(resource, "List")
-            ),
-        )),
-        (Form::Object | Form::PartialObjectMetadataList, Encoding::Json) => {
-            let body = json(context, resource, page, &metadata)?;
-            Ok(response::large(200, JSON, body, &context.headers))
-        }
-        (Form::Object | Form::PartialObjectMetadataList, Encoding::Protobuf) => {
-            let body = protobuf(context, resource, page, &metadata)?;
-            Ok(response::large(200, PROTOBUF, body, &context.headers))
-        }
-        (form, encoding) => {
-            let mut items = Vec::with_capacity(page.entries.len());
-            for entry in &page.entries {
-                items.push(entry.object_with_version()?);
-            }
-            let document = match form {
-                Form::Table => table(context, resource, &items, &metadata, true)?,
-                _ => {
-                    let (kind, api_version) = list_kind(context, resource);
-                    let items: Vec<Value> = match form {
-                        Form::PartialObjectMetadataList => items.iter().map(partial).collect(),
-                        _ => items,
-                    };
-                    let mut list = api::document!({"kind": kind, "apiVersion": api_version});
-                    list.set(&["metadata"], metadata);
-                    list.set(&["items"], items);
-                    list
-                }
-            };
-            response::encoded_for(&context.headers, 200, &document, encoding)
-        }
-    }
-}
-
-/// The kind and apiVersion of the answer.
-fn list_kind(context: &Context, resource: &Resource) -> (String, String) {
-    match context.output.form {
-        Form::PartialObjectMetadataList => (
-            "PartialObjectMetadataList".to_string(),
-            "meta.k8s.io/v1".to_string(),
-        ),
-        _ => (format!("{}List", resource.kind), resource.api_version()),
-    }
-}
-
-fn json(
-    context: &Context,
-    resource: &Resource,
-    page: &Page,
-    metadata: &Value,
-) -> Result<Vec<u8>, Status> {
-    let sizes = page.entries.iter().map(|entry| entry.bytes.len() + 32);
-    let mut body = Vec::with_capacity(sizes.sum::<usize>() + 256);
-    let (kind, api_version) = list_kind(context, resource);
-    let head = format!(
-        "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":"
-    );
-    body.extend_from_slice(head.as_bytes());
-    if page.entries.is_empty() && context.output.form != Form::Object {
-        // Made anew by upstream, which adds nothing to no list.
-        body.extend_from_slice(b"null}\n");
-        return Ok(body);
-    }
-    body.push(b'[');
-    for (index, entry) in page.entries.iter().enumerate() {
-        if index > 0 {
-            body.push(b',');
-        }
-        match context.output.form {
-            Form::Object => entry.write_list_item(&mut body),
-            _ => write_partial(resource, entry, &mut body, entry.revision)?,
-        }
-    }
-    body.extend_from_slice(b"]}\n");
-    Ok(body)
-}
-
-fn protobuf(
-    context: &Context,
-    resource: &Resource,
-    page: &Page,
-    metadata: &Value,
-) -> Result<Vec<u8>, Status> {
-    let (shape, ..) = protobuf_kind(resource, context.output.form);
-    let forms = &context.server.cache.forms;
-    let mut items = Vec::with_capacity(page.entries.len());
-    for entry in &page.entries {
-        let message = forms.message(resource, entry, shape)?;
-        items.push((message, entry.revision));
-    }
-    let (kind, api_version) = list_kind(context, resource);
-    let definition = api::protobuf::definition_of(&api_version, &kind).map_err(Status::internal)?;
-    let items = items
-        .iter()
-        .map(|(message, revision)| (&**message, revision.to_string()));
-    api::protobuf::encode_list(definition, (&api_version, &kind), metadata, items)
-        .map_err(Status::internal)
 }
 
 /// Where a list goes on: the revision it is of, and the key after the last one delivered.

@@ -5,6 +5,7 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;
 pub(crate) mod list;
+mod list_body;
 mod list_options;
 pub(crate) mod patch;
 mod requester;
@@ -36,7 +37,7 @@ pub(crate) fn respond(
     let mut body = Vec::new();
     match (output.form, output.encoding) {
         (Form::Object, Encoding::Json) => {
-            let chunks = Body::chunks(entry.chunks());
+            let chunks = Body::few(entry.chunks());
             return Ok(response::bytes(code, media_type, chunks));
         }
         (Form::PartialObjectMetadata, Encoding::Json) => {

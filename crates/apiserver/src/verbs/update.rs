@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use api::apply::{Write, same_but_times};
 use api::{Resource, Status, Value};
-use bytes::Bytes;
 use http::Response;
 use store::{Compare, Operation, Transaction, TransactionResult};
 
@@ -17,7 +16,7 @@ use crate::cache::Entry;
 use crate::decode;
 use crate::hops::Hops;
 use crate::options;
-use crate::server::{Context, Server, store_failure};
+use crate::server::{Context, Server, store_failure, stored_bytes};
 
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
@@ -193,7 +192,8 @@ pub(crate) async fn change(
         match written? {
             Written::Done(entry) => {
                 if reservation.holds() {
-                    server.cache.reach(entry.revision).await;
+                    // Written, also if the cache does not get there in time.
+                    let _ = server.reach(entry.revision).await;
                 }
                 return Ok(entry);
             }
@@ -288,7 +288,7 @@ async fn write(
     for field in ["resourceVersion", "selfLink"] {
         new.remove(&["metadata", field]);
     }
-    let bytes = Bytes::from(new.to_json());
+    let bytes = stored_bytes(&new);
     if bytes == current.bytes {
         return Ok(Written::Done(current.clone()));
     }

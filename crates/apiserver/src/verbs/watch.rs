@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use api::{Reason, Resource, Status, Value};
@@ -15,7 +16,7 @@ use super::list_options::check_watch;
 use super::selection::Selection;
 use super::{go_type, partial, protobuf_kind, table, write_partial};
 use crate::body::{Body, BoxError};
-use crate::cache::{Change, Entry, EventType, From, Initial, Watch};
+use crate::cache::{Change, Entry, EventType, Frame, From, Initial, Watch};
 use crate::negotiate::{Encoding, Form, Output};
 use crate::response;
 use crate::server::Context;
@@ -90,13 +91,13 @@ pub(crate) async fn watch(
                 From::After(revision) => revision,
                 From::State => 0,
             };
-            let shares_lines =
-                context.output == Output::JSON && api::conversion::is_stored_as_itself(resource);
+            let frame = frame_of(resource, context.output)
+                .filter(|_| api::conversion::is_stored_as_itself(resource));
             let state = WatchStream {
                 context,
                 resource,
                 selection,
-                shares_lines,
+                frame,
                 after,
                 bookmarks,
                 end_of_initial: initial && bookmarks,
@@ -123,8 +124,8 @@ struct WatchStream {
     context: Arc<Context>,
     resource: &'static Resource,
     selection: Selection,
-    /// Whether events go out as the lines that all watchers of the stored version share.
-    shares_lines: bool,
+    /// The form of events that all watchers of the stored version share, if this is one.
+    frame: Option<Frame>,
     /// Changes up to this revision are the client's already.
     after: u64,
     bookmarks: bool,
@@ -176,12 +177,12 @@ impl WatchStream {
                     let event = change.seen_by(|entry| self.selection.matches(entry));
                     if let Some(event) = event
                         && change.revision > self.after
-                        && self.shares_lines
+                        && let Some(frame) = self.frame
                         && self.watch.subscription.changes.is_empty()
                     {
-                        // The usual case: one event, whose line is shared by all watchers. Others of
-                        // the same revision may follow: a lease takes all its keys at once.
-                        return Some(change.line(event));
+                        // The usual case: one event, whose bytes are shared by all watchers. Others
+                        // of the same revision may follow: a lease takes all its keys at once.
+                        return Some(self.shared(&change, event, frame));
                     }
                     self.take(&mut out, &change);
                     while out.len() < PIECE
@@ -263,21 +264,42 @@ impl WatchStream {
         let Some(event) = event else {
             return;
         };
-        match change.object(event) {
-            Some(_) if self.shares_lines => {
-                out.extend_from_slice(&change.line(event));
-            }
-            Some(entry) => self.write(out, event, entry, change.revision),
-            None => {}
+        match (self.frame, change.object(event)) {
+            (Some(frame), _) => out.extend_from_slice(&self.shared(change, event, frame)),
+            (None, Some(entry)) => self.write(out, event, entry, change.revision),
+            (None, None) => {}
         }
+    }
+
+    /// An event in bytes that all watchers of its form share.
+    fn shared(&mut self, change: &Change, event: EventType, frame: Frame) -> Bytes {
+        let made = change.frame(event, frame, || {
+            let mut out = Vec::new();
+            if let Some(entry) = change.object(event) {
+                out.reserve(entry.bytes.len() + 80);
+                self.try_write(&mut out, event, entry, change.revision)?;
+            }
+            let cache = &self.context.server.cache;
+            cache.frames.fetch_add(1, Ordering::Relaxed);
+            Ok(out.into())
+        });
+        made.unwrap_or_else(|status| {
+            self.fail(change.object(event), &status);
+            Bytes::new()
+        })
     }
 
     /// Writes one event. An object that cannot be written ends the watch: nobody may miss it.
     fn write(&mut self, out: &mut Vec<u8>, event: EventType, entry: &Arc<Entry>, revision: u64) {
         if let Err(status) = self.try_write(out, event, entry, revision) {
-            tracing::error!(key = %entry.key, %status, "an object cannot be shown to a watcher");
-            self.finished = true;
+            self.fail(Some(entry), &status);
         }
+    }
+
+    fn fail(&mut self, entry: Option<&Arc<Entry>>, status: &Status) {
+        let key = entry.map_or("", |entry| &*entry.key);
+        tracing::error!(key, %status, "an object cannot be shown to a watcher");
+        self.finished = true;
     }
 
     fn try_write(
@@ -357,6 +379,18 @@ impl WatchStream {
             tracing::error!(kind = self.resource.kind, %status, "a bookmark cannot be written");
             self.finished = true;
         }
+    }
+}
+
+fn frame_of(resource: &Resource, output: Output) -> Option<Frame> {
+    let plain = !api::strategy::of(resource).hides_metadata();
+    match (output.form, output.encoding) {
+        (Form::Object, Encoding::Json) => Some(Frame::Json),
+        (Form::Object, Encoding::Protobuf) => Some(Frame::Protobuf),
+        (Form::PartialObjectMetadata, Encoding::Json) if plain => Some(Frame::JsonMetadata),
+        (Form::PartialObjectMetadata, Encoding::Protobuf) => Some(Frame::ProtobufMetadata),
+        // Columns go out with the first row only.
+        _ => None,
     }
 }
 

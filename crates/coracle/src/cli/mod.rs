@@ -8,6 +8,7 @@ mod get;
 mod image;
 mod logs;
 mod resource;
+mod snapshot;
 mod trace;
 mod wait;
 
@@ -40,6 +41,8 @@ pub enum Command {
     /// Keep a server running (started by `up`)
     #[command(hide = true)]
     Keeper(crate::keeper::KeeperArguments),
+    /// Run the container runtime alone, for another kubelet or crictl
+    Runtime(crate::runtime_command::RuntimeArguments),
     /// Create or change objects from files
     Apply(apply::ApplyArguments),
     /// Show objects
@@ -54,6 +57,8 @@ pub enum Command {
     Wait(wait::WaitArguments),
     /// Show a pod's life hop by hop, with times
     Trace(trace::TraceArguments),
+    /// Save all objects to a file, or make a store of such a file
+    Snapshot(snapshot::SnapshotArguments),
     /// Import and list images
     Image(image::ImageArguments),
     #[command(hide = true)]
@@ -88,6 +93,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Agent(arguments) => crate::agent::run(arguments),
         Command::Invite(arguments) => crate::ticket::invite(arguments),
         Command::Keeper(arguments) => crate::keeper::run(arguments),
+        Command::Runtime(arguments) => crate::runtime_command::run(arguments),
         Command::Apply(arguments) => block_on(apply::run(arguments)),
         Command::Get(arguments) => block_on(get::run(arguments)),
         Command::Describe(arguments) => block_on(describe::run(arguments)),
@@ -95,6 +101,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Delete(arguments) => block_on(delete::run(arguments)),
         Command::Wait(arguments) => block_on(wait::run(arguments)),
         Command::Trace(arguments) => block_on(trace::run(arguments)),
+        Command::Snapshot(arguments) => block_on(snapshot::run(arguments)),
         Command::Image(arguments) => image::run(arguments),
         // Handled before flags are parsed.
         Command::Shim | Command::Oci | Command::Cni => Ok(ExitCode::FAILURE),

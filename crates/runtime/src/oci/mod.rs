@@ -3,6 +3,7 @@
 //! called anywhere else.
 
 mod arguments;
+mod causes;
 mod exec;
 mod lifecycle;
 mod seal;
@@ -83,9 +84,16 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         let mut options = OpenOptions::new();
         options.create(true).append(true).open(path).ok()
     });
+    let causes = causes::listen();
     match run(invocation) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
+            let error = match causes.and_then(|causes| causes.told()) {
+                Some(cause) if !error.to_string().contains(&cause) => {
+                    Error::Container(format!("{error}: {cause}"))
+                }
+                _ => error,
+            };
             report(log, &error);
             ExitCode::FAILURE
         }

@@ -4,3 +4,4 @@
 pub mod cni;
 pub mod files;
 pub mod netns;
+pub mod userns;

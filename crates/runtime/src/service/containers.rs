@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::{
     Error,
     events::container_state,
+    mapped::{Mapped, keep_apart},
     sandboxes::namespace_options,
     state::{ContainerEntry, Runtime, blocking},
 };
@@ -45,7 +46,10 @@ impl Runtime {
             .as_ref()
             .map(|image| image.image.clone())
             .unwrap_or_default();
-        let image = self.0.images.find(&name)?.ok_or_else(|| Error::NotFound {
+        let images = self.0.images.clone();
+        let wanted = name.clone();
+        let found = blocking(move || Ok(images.find_sound(&wanted)?)).await?;
+        let image = found.ok_or_else(|| Error::NotFound {
             kind: "image",
             id: name,
         })?;
@@ -180,7 +184,19 @@ impl Runtime {
         volumes: &[(usize, ImageRecord)],
     ) -> Result<Identity, Error> {
         let snapshot = self.snapshot(&record.id);
-        snapshot.mount(&self.layer_directories(image)?)?;
+        let layers = self.layer_directories(image)?;
+        let userns = self.userns(&sandbox.id);
+        let mapped = match sandbox.users {
+            None => None,
+            Some(_) => Some(Mapped::create(self.reachable(&record.id), &userns)?),
+        };
+        let rootfs = match (&mapped, sandbox.users) {
+            (Some(mapped), Some(users)) => mapped.root(&snapshot, &layers, users)?,
+            _ => {
+                snapshot.mount(&layers)?;
+                snapshot.rootfs()
+            }
+        };
         let mut config = record.config.clone();
         for (index, volume) in volumes {
             let root = snapshot.mount_image(*index, &self.layer_directories(volume)?)?;
@@ -198,6 +214,23 @@ impl Runtime {
         }
         let files = self.files(&sandbox.id);
         let options = namespace_options(&sandbox.config);
+        let shm = files.shm(options.ipc() == NamespaceMode::Node);
+        let mut provided = [
+            ("shm", shm),
+            ("resolv.conf", files.resolv_conf()),
+            ("hostname", files.hostname()),
+            ("hosts", files.hosts()),
+        ];
+        if mapped.is_none() {
+            keep_apart(&self.reachable(&record.id), &mut config.mounts)?;
+        }
+        if let Some(mapped) = &mapped {
+            mapped.volumes(&mut config.mounts)?;
+            for (name, path) in &mut provided {
+                *path = mapped.provided(name, path)?;
+            }
+        }
+        let [shm, resolv_conf, hostname_file, hosts] = provided.map(|(_, path)| path);
         let target = record
             .config
             .linux
@@ -211,12 +244,12 @@ impl Runtime {
         let (document, identity) = spec::container(&ContainerInput {
             config: &config,
             image,
-            rootfs: &snapshot.rootfs(),
+            rootfs: &rootfs,
             provided: Provided {
-                shm: &files.shm(options.ipc() == NamespaceMode::Node),
-                resolv_conf: &files.resolv_conf(),
-                hostname: &files.hostname(),
-                hosts: &files.hosts(),
+                shm: &shm,
+                resolv_conf: &resolv_conf,
+                hostname: &hostname_file,
+                hosts: &hosts,
             },
             hostname: hostname.trim_end(),
             cgroup: &record.cgroup,
@@ -224,6 +257,8 @@ impl Runtime {
             netns: sandbox.netns.as_deref(),
             target_pid: target.map(|target| target.pid),
             hierarchies: &self.0.hierarchies,
+            users: sandbox.users.map(|users| (users, userns.as_path())),
+            sandbox: &sandbox.id,
         })?;
         let bundle = self.bundle(&sandbox.id, &record.id);
         fs::create_dir_all(&bundle).map_err(Error::file(&bundle))?;
@@ -344,6 +379,7 @@ impl Runtime {
             if let Err(error) = runtime.0.hierarchies.remove(&owned.cgroup) {
                 tracing::debug!(%error, container = owned.id, "a cgroup stays");
             }
+            runtime.remove_mapped(&owned.id)?;
             runtime.snapshot(&owned.id).remove()?;
             let _ = fs::remove_dir_all(bundle);
             let path = runtime.0.container_records.of(&owned.id);

@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 
 use crate::{
     images,
-    sandbox::cni,
+    sandbox::{cni, userns},
     shim::{client, protocol::FailureKind},
     snapshots, spec,
 };
@@ -25,6 +25,8 @@ pub enum Error {
     NotFound { kind: &'static str, id: String },
     #[error("{0}")]
     Invalid(String),
+    #[error(transparent)]
+    Users(#[from] userns::Error),
     #[error("{0}")]
     Exists(String),
     #[error("{0}")]
@@ -81,7 +83,7 @@ impl Error {
     fn code(&self) -> Code {
         match self {
             Error::NotFound { .. } => Code::NotFound,
-            Error::Invalid(_) | Error::Spec(_) => Code::InvalidArgument,
+            Error::Invalid(_) | Error::Spec(_) | Error::Users(_) => Code::InvalidArgument,
             Error::Exists(_) => Code::AlreadyExists,
             Error::Precondition(_) => Code::FailedPrecondition,
             Error::Unimplemented(_) => Code::Unimplemented,
@@ -101,28 +103,14 @@ impl Error {
 }
 
 fn image_code(error: &images::Error) -> Code {
-    use oci_client::errors::{OciDistributionError, OciErrorCode};
+    use images::registry::Error as Registry;
     match error {
         images::Error::NotFound(_) => Code::NotFound,
         images::Error::Reference(..) => Code::InvalidArgument,
         images::Error::Registry { source, .. } => match source.as_ref() {
-            OciDistributionError::ImageManifestNotFoundError(_) => Code::NotFound,
-            OciDistributionError::ServerError { code: 404, .. } => Code::NotFound,
-            OciDistributionError::RegistryError { envelope, .. }
-                if envelope.errors.iter().any(|error| {
-                    matches!(
-                        error.code,
-                        OciErrorCode::ManifestUnknown
-                            | OciErrorCode::NameUnknown
-                            | OciErrorCode::NotFound
-                    )
-                }) =>
-            {
-                Code::NotFound
-            }
-            OciDistributionError::UnauthorizedError { .. }
-            | OciDistributionError::AuthenticationFailure(_) => Code::Unauthenticated,
-            OciDistributionError::RequestError(_) => Code::Unavailable,
+            Registry::NotFound { .. } => Code::NotFound,
+            Registry::Unauthorized { .. } => Code::Unauthenticated,
+            Registry::Transport { .. } | Registry::Silent { .. } => Code::Unavailable,
             _ => Code::Unknown,
         },
         _ => Code::Unknown,

@@ -5,7 +5,11 @@ mod error;
 mod events;
 mod execution;
 mod exits;
+mod features;
 mod image_api;
+mod mapped;
+mod metrics;
+mod pull_trace;
 mod recovery;
 mod runtime_api;
 mod sandboxes;
@@ -14,6 +18,7 @@ mod stats;
 mod streams;
 
 pub use error::Error;
+pub use stats::usage_of;
 
 use std::{fs, os::unix::fs::PermissionsExt};
 

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::PathBuf,
+    time::Duration,
 };
 
 use tokio::sync::mpsc;
@@ -19,11 +20,14 @@ use crate::{
     sys,
 };
 
+/// How long the server's start waits for CNI plugins.
+const NETWORK_PATIENCE: Duration = Duration::from_secs(10);
+
 impl Runtime {
     pub async fn recover(&self) -> Result<(), Error> {
         let runtime = self.clone();
         let (sandboxes, containers) = blocking(move || runtime.load()).await?;
-        let boot_id = sys::boot_id();
+        let boot_id = self.0.config.boot_id();
         let mut unfinished = Vec::new();
         {
             let mut state = self.0.state.lock();
@@ -61,6 +65,15 @@ impl Runtime {
             }
         }
         self.collect_images().await;
+        // Before the first pod, which the network would not know yet; but not for long.
+        if tokio::time::timeout(NETWORK_PATIENCE, self.collect_networks())
+            .await
+            .is_err()
+        {
+            tracing::warn!("the network takes too long to collect what is forgotten");
+        }
+        let runtime = self.clone();
+        tokio::spawn(async move { runtime.check_networks().await });
         Ok(())
     }
 
@@ -91,6 +104,7 @@ impl Runtime {
         }
         for container in orphans {
             self.0.hierarchies.kill(&container.cgroup);
+            self.remove_mapped(&container.id)?;
             self.snapshot(&container.id).remove()?;
             self.0
                 .container_records
@@ -102,6 +116,13 @@ impl Runtime {
             let id = entry.file_name().to_string_lossy().into_owned();
             if !known.contains(id.as_str()) {
                 self.0.hierarchies.kill(&self.shim_cgroup(&id));
+                remove_with_mounts(entry.path())?;
+            }
+        }
+        let reachable = self.0.config.state.join("mapped");
+        for entry in fs::read_dir(&reachable).into_iter().flatten().flatten() {
+            let id = entry.file_name();
+            if !kept.iter().any(|record| id == record.id.as_str()) {
                 remove_with_mounts(entry.path())?;
             }
         }

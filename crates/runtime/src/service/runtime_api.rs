@@ -13,6 +13,7 @@ use super::{
         container_item, container_state, container_status, sandbox_item, sandbox_state,
         sandbox_status,
     },
+    metrics,
     state::{Runtime, blocking},
 };
 use crate::records::{ContainerRecord, SandboxRecord};
@@ -31,36 +32,9 @@ impl RuntimeService for Runtime {
         }))
     }
 
-    async fn status(&self, _: Request<StatusRequest>) -> Answer<StatusResponse> {
-        let network = self.network();
-        let (ready, reason, message) = match &network {
-            Ok(_) => (true, "", String::new()),
-            Err(error) => (false, "NetworkPluginNotReady", error.to_string()),
-        };
-        let condition =
-            |kind: &str, status: bool, reason: &str, message: String| RuntimeCondition {
-                r#type: kind.into(),
-                status,
-                reason: reason.into(),
-                message,
-            };
-        Ok(Response::new(StatusResponse {
-            status: Some(RuntimeStatus {
-                conditions: vec![
-                    condition("RuntimeReady", true, "", String::new()),
-                    condition("NetworkReady", ready, reason, message),
-                ],
-            }),
-            runtime_handlers: vec![RuntimeHandler {
-                name: String::new(),
-                features: Some(Default::default()),
-            }],
-            features: Some(RuntimeFeatures {
-                supplemental_groups_policy: true,
-                ..Default::default()
-            }),
-            ..StatusResponse::default()
-        }))
+    async fn status(&self, request: Request<StatusRequest>) -> Answer<StatusResponse> {
+        let verbose = request.into_inner().verbose;
+        Ok(Response::new(self.status_response(verbose).await))
     }
 
     async fn runtime_config(
@@ -197,9 +171,10 @@ impl RuntimeService for Runtime {
         request: Request<StopContainerRequest>,
     ) -> Answer<StopContainerResponse> {
         let request = request.into_inner();
-        let id = self.container_id(&request.container_id)?;
-        let runtime = self.clone();
-        finish(async move { runtime.stop_container(&id, request.timeout).await }).await?;
+        if let Ok(id) = self.container_id(&request.container_id) {
+            let runtime = self.clone();
+            finish(async move { runtime.stop_container(&id, request.timeout).await }).await?;
+        }
         Ok(Response::new(Default::default()))
     }
 
@@ -401,14 +376,17 @@ impl RuntimeService for Runtime {
         &self,
         _: Request<ListMetricDescriptorsRequest>,
     ) -> Answer<ListMetricDescriptorsResponse> {
-        Ok(Response::new(Default::default()))
+        Ok(Response::new(ListMetricDescriptorsResponse {
+            descriptors: metrics::descriptors(),
+        }))
     }
 
     async fn list_pod_sandbox_metrics(
         &self,
         _: Request<ListPodSandboxMetricsRequest>,
     ) -> Answer<ListPodSandboxMetricsResponse> {
-        Ok(Response::new(Default::default()))
+        let pod_metrics = self.metrics_of_sandboxes().await?;
+        Ok(Response::new(ListPodSandboxMetricsResponse { pod_metrics }))
     }
 
     type StreamPodSandboxMetricsStream = Streamed<StreamPodSandboxMetricsResponse>;
@@ -417,7 +395,10 @@ impl RuntimeService for Runtime {
         &self,
         _: Request<StreamPodSandboxMetricsRequest>,
     ) -> Answer<Self::StreamPodSandboxMetricsStream> {
-        once(StreamPodSandboxMetricsResponse::default())
+        let pod_sandbox_metrics = self.metrics_of_sandboxes().await?;
+        once(StreamPodSandboxMetricsResponse {
+            pod_sandbox_metrics,
+        })
     }
 
     async fn update_pod_sandbox_resources(
@@ -487,6 +468,24 @@ impl Runtime {
             Ok(records
                 .iter()
                 .map(|record| runtime.container_stats(record))
+                .collect())
+        })
+        .await
+    }
+
+    async fn metrics_of_sandboxes(&self) -> Result<Vec<PodSandboxMetrics>, Error> {
+        let ready = PodSandboxStateValue {
+            state: PodSandboxState::SandboxReady.into(),
+        };
+        let records = self.sandboxes(PodSandboxFilter {
+            state: Some(ready),
+            ..PodSandboxFilter::default()
+        });
+        let runtime = self.clone();
+        blocking(move || {
+            Ok(records
+                .iter()
+                .map(|record| runtime.sandbox_metrics(record))
                 .collect())
         })
         .await

@@ -1,6 +1,12 @@
 //! Sandboxes: made, stopped and removed, each step repeatable.
 
-use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use cri::v1::{ContainerEventType, NamespaceMode, NamespaceOption, PodSandboxConfig};
 use tokio::{
@@ -17,6 +23,7 @@ use crate::{
     sandbox::{
         cni::{Attachment, Network},
         netns,
+        userns::{self, Mapping},
     },
     shim::{
         client,
@@ -37,13 +44,13 @@ impl Runtime {
         config: PodSandboxConfig,
         runtime_handler: String,
     ) -> Result<String, Error> {
-        if !runtime_handler.is_empty() {
+        if self.0.config.oci_command_of(&runtime_handler).is_none() {
             return Err(Error::Invalid(format!(
                 "no runtime for {runtime_handler:?} is configured"
             )));
         }
         let id = self.new_id();
-        self.reserve_sandbox(&id, config)?;
+        self.reserve_sandbox(&id, config, runtime_handler)?;
         match self.make_sandbox(&id).await {
             Ok(()) => {
                 self.announce(&id, &id, ContainerEventType::ContainerCreatedEvent);
@@ -60,7 +67,12 @@ impl Runtime {
         }
     }
 
-    fn reserve_sandbox(&self, id: &str, config: PodSandboxConfig) -> Result<(), Error> {
+    fn reserve_sandbox(
+        &self,
+        id: &str,
+        config: PodSandboxConfig,
+        runtime_handler: String,
+    ) -> Result<(), Error> {
         let metadata = config
             .metadata
             .clone()
@@ -71,10 +83,18 @@ impl Runtime {
             "" => format!("{}/pods", self.0.config.cgroup_root()),
             parent => parent.to_owned(),
         };
-        let host_network = namespace_options(&config).network() == NamespaceMode::Node;
+        let options = namespace_options(&config);
+        let host_network = options.network() == NamespaceMode::Node;
+        let users = Mapping::requested(options.userns_options.as_ref())?;
+        if users.is_some() && host_network {
+            return Err(Error::Invalid(
+                "a pod of the host's network cannot have users of its own".into(),
+            ));
+        }
         let record = SandboxRecord {
             id: id.to_owned(),
-            runtime_handler: String::new(),
+            runtime_handler,
+            users,
             created_at: self.now_nanos(),
             phase: SandboxPhase::Creating,
             netns: (!host_network)
@@ -83,7 +103,7 @@ impl Runtime {
             network_released: host_network,
             pid: 0,
             cgroup: format!("{}/{id}", parent.trim_end_matches('/')),
-            boot_id: sys::boot_id(),
+            boot_id: self.0.config.boot_id(),
             config,
         };
         let mut state = self.0.state.lock();
@@ -130,12 +150,17 @@ impl Runtime {
             written?;
             return self.sandbox_ready(id, pause?, Vec::new());
         };
-        netns::create(netns.clone())
-            .await
-            .map_err(Error::file(&netns))?;
+        let namespaces = match record.users {
+            None => netns::create(netns.clone()).await,
+            Some(users) => {
+                let idle = self.pause_root().join("pause");
+                userns::create(idle, users, self.userns(id), netns.clone()).await
+            }
+        };
+        namespaces.map_err(Error::file(&netns))?;
         let attached = self.attach(&record, &netns);
         // A sysctl of the pod's own interface can only be set once the interface is there.
-        let needs_interface = sysctls(&record.config)
+        let needs_interface = sysctls(&record.config, record.users)
             .keys()
             .any(|name| name.contains("eth0"));
         let (written, addresses, pause) = if needs_interface {
@@ -173,7 +198,7 @@ impl Runtime {
             source,
         };
         let result = match self.network() {
-            Ok(network) => network.add(&attachment(record, netns)).await,
+            Ok(network) => network.add(&attachment(record, Some(netns))).await,
             Err(error) => Err(error),
         };
         if result.is_err() {
@@ -194,25 +219,67 @@ impl Runtime {
         )
     }
 
+    /// Whether a pod could be attached now, by the network's own word where it can give one.
+    pub async fn network_status(&self) -> Result<(), crate::sandbox::cni::Error> {
+        self.network()?.status().await
+    }
+
+    /// Asks the network whether the pods that outlived the last server still have what it gave
+    /// them. A pod that lost its network is told of, not ended: that is the kubelet's to decide.
+    pub async fn check_networks(&self) {
+        let Ok(network) = self.network() else {
+            return;
+        };
+        let records: Vec<SandboxRecord> = {
+            let state = self.0.state.lock();
+            let entries = state.sandboxes.values().map(|entry| &entry.record);
+            entries
+                .filter(|record| record.phase == SandboxPhase::Ready)
+                .cloned()
+                .collect()
+        };
+        for record in &records {
+            let Some(netns) = record.netns.as_deref() else {
+                continue;
+            };
+            if let Err(error) = network.check(&attachment(record, Some(netns))).await {
+                tracing::warn!(%error, sandbox = record.id, "a pod's network is not as it was made");
+            }
+        }
+    }
+
+    /// Releases what the network keeps for sandboxes that are no more.
+    pub async fn collect_networks(&self) {
+        let Ok(network) = self.network() else {
+            return;
+        };
+        let living = self.0.state.lock().sandboxes.keys().cloned().collect();
+        if let Err(error) = network.collect(&living).await {
+            tracing::warn!(%error, "collecting forgotten network attachments");
+        }
+    }
+
     /// Starts the shim and, through it, the pause process.
     async fn start_pause(&self, record: &SandboxRecord) -> Result<i32, Error> {
         let id = &record.id;
         let options = namespace_options(&record.config);
         let spec = spec::sandbox(&SandboxInput {
+            sandbox: id,
             rootfs: &self.pause_root(),
             hostname: &record.config.hostname,
             netns: record.netns.as_deref(),
             host_ipc: options.ipc() == NamespaceMode::Node,
             host_pid: options.pid() == NamespaceMode::Node,
             cgroup: &record.cgroup,
-            sysctls: &sysctls(&record.config),
+            sysctls: &sysctls(&record.config, record.users),
+            users: record.users.map(|users| (users, self.userns(id))),
             oom_score_adj: spec::oom_score_adj(-998, capabilities::held()),
         });
         let bundle = self.bundle(id, id);
         fs::create_dir_all(&bundle).map_err(Error::file(&bundle))?;
         let file = bundle.join("config.json");
         fs::write(&file, spec.to_string()).map_err(Error::file(&file))?;
-        let shim = self.start_shim(id).await?;
+        let shim = self.start_shim(id, &record.runtime_handler).await?;
         let started = shim
             .run(
                 id,
@@ -226,13 +293,15 @@ impl Runtime {
         Ok(started.pid)
     }
 
-    async fn start_shim(&self, id: &str) -> Result<client::Shim, Error> {
+    async fn start_shim(&self, id: &str, handler: &str) -> Result<client::Shim, Error> {
         let config = &self.0.config;
+        let command = config
+            .oci_command_of(handler)
+            .unwrap_or(&config.oci_command);
         let shim_config = ShimConfig {
             version: protocol::VERSION,
             sandbox: id.to_owned(),
-            oci_command: config
-                .oci_command
+            oci_command: command
                 .iter()
                 .map(|part| part.to_string_lossy().into_owned())
                 .collect(),
@@ -309,9 +378,13 @@ impl Runtime {
         let (Some(path), false) = (&record.netns, record.network_released) else {
             return Ok(());
         };
+        netns::discard_if_empty(path).map_err(Error::file(path))?;
         match self.network() {
             Ok(network) => network
-                .del(&attachment(&record, path))
+                .del(&attachment(
+                    &record,
+                    path.exists().then_some(path.as_path()),
+                ))
                 .await
                 .map_err(|source| Error::NetworkRemoval {
                     sandbox: id.into(),
@@ -324,6 +397,11 @@ impl Runtime {
         }
         netns::remove(path).map_err(Error::file(path))?;
         self.update_sandbox(id, |record| record.network_released = true)
+    }
+
+    /// Where the pod's user namespace is pinned, if it has one.
+    pub fn userns(&self, id: &str) -> PathBuf {
+        userns::path(&self.0.config.state, &self.0.config.cluster_id, id)
     }
 
     /// Stops it, removes its containers, ends its shim, and forgets it. An unknown one is fine.
@@ -349,6 +427,8 @@ impl Runtime {
         let runtime = self.clone();
         blocking(move || {
             files.unmount().map_err(Error::file(&path))?;
+            let users = runtime.userns(&record.id);
+            netns::remove(&users).map_err(Error::file(&users))?;
             for group in [&record.cgroup, &runtime.shim_cgroup(&record.id)] {
                 if let Err(error) = runtime.0.hierarchies.remove(group) {
                     tracing::debug!(%error, group, "a cgroup stays");
@@ -447,7 +527,7 @@ pub fn namespace_options(config: &PodSandboxConfig) -> NamespaceOption {
 
 /// What the pod asks for, and two things every pod of its own network may do: bind low ports and
 /// send pings without privileges.
-fn sysctls(config: &PodSandboxConfig) -> BTreeMap<String, String> {
+fn sysctls(config: &PodSandboxConfig, users: Option<Mapping>) -> BTreeMap<String, String> {
     let mut sysctls = BTreeMap::new();
     if namespace_options(config).network() != NamespaceMode::Node {
         sysctls.insert(
@@ -456,14 +536,18 @@ fn sysctls(config: &PodSandboxConfig) -> BTreeMap<String, String> {
         );
         sysctls.insert(
             "net.ipv4.ping_group_range".to_owned(),
-            "0 2147483647".to_owned(),
+            // Only groups that exist inside can be named.
+            format!(
+                "0 {}",
+                users.map_or(i32::MAX as u32, |users| users.gids - 1)
+            ),
         );
     }
     sysctls.extend(config.linux.iter().flat_map(|linux| linux.sysctls.clone()));
     sysctls
 }
 
-fn attachment<'a>(record: &'a SandboxRecord, netns: &'a Path) -> Attachment<'a> {
+fn attachment<'a>(record: &'a SandboxRecord, netns: Option<&'a Path>) -> Attachment<'a> {
     let metadata = record.config.metadata.as_ref();
     Attachment {
         sandbox: &record.id,
@@ -472,6 +556,13 @@ fn attachment<'a>(record: &'a SandboxRecord, netns: &'a Path) -> Attachment<'a> 
         pod_namespace: metadata.map_or("", |metadata| &metadata.namespace),
         pod_uid: metadata.map_or("", |metadata| &metadata.uid),
         port_mappings: &record.config.port_mappings,
+        annotations: &record.config.annotations,
+        dns: record.config.dns_config.as_ref(),
+        cgroup_parent: record
+            .config
+            .linux
+            .as_ref()
+            .map_or("", |linux| &linux.cgroup_parent),
     }
 }
 

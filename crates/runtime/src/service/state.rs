@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    os::unix::fs::PermissionsExt,
     path::PathBuf,
     sync::Arc,
 };
 
-use cri::v1::ContainerEventResponse;
+use cri::v1::{ContainerEventResponse, RuntimeHandlerFeatures};
 use environment::Environment;
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
@@ -18,7 +19,7 @@ use crate::{
     config::Config,
     images::{ImageStore, Puller},
     pause,
-    records::{ContainerRecord, Directory, SandboxRecord},
+    records::{ContainerRecord, Directory, SandboxPhase, SandboxRecord},
     sandbox::files::Files,
     shim::{Layout, client::Shim},
     snapshots::Snapshot,
@@ -41,6 +42,8 @@ pub struct Inner {
     pub sandbox_records: Directory,
     pub container_records: Directory,
     pub events: broadcast::Sender<ContainerEventResponse>,
+    /// By handler; asked for once.
+    pub handler_features: tokio::sync::OnceCell<BTreeMap<String, RuntimeHandlerFeatures>>,
     /// Sessions that have been asked for and not begun.
     pub tickets: Tickets,
     /// Never held across an await. Per-object locks are taken before it, never inside.
@@ -80,18 +83,22 @@ impl Runtime {
         for directory in [&config.root, &config.state] {
             std::fs::create_dir_all(directory).map_err(Error::file(directory))?;
         }
+        // The users of pods with a user namespace pass through here, and see nothing.
+        std::fs::set_permissions(&config.state, std::fs::Permissions::from_mode(0o711))
+            .map_err(Error::file(&config.state))?;
         let pause_root = config.state.join("pause");
         std::fs::create_dir_all(&pause_root).map_err(Error::file(&pause_root))?;
         pause::write_root(&pause_root).map_err(Error::file(&pause_root))?;
         let images = Arc::new(ImageStore::open(&config.root)?);
         let hierarchies = Hierarchies::detect().map_err(Error::file("/proc/self/mountinfo"))?;
         Ok(Runtime(Arc::new(Inner {
-            puller: Puller::new(images.clone(), config.insecure_registries.clone()),
+            puller: Puller::new(images.clone(), config.registries()),
             images,
             hierarchies,
             sandbox_records: Directory::new(&config.root, "sandboxes"),
             container_records: Directory::new(&config.root, "containers"),
             events: broadcast::channel(EVENTS_KEPT).0,
+            handler_features: tokio::sync::OnceCell::new(),
             tickets: Tickets::default(),
             state: Mutex::default(),
             config,
@@ -129,6 +136,11 @@ impl Runtime {
 
     pub fn snapshot(&self, container: &str) -> Snapshot {
         Snapshot::in_directory(&self.0.container_records.of(container))
+    }
+
+    /// What a container of a pod with users of its own is made of, where they can reach it.
+    pub fn reachable(&self, container: &str) -> PathBuf {
+        self.0.config.state.join("mapped").join(container)
     }
 
     pub fn shim_cgroup(&self, sandbox: &str) -> String {
@@ -192,11 +204,12 @@ impl Runtime {
         let Some(entry) = state.sandboxes.get_mut(id) else {
             return Ok(());
         };
+        let born = entry.record.phase != SandboxPhase::Creating;
         change(&mut entry.record);
-        self.0
-            .sandbox_records
-            .write(id, &entry.record)
-            .map_err(Error::file(self.0.sandbox_records.of(id)))
+        match self.0.sandbox_records.write(id, &entry.record) {
+            Err(error) if born && is_full(&error) => Ok(()),
+            other => other.map_err(Error::file(self.0.sandbox_records.of(id))),
+        }
     }
 
     pub fn update_container(
@@ -209,10 +222,11 @@ impl Runtime {
             return Ok(());
         };
         change(&mut entry.record);
-        self.0
-            .container_records
-            .write(id, &entry.record)
-            .map_err(Error::file(self.0.container_records.of(id)))
+        let born = entry.record.started_at != 0 || entry.record.exit.is_some();
+        match self.0.container_records.write(id, &entry.record) {
+            Err(error) if born && is_full(&error) => Ok(()),
+            other => other.map_err(Error::file(self.0.container_records.of(id))),
+        }
     }
 
     /// The layers that existing containers stand on.
@@ -224,6 +238,15 @@ impl Runtime {
             .flat_map(|entry| entry.record.layers.iter().cloned())
             .collect()
     }
+}
+
+/// What becomes of something that is there must not wait for space: its end is what gives space
+/// back. Memory knows of it, and after a restart the shim or its absence tells it again.
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
+    )
 }
 
 fn full_id<T>(map: &BTreeMap<String, T>, id: &str) -> Option<String> {

@@ -138,8 +138,29 @@ fn network(record: &SandboxRecord, now: i64) -> Option<NetworkUsage> {
     })
 }
 
+/// What an interface has carried.
+pub struct Interface {
+    pub name: String,
+    pub received: Counted,
+    pub sent: Counted,
+}
+
+#[derive(Clone, Copy)]
+pub struct Counted {
+    pub bytes: u64,
+    pub packets: u64,
+    pub errors: u64,
+    pub dropped: u64,
+}
+
 /// The interfaces in the kernel's table but the loopback.
-fn interfaces(table: &str) -> Vec<NetworkInterfaceUsage> {
+pub fn interface_table(table: &str) -> Vec<Interface> {
+    let counted = |numbers: &[u64]| Counted {
+        bytes: numbers[0],
+        packets: numbers[1],
+        errors: numbers[2],
+        dropped: numbers[3],
+    };
     table
         .lines()
         .filter_map(|line| {
@@ -149,13 +170,24 @@ fn interfaces(table: &str) -> Vec<NetworkInterfaceUsage> {
                 .filter_map(|text| text.parse().ok())
                 .collect();
             let name = name.trim();
-            (numbers.len() >= 11 && name != "lo").then(|| NetworkInterfaceUsage {
+            (numbers.len() >= 12 && name != "lo").then(|| Interface {
                 name: name.to_owned(),
-                rx_bytes: value(numbers[0]),
-                rx_errors: value(numbers[2]),
-                tx_bytes: value(numbers[8]),
-                tx_errors: value(numbers[10]),
+                received: counted(&numbers[..4]),
+                sent: counted(&numbers[8..12]),
             })
+        })
+        .collect()
+}
+
+fn interfaces(table: &str) -> Vec<NetworkInterfaceUsage> {
+    interface_table(table)
+        .into_iter()
+        .map(|interface| NetworkInterfaceUsage {
+            name: interface.name,
+            rx_bytes: value(interface.received.bytes),
+            rx_errors: value(interface.received.errors),
+            tx_bytes: value(interface.sent.bytes),
+            tx_errors: value(interface.sent.errors),
         })
         .collect()
 }

@@ -9,12 +9,12 @@ use cri::v1::{
 use serde_json::{Value, json};
 
 use super::{
-    Error, OCI_VERSION, capabilities, devices,
+    Error, OCI_VERSION, apparmor, capabilities, cdi, devices, id_mappings,
     mounts::{self, Provided},
     oom_score_adj, resources, seccomp,
     user::{self, Identity},
 };
-use crate::{cgroups::Hierarchies, images::ImageRecord};
+use crate::{cgroups::Hierarchies, images::ImageRecord, sandbox::userns::Mapping};
 
 const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -31,6 +31,9 @@ pub struct ContainerInput<'a> {
     /// For namespace mode TARGET.
     pub target_pid: Option<i32>,
     pub hierarchies: &'a Hierarchies,
+    /// The pod's own users and where their namespace is.
+    pub users: Option<(Mapping, &'a Path)>,
+    pub sandbox: &'a str,
 }
 
 /// Returns the document and who the process will be.
@@ -56,7 +59,10 @@ pub fn container(input: &ContainerInput<'_>) -> Result<(Value, Identity), Error>
         .map_or("/", String::as_str);
     if cwd != "/" {
         // Inside a volume it may exist only once mounted; then this is a harmless extra.
-        let _ = user::make_directory_inside(input.rootfs, Path::new(cwd));
+        let owner = input
+            .users
+            .map_or((0, 0), |(users, _)| (users.host_uid, users.host_gid));
+        let _ = user::make_directory_inside(input.rootfs, Path::new(cwd), owner);
     }
     let mut process = json!({
         "terminal": config.tty,
@@ -74,8 +80,13 @@ pub fn container(input: &ContainerInput<'_>) -> Result<(Value, Identity), Error>
     if security.no_new_privs {
         process["noNewPrivileges"] = true.into();
     }
-    let (mounts, propagation) =
-        mounts::build(&config.mounts, &input.provided, security.privileged)?;
+    let (mounts, propagation) = mounts::build(
+        &config.mounts,
+        &input.provided,
+        security.privileged,
+        input.hierarchies,
+        input.cgroup,
+    )?;
     let (nodes, rules) = devices::build(&config.devices, security.privileged)?;
     let mut spec = json!({
         "ociVersion": OCI_VERSION,
@@ -100,6 +111,22 @@ pub fn container(input: &ContainerInput<'_>) -> Result<(Value, Identity), Error>
     if let Some(propagation) = propagation {
         spec["linux"]["rootfsPropagation"] = propagation.into();
     }
+    if let Some((users, path)) = input.users {
+        id_mappings(&mut spec, users, path);
+    }
+    if let Some(profile) = apparmor::profile(&security)? {
+        spec["process"]["apparmorProfile"] = profile.into();
+    }
+    let named = config.cdi_devices.iter().map(|device| device.name.clone());
+    let devices = cdi::wanted(named, &config.annotations)?;
+    cdi::apply(
+        &mut spec,
+        &devices,
+        &cdi::DIRECTORIES.map(std::path::PathBuf::from),
+    )?;
+    // Runtimes that keep a pod in a machine of its own look for these.
+    spec["annotations"]["io.kubernetes.cri.container-type"] = "container".into();
+    spec["annotations"]["io.kubernetes.cri.sandbox-id"] = input.sandbox.into();
     Ok((spec, identity))
 }
 

@@ -87,7 +87,8 @@ fn for_all_of_host(directory: &Path, nodes: &mut Vec<Value>) {
     }
 }
 
-fn node(host: &Path, container: &str) -> std::io::Result<Option<Value>> {
+/// None for what is no device; a link is not followed.
+pub fn node(host: &Path, container: &str) -> std::io::Result<Option<Value>> {
     let metadata = fs::symlink_metadata(host)?;
     let metadata = if metadata.is_symlink() {
         return Ok(None);

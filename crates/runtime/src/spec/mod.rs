@@ -1,7 +1,9 @@
 //! From CRI's wishes and an image's defaults to an OCI bundle's `config.json`. Pure but for looking
 //! at mount sources, devices and the image's user files; starts nothing.
 
+mod apparmor;
 pub mod capabilities;
+mod cdi;
 mod container;
 mod devices;
 mod mounts;
@@ -14,22 +16,45 @@ pub use container::{ContainerInput, container, exec_process};
 pub use mounts::Provided;
 pub use sandbox::{SandboxInput, sandbox};
 
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::sandbox::userns::Mapping;
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
     User(#[from] user::Error),
     #[error(transparent)]
     Capability(#[from] capabilities::Unknown),
+    #[error(transparent)]
+    AppArmor(#[from] apparmor::Error),
+    #[error("CDI device injection failed: {0}")]
+    Devices(#[from] cdi::Error),
     #[error("mount source {0}: {1}")]
     Source(String, #[source] std::io::Error),
     #[error("device {0}: {1}")]
     Device(String, #[source] std::io::Error),
     #[error("seccomp profile {0}: {1}")]
     Profile(String, String),
+    #[error("{0} cannot be made recursively read-only: {1}")]
+    Recursive(String, String),
     #[error("no command specified")]
     NoCommand,
     #[error("{0} are not supported by this runtime yet")]
     Unsupported(String),
+}
+
+/// Puts the container into an existing user namespace. The ranges are given as well: some commands
+/// want to know them although the namespace has them.
+fn id_mappings(spec: &mut Value, users: Mapping, path: &Path) {
+    let range = |host: u32, size: u32| json!([{"containerID": 0, "hostID": host, "size": size}]);
+    spec["linux"]["uidMappings"] = range(users.host_uid, users.uids);
+    spec["linux"]["gidMappings"] = range(users.host_gid, users.gids);
+    if let Some(namespaces) = spec["linux"]["namespaces"].as_array_mut() {
+        namespaces.push(json!({"type": "user", "path": path}));
+    }
 }
 
 const OCI_VERSION: &str = "1.0.2";

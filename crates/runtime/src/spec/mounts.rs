@@ -6,6 +6,7 @@ use cri::v1::{Mount, MountPropagation};
 use serde_json::{Value, json};
 
 use super::Error;
+use crate::cgroups::Hierarchies;
 
 /// Files and directories that the sandbox provides unless CRI mounts something there itself.
 pub struct Provided<'a> {
@@ -15,11 +16,14 @@ pub struct Provided<'a> {
     pub hosts: &'a Path,
 }
 
-/// The mounts, and the propagation that the root file system needs for them.
+/// The mounts, and the propagation that the root file system needs for them. `group` is the
+/// container's control group.
 pub fn build(
     requested: &[Mount],
     provided: &Provided<'_>,
     privileged: bool,
+    hierarchies: &Hierarchies,
+    group: &str,
 ) -> Result<(Vec<Value>, Option<&'static str>), Error> {
     let taken = |path: &str| {
         requested
@@ -49,12 +53,12 @@ pub fn build(
         special("/dev/mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
         special("/sys", "sysfs", &["nosuid", "noexec", "nodev", access]),
     ];
-    mounts.push(special(
-        "/sys/fs/cgroup",
-        "cgroup",
-        &["nosuid", "noexec", "nodev", "relatime", access],
-    ));
-    mounts.retain(|mount| !taken(mount["destination"].as_str().unwrap_or_default()));
+    mounts.extend(control_groups(hierarchies, group, access));
+    let parent_taken = taken("/sys/fs/cgroup") || taken("/sys");
+    mounts.retain(|mount| {
+        let destination = mount["destination"].as_str().unwrap_or_default();
+        !(taken(destination) || parent_taken && destination.starts_with("/sys/fs/cgroup"))
+    });
     for (path, source) in [
         ("/dev/shm", provided.shm),
         ("/etc/resolv.conf", provided.resolv_conf),
@@ -89,21 +93,95 @@ pub fn build(
         let propagation = match mount.propagation() {
             MountPropagation::PropagationPrivate => "rprivate",
             MountPropagation::PropagationHostToContainer => {
-                root_propagation.get_or_insert("rslave");
+                root_propagation.get_or_insert("slave");
                 "rslave"
             }
             MountPropagation::PropagationBidirectional => {
-                root_propagation = Some("rshared");
+                root_propagation = Some("shared");
                 "rshared"
             }
         };
-        let access = if mount.readonly { "ro" } else { "rw" };
+        let access = access_of(mount)?;
         mounts.push(json!({
             "destination": normal(&mount.container_path), "type": "bind", "source": source,
             "options": ["rbind", propagation, access],
         }));
     }
     Ok((mounts, root_propagation))
+}
+
+/// The v1 controllers in whose hierarchies every OCI command makes a group.
+const LIMITING: [&str; 12] = [
+    "cpu",
+    "cpuacct",
+    "cpuset",
+    "memory",
+    "devices",
+    "freezer",
+    "blkio",
+    "pids",
+    "hugetlb",
+    "net_cls",
+    "net_prio",
+    "perf_event",
+];
+
+/// The container's own part of each hierarchy. With v1 every hierarchy is a mount of its own, and
+/// libcontainer would leave them writable.
+fn control_groups(hierarchies: &Hierarchies, group: &str, access: &str) -> Vec<Value> {
+    let root = "/sys/fs/cgroup";
+    let options = ["nosuid", "noexec", "nodev", "relatime", access];
+    if hierarchies.legacy.is_empty() {
+        return vec![special(root, "cgroup", &options)];
+    }
+    let mut mounts = vec![special(
+        root,
+        "tmpfs",
+        &["nosuid", "noexec", "nodev", "mode=755", "size=64k"],
+    )];
+    let mut names = std::collections::BTreeSet::new();
+    for (controllers, point) in &hierarchies.legacy {
+        // Others have no group of the container's.
+        if !controllers
+            .iter()
+            .any(|name| LIMITING.contains(&name.as_str()))
+        {
+            continue;
+        }
+        let source = point.join(group.trim_start_matches('/'));
+        let own = point.file_name().and_then(|name| name.to_str());
+        // `cpu,cpuacct` is found under both names as well.
+        for name in own
+            .into_iter()
+            .chain(controllers.iter().map(String::as_str))
+        {
+            if !names.insert(name.to_owned()) {
+                continue;
+            }
+            let mut options = vec!["bind", "rprivate"];
+            options.extend(["nosuid", "noexec", "nodev", "relatime", access]);
+            mounts.push(json!({
+                "destination": format!("{root}/{name}"), "type": "bind", "source": source,
+                "options": options,
+            }));
+        }
+    }
+    mounts
+}
+
+/// Read-only with everything mounted below it needs a mount that no one else adds to.
+fn access_of(mount: &Mount) -> Result<&'static str, Error> {
+    if !mount.recursive_read_only {
+        return Ok(if mount.readonly { "ro" } else { "rw" });
+    }
+    let refused = |why: &str| Error::Recursive(mount.container_path.clone(), why.into());
+    if !mount.readonly {
+        return Err(refused("the mount is not read-only"));
+    }
+    if mount.propagation() != MountPropagation::PropagationPrivate {
+        return Err(refused("its propagation is not private"));
+    }
+    Ok("rro")
 }
 
 fn special(destination: &str, kind: &str, options: &[&str]) -> Value {
@@ -117,5 +195,64 @@ fn normal(path: &str) -> String {
         "/".into()
     } else {
         trimmed.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(readonly: bool, propagation: MountPropagation, expected: Option<&str>) {
+        let mount = Mount {
+            container_path: "/data".into(),
+            readonly,
+            recursive_read_only: true,
+            propagation: propagation.into(),
+            ..Mount::default()
+        };
+        assert_eq!(access_of(&mount).ok(), expected);
+    }
+
+    #[test]
+    fn every_v1_hierarchy_is_mounted_under_all_its_names() {
+        let hierarchies = Hierarchies {
+            legacy: vec![
+                (
+                    vec!["cpu".into(), "cpuacct".into()],
+                    "/sys/fs/cgroup/cpu,cpuacct".into(),
+                ),
+                (vec!["name=systemd".into()], "/sys/fs/cgroup/systemd".into()),
+            ],
+            unified: None,
+        };
+        let mounts = control_groups(&hierarchies, "/pods/x", "ro");
+        let places: Vec<&str> = mounts
+            .iter()
+            .filter_map(|mount| mount["destination"].as_str())
+            .collect();
+        assert_eq!(
+            places,
+            [
+                "/sys/fs/cgroup",
+                "/sys/fs/cgroup/cpu,cpuacct",
+                "/sys/fs/cgroup/cpu",
+                "/sys/fs/cgroup/cpuacct"
+            ]
+        );
+        assert_eq!(mounts[1]["source"], "/sys/fs/cgroup/cpu,cpuacct/pods/x");
+        assert!(
+            mounts[1]["options"]
+                .as_array()
+                .unwrap()
+                .contains(&json!("ro"))
+        );
+    }
+
+    #[test]
+    fn recursively_read_only_mounts_are_read_only_and_private() {
+        check(true, MountPropagation::PropagationPrivate, Some("rro"));
+        check(false, MountPropagation::PropagationPrivate, None);
+        check(true, MountPropagation::PropagationHostToContainer, None);
+        check(true, MountPropagation::PropagationBidirectional, None);
     }
 }

@@ -1,12 +1,17 @@
 //! The pause process of a sandbox.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use serde_json::{Value, json};
 
-use super::OCI_VERSION;
+use super::{OCI_VERSION, id_mappings};
+use crate::sandbox::userns::Mapping;
 
 pub struct SandboxInput<'a> {
+    pub sandbox: &'a str,
     pub rootfs: &'a Path,
     pub hostname: &'a str,
     /// None: the host's network (and host name).
@@ -16,6 +21,8 @@ pub struct SandboxInput<'a> {
     pub cgroup: &'a str,
     pub sysctls: &'a BTreeMap<String, String>,
     pub oom_score_adj: i64,
+    /// The pod's own users and where their namespace is.
+    pub users: Option<(Mapping, PathBuf)>,
 }
 
 /// It runs our own program and nothing else: no capabilities, a read-only root, nobody's user.
@@ -48,6 +55,10 @@ pub fn sandbox(input: &SandboxInput<'_>) -> Value {
             {"destination": "/dev", "type": "tmpfs", "source": "tmpfs",
              "options": ["nosuid", "strictatime", "mode=755", "size=64k"]},
         ],
+        "annotations": {
+            "io.kubernetes.cri.container-type": "sandbox",
+            "io.kubernetes.cri.sandbox-id": input.sandbox,
+        },
         "linux": {
             "cgroupsPath": input.cgroup,
             "namespaces": namespaces,
@@ -57,6 +68,12 @@ pub fn sandbox(input: &SandboxInput<'_>) -> Value {
     });
     if input.netns.is_some() && !input.hostname.is_empty() {
         spec["hostname"] = input.hostname.into();
+    }
+    if let Some((users, path)) = &input.users {
+        id_mappings(&mut spec, *users, path);
+        if users.uids.min(users.gids) <= 65535 {
+            spec["process"]["user"] = json!({"uid": 0, "gid": 0});
+        }
     }
     spec
 }

@@ -8,8 +8,9 @@ use std::{
 };
 
 use nix::{
-    fcntl::{OFlag, OpenHow, ResolveFlag, openat2},
+    fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2},
     sys::stat::Mode,
+    unistd::{Gid, Uid, fchownat},
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -145,8 +146,9 @@ pub fn find_inside(root: &Path, path: &Path) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).ok()
 }
 
-/// Makes a directory of the container's file system if it is not there, never outside of it.
-pub fn make_directory_inside(rootfs: &Path, path: &Path) -> std::io::Result<()> {
+/// Makes a directory of the container's file system if it is not there, never outside of it. It
+/// belongs to `owner`, who is the container's root as the host sees it.
+pub fn make_directory_inside(rootfs: &Path, path: &Path, owner: (u32, u32)) -> std::io::Result<()> {
     let mut walked = PathBuf::new();
     for component in path.components() {
         let std::path::Component::Normal(name) = component else {
@@ -164,6 +166,11 @@ pub fn make_directory_inside(rootfs: &Path, path: &Path) -> std::io::Result<()> 
         let directory = open_inside(rootfs, &parent, OFlag::O_DIRECTORY)
             .ok_or(std::io::ErrorKind::NotADirectory)?;
         nix::sys::stat::mkdirat(&directory, name, Mode::from_bits_truncate(0o755))?;
+        if owner != (0, 0) {
+            let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
+            let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
+            fchownat(&directory, name, Some(uid), Some(gid), flags)?;
+        }
     }
     Ok(())
 }

@@ -1,0 +1,133 @@
+//! One call of one plugin: a child process with the request on its input, the answer on its output,
+//! and a limit to everyone's patience.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    process::Command,
+};
+
+use super::Error;
+
+/// A plugin that takes longer is ended, and its call has failed. Kubelets give a sandbox four
+/// minutes in all.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+/// More than any plugin has to say.
+const MOST_OUTPUT: u64 = 4 << 20;
+
+/// What a call says besides its request.
+pub struct Call<'a> {
+    pub command: &'static str,
+    pub plugin: &'a str,
+    pub bin_dirs: &'a [PathBuf],
+    /// Of one attachment; GC and STATUS have none.
+    pub attachment: Option<Environment<'a>>,
+    pub patience: Duration,
+}
+
+pub struct Environment<'a> {
+    pub container: &'a str,
+    pub netns: Option<&'a Path>,
+    pub arguments: String,
+}
+
+/// The plugin's answer; `Null` where it gives none.
+pub async fn invoke(call: &Call<'_>, request: &Value) -> Result<Value, Error> {
+    let failed = |message: String| Error::Plugin {
+        plugin: call.plugin.to_owned(),
+        command: call.command,
+        message,
+    };
+    let executable = call
+        .bin_dirs
+        .iter()
+        .map(|directory| directory.join(call.plugin))
+        .find(|path| path.is_file())
+        .ok_or_else(|| Error::PluginMissing(call.plugin.to_owned(), call.bin_dirs.to_vec()))?;
+    let search = std::env::join_paths(call.bin_dirs).map_err(|error| failed(error.to_string()))?;
+    let mut command = Command::new(executable);
+    command
+        .env("CNI_COMMAND", call.command)
+        .env("CNI_PATH", search)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    if let Some(attachment) = &call.attachment {
+        command
+            .env("CNI_CONTAINERID", attachment.container)
+            .env("CNI_NETNS", attachment.netns.unwrap_or(Path::new("")))
+            .env("CNI_IFNAME", super::INTERFACE)
+            .env("CNI_ARGS", &attachment.arguments);
+    }
+    let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
+    let talked = tokio::time::timeout(call.patience, talk(&mut child, request)).await;
+    let Ok(talked) = talked else {
+        // It may hold the network's locks; the next call must not wait for it.
+        let _ = child.kill().await;
+        return Err(failed(format!(
+            "no answer in {} seconds",
+            call.patience.as_secs()
+        )));
+    };
+    let (success, status, stdout, stderr) = talked.map_err(|error| failed(error.to_string()))?;
+    let answer: Option<Value> = serde_json::from_slice(&stdout).ok();
+    if !success {
+        let said = || format!("{status}: {}", String::from_utf8_lossy(&stderr).trim());
+        return Err(failed(answer.as_ref().and_then(told).unwrap_or_else(said)));
+    }
+    Ok(answer.unwrap_or(Value::Null))
+}
+
+type Talk = (bool, String, Vec<u8>, Vec<u8>);
+
+/// Both outputs are read while the input is written, so that nobody waits for a full pipe.
+async fn talk(child: &mut tokio::process::Child, request: &Value) -> std::io::Result<Talk> {
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let bytes = request.to_string().into_bytes();
+    let write = async move {
+        if let Some(mut stdin) = stdin {
+            // A plugin that does not read its input tells why on its output.
+            let _ = stdin.write_all(&bytes).await;
+        }
+    };
+    let (mut answer, mut complaint) = (Vec::new(), Vec::new());
+    let read_answer = async {
+        match stdout {
+            Some(stdout) => stdout.take(MOST_OUTPUT).read_to_end(&mut answer).await,
+            None => Ok(0),
+        }
+    };
+    let read_complaint = async {
+        match stderr {
+            Some(stderr) => stderr.take(MOST_OUTPUT).read_to_end(&mut complaint).await,
+            None => Ok(0),
+        }
+    };
+    let ((), read, complained, status) =
+        tokio::join!(write, read_answer, read_complaint, child.wait());
+    read?;
+    complained?;
+    let status = status?;
+    Ok((status.success(), status.to_string(), answer, complaint))
+}
+
+/// The specification's error structure in one line.
+fn told(answer: &Value) -> Option<String> {
+    let message = answer.get("msg")?.as_str()?;
+    let details = answer
+        .get("details")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    Some(if details.is_empty() {
+        message.to_owned()
+    } else {
+        format!("{message}; {details}")
+    })
+}
