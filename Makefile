@@ -3,8 +3,8 @@ SHELL := /bin/bash
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo clean-demo test lint unit e2e bench soak
-.PHONY: conformance conformance-gate parity test-clients critest swap-kubelet
+.PHONY: help build demo clean-demo test lint unit e2e bench soak test-vm
+.PHONY: conformance conformance-gate parity shared-etcd test-clients critest swap-kubelet
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ bench: build ## Measure start, pod latency and memory
 soak: build ## Long campaigns: many simulation seeds, many pods
 	@scripts/soak
 
+test-vm: ## Run the runtime's end-to-end tests in a virtual machine with cgroups v2 [FILTER=name]
+	@scripts/test-vm
+
 conformance: build ## Run Kubernetes' conformance suite (needs Go) [FOCUS=regex] [SKIP=regex] [NODES=1|2]
 	@scripts/conformance
 
@@ -49,6 +52,9 @@ conformance-gate: build ## Run the conformance tests that must stay green (needs
 
 parity: build ## Compare answers with the real kube-apiserver (needs Go)
 	@scripts/parity
+
+shared-etcd: build ## Let the real kube-apiserver and Coracle serve one etcd in turn (needs Go)
+	@scripts/parity --shared-etcd
 
 test-clients: build ## The same scenario with kubectl, kube-rs, client-go, Python and JavaScript
 	@scripts/test-clients

@@ -1,9 +1,12 @@
-//! `make bench`: start-up, pod latency, pod throughput and memory of the release binary, measured
-//! from outside as a user would see them. Prints figures; asserts nothing.
+//! `make bench`: start-up, pod latency, API throughput, watch fan-out and memory of the release
+//! binary, measured from outside as a user would see them. Prints figures; asserts only that every
+//! answer was right.
 
 mod cluster;
+mod load;
 mod memory;
 mod pods;
+mod runtime;
 
 use std::path::PathBuf;
 
@@ -16,26 +19,37 @@ const SEQUENTIAL_PODS: usize = 40;
 const PODS_AT_ONCE: usize = 50;
 const SOAK_BATCH: usize = 25;
 
+const USAGE: &str = "usage: bench BINARY IMAGE.tar [pods | load | watch | runtime PAUSE.tar | soak N] [--kube-apiserver FILE]";
+
 fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let binary: PathBuf = arguments
-        .first()
-        .context("usage: bench BINARY IMAGE.tar [soak N]")?
-        .into();
-    let image: PathBuf = arguments
-        .get(1)
-        .context("usage: bench BINARY IMAGE.tar [soak N]")?
-        .into();
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let upstream = arguments.iter().position(|text| text == "--kube-apiserver");
+    let upstream = upstream.map(|at| arguments.split_off(at));
+    let upstream = upstream.and_then(|rest| rest.get(1).map(PathBuf::from));
+    let binary: PathBuf = arguments.first().context(USAGE)?.into();
+    let image: PathBuf = arguments.get(1).context(USAGE)?.into();
+    let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(async {
+    tokio.block_on(async {
         match arguments.get(2).map(String::as_str) {
             Some("soak") => {
                 let pods = arguments.get(3).map_or(Ok(1000), |text| text.parse())?;
                 soak(binary, image, pods).await
             }
-            _ => bench(binary, image).await,
+            Some("pods") => bench(binary, image).await,
+            Some("load") => load::run(&binary, upstream.as_deref()).await,
+            Some("runtime") => {
+                let pause: PathBuf = arguments.get(3).context(USAGE)?.into();
+                runtime::bench(&binary, &image, &pause).await
+            }
+            Some("watch") => load::watchers::run(&binary).await,
+            Some(_) => anyhow::bail!(USAGE),
+            None => {
+                bench(binary.clone(), image).await?;
+                load::run(&binary, upstream.as_deref()).await?;
+                load::watchers::run(&binary).await
+            }
         }
     })
 }

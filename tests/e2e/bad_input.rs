@@ -1,7 +1,5 @@
 //! Bad input gets Kubernetes' own words and changes nothing.
 
-use std::time::Duration;
-
 use crate::cluster::{Cluster, eventually};
 
 fn revision(cluster: &Cluster) -> String {

@@ -1,7 +1,6 @@
 //! `kill -9` of the server: nothing acknowledged is lost, pods keep their processes, status heals.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

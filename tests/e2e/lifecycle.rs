@@ -1,7 +1,6 @@
 //! Clusters on one machine: side by side, stopped and resumed, split into processes, and gone.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use crate::cluster::{Background, Cluster, coracle, eventually, fail};
 

@@ -4,12 +4,15 @@
 mod bad_input;
 mod cluster;
 mod crash;
+mod etcd;
+mod histories;
 mod kubectl;
 mod lifecycle;
 mod pods;
 mod registry;
 mod services;
 mod signatures;
+mod stores;
 mod streams;
 mod tracing;
 mod two_nodes;

@@ -1,7 +1,5 @@
 //! What a pod's life on its node looks like: probes, restarts, limits, volumes, tokens, endings.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::cluster::{Cluster, eventually};

@@ -2,7 +2,6 @@
 
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use crate::cluster::{Background, Cluster, eventually, image_archive, succeed};
 

@@ -1,7 +1,5 @@
 //! Deployments behind Services: routing, DNS, rolling update, scaling, ownership.
 
-use std::time::Duration;
-
 use crate::cluster::{Cluster, eventually, repository};
 
 fn demo() -> String {

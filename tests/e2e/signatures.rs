@@ -161,8 +161,8 @@ fn every_signature_has_its_words() {
 #[test]
 fn a_static_pod_runs_and_is_mirrored() {
     let cluster = Cluster::prepared();
-    let manifests = cluster.data_dir().join("manifests");
-    std::fs::create_dir_all(&manifests).expect("a directory");
+    let directory = tempfile::tempdir().expect("a directory");
+    let manifests = directory.path();
     std::fs::write(
         cluster.data_dir().join("kubelet.yaml"),
         format!("staticPodPath: {}\n", manifests.display()),
@@ -193,4 +193,6 @@ fn a_static_pod_runs_and_is_mirrored() {
     assert_eq!(container(&mirror), container(&again), "the same container");
     std::fs::remove_file(manifests.join("beacon.yaml")).expect("removed");
     eventually("no mirror", || found().is_none().then_some(()));
+    // Ours, not the cluster's: it would stay.
+    std::fs::remove_file(cluster.data_dir().join("kubelet.yaml")).expect("removed");
 }

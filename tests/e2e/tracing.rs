@@ -1,7 +1,5 @@
 //! The timeline of a pod: all eleven hops, with times, also after a restart.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::cluster::{Cluster, coracle, eventually, with_input};

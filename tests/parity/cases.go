@@ -14,7 +14,9 @@ type Case struct {
 	Namespace string
 	// Subset: we may answer with less than upstream (discovery while kinds are missing).
 	Subset bool
-	Run    func(*Session)
+	// Apart: no step builds on the one before.
+	Apart bool
+	Run   func(*Session)
 }
 
 // On holds the conversation with one side.
@@ -55,6 +57,7 @@ func AllCases(samples []*Sample, share int) []Case {
 		cases = append(cases, metadataCases(sample)...)
 		cases = append(cases, lifeCases(sample)...)
 		cases = append(cases, patchCases(sample)...)
+		cases = append(cases, validationCases(sample)...)
 		cases = append(cases, listCases(sample)...)
 		cases = append(cases, watchCases(sample)...)
 		cases = append(cases, deleteCases(sample)...)

@@ -5,12 +5,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 )
@@ -28,10 +30,15 @@ func main() {
 	flag.IntVar(&options.Share, "share", 1, "run one generated case in so many")
 	flag.StringVar(&serviceRange, "service-range", serviceRange, "the addresses of Services on both sides")
 	flag.BoolVar(&options.UpstreamTwice, "self-test", false, "compare kube-apiserver with a second kube-apiserver")
+	flag.BoolVar(&options.SharedEtcd, "shared-etcd", false, "let both serve one etcd in turn instead of comparing answers")
 	flag.Parse()
 	// The answers of thousands of cases live shortly; a tighter heap leaves room for the servers.
 	debug.SetGCPercent(50)
-	if err := run(options); err != nil {
+	do := run
+	if options.SharedEtcd {
+		do = runSharedEtcd
+	}
+	if err := do(options); err != nil {
 		fmt.Fprintln(os.Stderr, "parity:", err)
 		os.Exit(1)
 	}
@@ -42,7 +49,7 @@ type Options struct {
 	Coracle, KubeAPIServer, Etcd  string
 	Objects, Known, Report, Focus string
 	Workers, Share                int
-	UpstreamTwice                 bool
+	UpstreamTwice, SharedEtcd     bool
 }
 
 func run(options Options) error {
@@ -75,6 +82,10 @@ func run(options Options) error {
 			cases = append(cases, c)
 		}
 	}
+	// Mixed, so that those that wait for a watch to end do not all wait at once.
+	slices.SortStableFunc(cases, func(a, b Case) int {
+		return cmp.Compare(hash(a.Kind+"/"+a.Name), hash(b.Kind+"/"+b.Name))
+	})
 	started := time.Now()
 	runCases(cases, servers, report, options.Workers)
 	fmt.Printf("%d cases in %.0f s\n\n", len(cases), time.Since(started).Seconds())

@@ -176,9 +176,11 @@ func mutatedCreates(sample *Sample) []Case {
 	return cases
 }
 
-// mutatedUpdates creates an object and then changes one value of it: by PUT, JSON patch, merge
-// patch or strategic merge patch, taking turns.
+// mutatedUpdates creates an object and then changes one value of it in every way: by PUT, JSON
+// patch, merge patch and strategic merge patch. One of them, taking turns, is carried out last; the
+// others are dry runs.
 func mutatedUpdates(sample *Sample) []Case {
+	ways := []string{"PUT", "json", "merge", "strategic"}
 	var cases []Case
 	for index := range sample.Objects {
 		namespace := "changed-" + sample.Place
@@ -187,9 +189,9 @@ func mutatedUpdates(sample *Sample) []Case {
 			if len(m.path) == 0 || m.path[0] == "apiVersion" || m.path[0] == "kind" {
 				continue
 			}
-			method := []string{"PUT", "json", "merge", "strategic"}[hash(m.name())%4]
+			turn := int(hash(m.name()) % 4)
 			unique := fmt.Sprintf("u%d-%08x", index, hash(m.name()))
-			cases = append(cases, Case{Kind: sample.Resource, Name: fmt.Sprintf("%s %d %s", method, index, m.name()), Namespace: namespace,
+			cases = append(cases, Case{Kind: sample.Resource, Name: fmt.Sprintf("%s %d %s", ways[turn], index, m.name()), Namespace: namespace, Apart: true,
 				Run: func(session *Session) {
 					body := sample.Object(index, unique, namespace)
 					path := sample.Path(namespace)
@@ -197,7 +199,12 @@ func mutatedUpdates(sample *Sample) []Case {
 					if created.Code != 201 || !reaches(created.Body, m.path) {
 						return
 					}
-					session.Do(changeRequest(method, path+"/"+unique, m, created.Body))
+					for i := 1; i < len(ways); i++ {
+						request := changeRequest(ways[(turn+i)%len(ways)], path+"/"+unique, m, created.Body)
+						request.Query = "dryRun=All"
+						session.Do(request)
+					}
+					session.Do(changeRequest(ways[turn], path+"/"+unique, m, created.Body))
 				}})
 		}
 	}

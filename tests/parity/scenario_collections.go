@@ -105,7 +105,44 @@ func listCases(sample *Sample) []Case {
 		session.Do(Request{Path: path, Query: query("labelSelector", selector, "resourceVersion", revision, "resourceVersionMatch", "NotOlderThan")})
 		session.Do(Request{Path: path, Query: query("labelSelector", selector, "resourceVersion", revision, "limit", "1")})
 	}))
+	// Every pair of a revision and how it is meant, plain and in pages.
+	cases = append(cases, collection(sample, "list version matrix", func(session *Session, path, selector string) {
+		for _, version := range []string{"", "0", "1", "999999999"} {
+			for _, match := range []string{"", "Exact", "NotOlderThan", "Nonsense"} {
+				for _, limit := range []string{"", "1"} {
+					if version == "1" && match != "NotOlderThan" && !(match == "" && limit == "") {
+						continue // Whether the first revision is still there depends on the time.
+					}
+					given := []string{"labelSelector", selector, "resourceVersion", version, "resourceVersionMatch", match}
+					if limit != "" {
+						given = append(given, "limit", limit)
+					}
+					session.Do(Request{Path: path, Query: query(given...)})
+				}
+			}
+		}
+	}))
+	cases = append(cases, collection(sample, "list continued oddly", func(session *Session, path, selector string) {
+		first := session.Do(Request{Path: path, Query: query("labelSelector", selector, "limit", "1")})
+		next := Text(first.Body, "metadata", "continue")
+		session.Do(Request{Path: path, Query: query("labelSelector", selector, "limit", "1", "continue", next, "resourceVersion", "0")})
+		session.Do(Request{Path: path, Query: query("labelSelector", selector, "limit", "1", "continue", next, "resourceVersion", "1")})
+		session.Do(Request{Path: path, Query: query("labelSelector", selector, "limit", "1", "continue", next, "resourceVersionMatch", "NotOlderThan")})
+		session.Do(Request{Path: path, Query: query("labelSelector", selector, "continue", next)})
+		session.Do(Request{Path: path, Query: query("labelSelector", selector, "limit", "1", "continue", next), Accept: tableForm})
+		session.Do(Request{Path: path, Query: query("limit", "1", "continue", "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MCwic3RhcnQiOiJ4In0")})
+		session.Do(Request{Path: path, Query: query("limit", "1", "continue", "eyJ2IjoibWV0YS5rOHMuaW8vdjkiLCJydiI6NSwic3RhcnQiOiJ4In0")})
+		session.Do(Request{Path: path, Query: query("limit", "1", "continue", "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiIuLi94In0")})
+	}))
 	if sample.Namespaced {
+		// Without a selector the server says how many are left.
+		cases = append(cases, collection(sample, "list how many are left", func(session *Session, path, selector string) {
+			for _, limit := range []string{"1", "2", "3", "4"} {
+				session.Do(Request{Path: path, Query: query("limit", limit)})
+			}
+			session.Do(Request{Path: path, Query: query("limit", "1", "resourceVersion", "0")})
+			session.Do(Request{Path: path, Query: query("limit", "1"), Accept: tableForm})
+		}))
 		cases = append(cases, collection(sample, "list of all namespaces", func(session *Session, path, selector string) {
 			session.Do(Request{Path: sample.Prefix + "/" + sample.Resource, Query: query("labelSelector", selector)})
 			session.Do(Request{Method: "POST", Path: sample.Prefix + "/" + sample.Resource, Body: sample.Object(0, "x", session.Namespace)})
@@ -120,7 +157,12 @@ func watchCases(sample *Sample) []Case {
 	var cases []Case
 	watch := func(name, accept string, pairs ...string) {
 		cases = append(cases, collection(sample, "watch "+name, func(session *Session, path, selector string) {
-			given := append([]string{"watch", "true", "timeoutSeconds", "1", "labelSelector", selector}, pairs...)
+			// The bookmark that ends the initial events may take upstream a moment.
+			seconds := "1"
+			if strings.HasPrefix(name, "initial") {
+				seconds = "3"
+			}
+			given := append([]string{"watch", "true", "timeoutSeconds", seconds, "labelSelector", selector}, pairs...)
 			session.Do(Request{Path: path, Query: query(given...), Accept: accept, Stream: true})
 		}))
 	}
@@ -132,6 +174,15 @@ func watchCases(sample *Sample) []Case {
 	watch("initial events without match", "", "sendInitialEvents", "true")
 	watch("match without initial events", "", "resourceVersionMatch", "NotOlderThan")
 	watch("initial events off", "", "sendInitialEvents", "false", "resourceVersionMatch", "NotOlderThan")
+	watch("initial events from zero", "", "sendInitialEvents", "true", "resourceVersion", "0", "resourceVersionMatch", "NotOlderThan", "allowWatchBookmarks", "true")
+	watch("initial events from nothing", "", "sendInitialEvents", "true", "resourceVersion", "", "resourceVersionMatch", "NotOlderThan")
+	watch("initial events exactly", "", "sendInitialEvents", "true", "resourceVersionMatch", "Exact", "resourceVersion", "1")
+	watch("initial events nonsense", "", "sendInitialEvents", "nonsense", "resourceVersionMatch", "NotOlderThan")
+	watch("initial events far", "", "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan", "resourceVersion", "999999999", "allowWatchBookmarks", "true")
+	watch("initial events as table", tableForm, "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan", "allowWatchBookmarks", "true")
+	watch("initial events as metadata", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan", "allowWatchBookmarks", "true")
+	watch("as yaml", "application/yaml", "resourceVersion", "0")
+	watch("continued", "", "continue", "nonsense")
 	watch("limit", "", "resourceVersion", "0", "limit", "1")
 	watch("field unknown", "", "fieldSelector", "spec.nonsense=x")
 	watch("as table", tableForm, "resourceVersion", "0")
@@ -150,6 +201,21 @@ func watchCases(sample *Sample) []Case {
 		session.Do(Request{Path: path, Query: query("watch", "true", "timeoutSeconds", "1", "labelSelector", selector, "resourceVersion", revision), Stream: true})
 		name := Text(items[2], "metadata", "name")
 		session.Do(Request{Path: path, Query: query("watch", "true", "timeoutSeconds", "1", "fieldSelector", "metadata.name="+name, "resourceVersion", "0"), Stream: true})
+	}))
+	cases = append(cases, collection(sample, "watch on the old path", func(session *Session, path, selector string) {
+		old := strings.Replace(path, sample.Prefix, sample.Prefix+"/watch", 1)
+		session.Do(Request{Path: old, Query: query("timeoutSeconds", "1", "labelSelector", selector, "resourceVersion", "0"), Stream: true})
+		first := session.side.Send(Request{Path: path, Query: query("labelSelector", selector, "limit", "1")})
+		items, _ := Get(first.Body, "items").([]any)
+		if len(items) == 1 {
+			session.Do(Request{Path: old + "/" + Text(items[0], "metadata", "name"), Query: query("timeoutSeconds", "1", "resourceVersion", "0"), Stream: true})
+		}
+	}))
+	cases = append(cases, collection(sample, "watch timeouts", func(session *Session, path, selector string) {
+		session.Do(Request{Path: path, Query: query("watch", "true", "timeoutSeconds", "abc", "labelSelector", selector)})
+		session.Do(Request{Path: path, Query: query("watch", "1", "timeoutSeconds", "1", "labelSelector", selector), Stream: true})
+		session.Do(Request{Path: path, Query: query("watch", "false", "timeoutSeconds", "1", "labelSelector", selector)})
+		session.Do(Request{Path: path, Query: query("watch", "nonsense", "timeoutSeconds", "1", "labelSelector", selector), Stream: true})
 	}))
 	return cases
 }
@@ -187,6 +253,23 @@ func deleteCases(sample *Sample) []Case {
 	remove("body without kind", "", `{"gracePeriodSeconds":0}`)
 	cases = append(cases, single(sample, "delete absent", func(session *Session, path string, object map[string]any) {
 		session.Do(Request{Method: "DELETE", Path: path + "/absent"})
+	}))
+	for _, policy := range []string{"Background", "Foreground", "Orphan", "Nonsense"} {
+		cases = append(cases, collection(sample, "delete collection "+policy, func(session *Session, path, selector string) {
+			session.Do(Request{Method: "DELETE", Path: path, Query: query("labelSelector", selector+",color=red", "propagationPolicy", policy)})
+			session.Do(Request{Path: path, Query: query("labelSelector", selector)})
+			session.Do(Request{Method: "DELETE", Path: path, Query: query("labelSelector", selector), Body: options(`"propagationPolicy":"` + policy + `","dryRun":["All"]`)})
+			session.Do(Request{Path: path, Query: query("labelSelector", selector)})
+		}))
+	}
+	cases = append(cases, collection(sample, "delete collection on conditions", func(session *Session, path, selector string) {
+		session.Do(Request{Method: "DELETE", Path: path, Query: query("labelSelector", selector), Body: options(`"preconditions":{"uid":"6fa0a1d2-0f0e-4b6c-9d0a-00000000000f"}`)})
+		session.Do(Request{Path: path, Query: query("labelSelector", selector)})
+		session.Do(Request{Method: "DELETE", Path: path, Query: query("labelSelector", selector, "limit", "1")})
+		session.Do(Request{Method: "DELETE", Path: path, Query: query("labelSelector", selector, "resourceVersion", "0", "resourceVersionMatch", "Exact")})
+		session.Do(Request{Method: "DELETE", Path: path, Query: query("fieldSelector", "metadata.name=absent", "labelSelector", selector)})
+		session.Do(Request{Method: "DELETE", Path: path, Query: query("labelSelector", selector, "gracePeriodSeconds", "0")})
+		session.Do(Request{Path: path, Query: query("labelSelector", selector)})
 	}))
 	cases = append(cases, collection(sample, "delete collection", func(session *Session, path, selector string) {
 		session.Do(Request{Method: "DELETE", Path: path, Query: query("labelSelector", selector+",color!=red", "dryRun", "All")})

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 )
 
@@ -139,6 +140,39 @@ func lifeCases(sample *Sample) []Case {
 			session.Do(Request{Path: path + "/" + name})
 		}),
 	}
+}
+
+// validationCases send fields that are unknown or given twice by every way of writing.
+func validationCases(sample *Sample) []Case {
+	var cases []Case
+	for _, validation := range []string{"", "Ignore", "Warn", "Strict", "Odd"} {
+		cases = append(cases, single(sample, "validation "+validation, func(session *Session, path string, object map[string]any) {
+			name := Text(object, "metadata", "name")
+			target := path + "/" + name
+			odd := query("fieldValidation", validation, "dryRun", "All")
+			unknown := clone(object).(map[string]any)
+			unknown["bogus"] = 1
+			unknown["metadata"].(map[string]any)["bogus"] = map[string]any{"a": 1}
+			session.Do(Request{Method: "POST", Path: path, Query: odd, Body: unknown})
+			encoded, _ := json.Marshal(object)
+			twice := strings.TrimSuffix(string(encoded), "}") + `,"kind":"` + Text(object, "kind") + `"}`
+			session.Do(Request{Method: "POST", Path: path, Query: odd, Body: twice})
+			session.Do(Request{Method: "POST", Path: path, Query: odd, ContentType: "application/yaml", Body: twice})
+			created := session.side.Send(Request{Method: "POST", Path: path, Body: object})
+			if stored, ok := clone(created.Body).(map[string]any); ok && created.Code == 201 {
+				stored["bogus"] = 1
+				session.Do(Request{Method: "PUT", Path: target, Query: odd, Body: stored})
+			}
+			session.Do(Request{Method: "PATCH", Path: target, Query: odd, ContentType: mergePatch, Body: `{"bogus":1,"metadata":{"annotations":{"a":"1"},"annotations":{"b":"2"}}}`})
+			session.Do(Request{Method: "PATCH", Path: target, Query: odd, ContentType: strategicPatch, Body: `{"bogus":1,"metadata":{"labels":{"a":"1"},"labels":{"b":"2"}}}`})
+			session.Do(Request{Method: "PATCH", Path: target, Query: odd, ContentType: jsonPatch, Body: `[{"op":"add","path":"/bogus","value":1},{"op":"add","path":"/metadata/labels","value":{"a":"1"}}]`})
+			delete(unknown["metadata"].(map[string]any), "bogus") // Upstream tells one of two, by chance.
+			session.Do(Request{Method: "PATCH", Path: target, Query: odd + "&fieldManager=one&force=true", ContentType: applyPatch, Body: unknown})
+			session.Do(Request{Method: "PATCH", Path: target + "/status", Query: odd, ContentType: mergePatch, Body: `{"bogus":1,"status":{"bogus":2}}`})
+			session.Do(Request{Method: "DELETE", Path: target, Query: odd})
+		}))
+	}
+	return cases
 }
 
 func patchCases(sample *Sample) []Case {

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -14,7 +16,11 @@ func serverCases(samples []*Sample) []Case {
 			name += " as " + accept
 		}
 		cases = append(cases, Case{Kind: kind, Name: name, Subset: subset, Run: func(session *Session) {
-			session.Do(Request{Path: path, Accept: accept})
+			answer := session.Do(Request{Path: path, Accept: accept})
+			if answer.ETag != "" {
+				session.Do(Request{Path: path, Accept: accept, Header: map[string]string{"If-None-Match": answer.ETag}})
+				session.Do(Request{Path: path, Accept: accept, Header: map[string]string{"If-None-Match": `"other"`}})
+			}
 		}})
 	}
 	aggregated := "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -23,6 +29,10 @@ func serverCases(samples []*Sample) []Case {
 	get("discovery", "/api", aggregated, true)
 	get("discovery", "/apis", aggregated, true)
 	get("openapi", "/openapi/v3", "", true)
+	get("openapi", "/openapi/v2", "", true)
+	for _, path := range []string{"/api", "/apis", "/version", "/.well-known/openid-configuration", "/openid/v1/jwks", "/apis/apps", "/apis/nonsense", "/apis/apps/v9"} {
+		get("openapi", "/openapi/v3"+path, "", true)
+	}
 	seen := map[string]bool{}
 	for _, sample := range samples {
 		if seen[sample.Prefix] {
@@ -48,6 +58,7 @@ func serverCases(samples []*Sample) []Case {
 			session.Do(Request{Path: path, Anonymous: true, Header: map[string]string{"Authorization": "Basic YTpi"}})
 		}})
 	}
+	cases = append(cases, compressionCase(), metricsCase())
 	cases = append(cases, impersonationCases()...)
 	return append(cases, bodyCases()...)
 }
@@ -120,4 +131,49 @@ func bodyCases() []Case {
 	post("protobuf nonsense", "application/vnd.kubernetes.protobuf", "k8s\x00nonsense")
 	post("protobuf without magic", "application/vnd.kubernetes.protobuf", "nonsense")
 	return cases
+}
+
+// compressionCase asks for a list that is large enough to be worth it, and for one that is not.
+func compressionCase() Case {
+	return Case{Kind: "server", Name: "compression", Namespace: "compressed", Run: func(session *Session) {
+		path := "/api/v1/namespaces/compressed/configmaps"
+		gzip := map[string]string{"Accept-Encoding": "gzip"}
+		for i := range 40 {
+			body := object("v1", "ConfigMap", fmt.Sprintf("large-%02d", i))
+			body["data"] = map[string]any{"a": strings.Repeat("x", 4096)}
+			session.side.Send(Request{Method: "POST", Path: path, Body: body})
+		}
+		session.Do(Request{Path: path, Header: gzip})
+		session.Do(Request{Path: path + "/large-00", Header: gzip})
+		session.Do(Request{Path: path, Query: "limit=2", Header: gzip})
+		session.Do(Request{Path: path, Header: map[string]string{"Accept-Encoding": "br, gzip;q=0.5"}})
+		session.Do(Request{Path: path, Header: map[string]string{"Accept-Encoding": "br"}})
+		session.Do(Request{Path: path, Header: gzip, Accept: tableForm})
+	}}
+}
+
+// measured are the metrics that dashboards and alerts look for.
+var measured = regexp.MustCompile(`^(apiserver_request_total|apiserver_request_duration_seconds|apiserver_current_inflight_requests|apiserver_longrunning_requests|apiserver_storage_objects|apiserver_resource_objects|apiserver_watch_events_total|etcd_request_duration_seconds|kubernetes_build_info|process_(cpu_seconds_total|max_fds|open_fds|resident_memory_bytes|start_time_seconds|virtual_memory_bytes))(_bucket|_sum|_count)?(\{|$)`)
+
+// metricsCase compares their types and labels.
+func metricsCase() Case {
+	return Case{Kind: "server", Name: "metrics", Run: func(session *Session) {
+		answer := session.side.Send(Request{Path: "/metrics", Accept: "text/plain"})
+		families := map[string]any{}
+		label := regexp.MustCompile(`([a-z_]+)="`)
+		for line := range strings.Lines(answer.Text) {
+			fields := strings.Fields(line)
+			if len(fields) == 4 && fields[1] == "TYPE" && measured.MatchString(fields[2]) {
+				families[fields[2]+" type"] = fields[3]
+			} else if len(fields) >= 2 && measured.MatchString(fields[0]) {
+				name, labels, _ := strings.Cut(fields[0], "{")
+				var names []any
+				for _, found := range label.FindAllStringSubmatch(labels, -1) {
+					names = append(names, found[1])
+				}
+				families[name] = names
+			}
+		}
+		session.Say(Answer{Request: answer.Request, Code: answer.Code, ContentType: answer.ContentType, Body: families})
+	}}
 }

@@ -25,6 +25,21 @@ func subresourceCases(sample *Sample) []Case {
 		session.Do(Request{Method: "DELETE", Path: target + "/status"})
 		session.Do(Request{Path: path + "/absent/status"})
 	})
+	on("dry run", func(session *Session, path, target string) {
+		session.Do(Request{Method: "PATCH", Path: target + "/status", Query: "dryRun=All", ContentType: mergePatch, Body: `{"metadata":{"labels":{"dry":"run"}},"status":{"replicas":7}}`})
+		if read := session.side.Send(Request{Path: target + "/status"}); read.Code == 200 {
+			session.Do(Request{Method: "PUT", Path: target + "/status", Query: "dryRun=All", Body: read.Body})
+		}
+		session.Do(Request{Method: "PATCH", Path: target + "/status", Query: "dryRun=Some", ContentType: mergePatch, Body: `{}`})
+		session.Do(Request{Method: "PATCH", Path: target + "/scale", Query: "dryRun=All", ContentType: mergePatch, Body: `{"spec":{"replicas":9}}`})
+		session.Do(Request{Method: "PUT", Path: target + "/scale", Query: "dryRun=All", Body: `{"apiVersion":"autoscaling/v1","kind":"Scale","spec":{"replicas":8}}`})
+		session.Do(Request{Method: "POST", Path: target + "/binding", Query: "dryRun=All", Body: `{"apiVersion":"v1","kind":"Binding","target":{"kind":"Node","name":"a-node"}}`})
+		session.Do(Request{Method: "POST", Path: target + "/eviction", Query: "dryRun=Some", Body: `{"apiVersion":"policy/v1","kind":"Eviction"}`})
+		session.Do(Request{Method: "POST", Path: target + "/token", Query: "dryRun=All", Body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`})
+		session.Do(Request{Method: "PATCH", Path: target + "/ephemeralcontainers", Query: "dryRun=All", ContentType: strategicPatch, Body: `{"spec":{"ephemeralContainers":[{"name":"debug","image":"busybox"}]}}`})
+		session.Do(Request{Method: "PATCH", Path: target + "/approval", Query: "dryRun=All", ContentType: mergePatch, Body: `{"status":{"conditions":[{"type":"Approved","status":"True","reason":"r"}]}}`})
+		session.Do(Request{Path: target})
+	})
 	on("scale", func(session *Session, path, target string) {
 		session.Do(Request{Path: target + "/scale"})
 		session.Do(Request{Method: "PATCH", Path: target + "/scale", ContentType: mergePatch, Body: `{"spec":{"replicas":3}}`})

@@ -32,6 +32,7 @@ type Servers struct {
 	processes      []*exec.Cmd
 	ended          []chan struct{}
 	directory      string
+	port           int
 }
 
 // StartServers starts both sides and waits until each answers /readyz.
@@ -58,18 +59,25 @@ func StartServers(options Options) (*Servers, error) {
 
 // Stop ends every process that was started and removes its files.
 func (s *Servers) Stop() {
-	for i := len(s.processes) - 1; i >= 0; i-- {
-		_ = s.processes[i].Process.Signal(syscall.SIGTERM)
-		select {
-		case <-s.ended[i]:
-		case <-time.After(10 * time.Second):
-			_ = s.processes[i].Process.Kill()
-			<-s.ended[i]
-		}
+	for len(s.processes) > 0 {
+		s.stopLast()
 	}
 	if os.Getenv("PARITY_KEEP") == "" {
 		_ = os.RemoveAll(s.directory)
 	}
+}
+
+// stopLast ends the process that was started last.
+func (s *Servers) stopLast() {
+	last := len(s.processes) - 1
+	_ = s.processes[last].Process.Signal(syscall.SIGTERM)
+	select {
+	case <-s.ended[last]:
+	case <-time.After(10 * time.Second):
+		_ = s.processes[last].Process.Kill()
+		<-s.ended[last]
+	}
+	s.processes, s.ended = s.processes[:last], s.ended[:last]
 }
 
 // Alive says whether all processes are still running.
@@ -111,16 +119,32 @@ func (s *Servers) startUpstream(options Options, name string) (*Side, error) {
 	if err := os.MkdirAll(directory, 0o700); err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(3)
+	etcd, err := s.startEtcd(options, name)
 	if err != nil {
 		return nil, err
 	}
+	return s.startKubeAPIServer(options, name, etcd)
+}
+
+// startEtcd starts an etcd of its own and returns its address.
+func (s *Servers) startEtcd(options Options, name string) (string, error) {
+	ports, err := freePorts(2)
+	if err != nil {
+		return "", err
+	}
 	client := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
 	peer := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
-	err = s.start(name+"-etcd", options.Etcd, "--data-dir", filepath.Join(directory, "etcd"),
+	err = s.start(name+"-etcd", options.Etcd, "--data-dir", filepath.Join(s.directory, name, "etcd"),
 		"--unsafe-no-fsync", "--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 		"--initial-cluster", "default="+peer)
+	return client, err
+}
+
+// startKubeAPIServer starts the API server alone, on an etcd that is there.
+func (s *Servers) startKubeAPIServer(options Options, name, etcd string) (*Side, error) {
+	directory := filepath.Join(s.directory, name)
+	ports, err := freePorts(1)
 	if err != nil {
 		return nil, err
 	}
@@ -128,9 +152,9 @@ func (s *Servers) startUpstream(options Options, name string) (*Side, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = s.start(name, options.KubeAPIServer, "--etcd-servers", client,
+	err = s.start(name, options.KubeAPIServer, "--etcd-servers", etcd,
 		"--cert-dir", directory, "--bind-address", "127.0.0.1",
-		"--secure-port", fmt.Sprint(ports[2]),
+		"--secure-port", fmt.Sprint(ports[0]),
 		"--client-ca-file", identity.authority,
 		"--service-account-issuer", "https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file", identity.keyFile,
@@ -146,18 +170,23 @@ func (s *Servers) startUpstream(options Options, name string) (*Side, error) {
 		InsecureSkipVerify: true,
 		Certificates:       []tls.Certificate{identity.certificate},
 	}
-	return s.wait(name, fmt.Sprintf("https://127.0.0.1:%d", ports[2]), config)
+	return s.wait(name, fmt.Sprintf("https://127.0.0.1:%d", ports[0]), config)
 }
 
-func (s *Servers) startCoracle(options Options) (*Side, error) {
-	ports, err := freePorts(1)
-	if err != nil {
-		return nil, err
+func (s *Servers) startCoracle(options Options, more ...string) (*Side, error) {
+	// A data directory keeps its port.
+	if s.port == 0 {
+		ports, err := freePorts(1)
+		if err != nil {
+			return nil, err
+		}
+		s.port = ports[0]
 	}
 	data := filepath.Join(s.directory, "coracle")
-	err = s.start("coracle-server", options.Coracle, "server", "--data-dir", data,
-		"--port", fmt.Sprint(ports[0]), "--service-range", serviceRange,
-		"--disable", "scheduler,controllers,node,proxy,dns")
+	arguments := append([]string{"server", "--data-dir", data,
+		"--port", fmt.Sprint(s.port), "--service-range", serviceRange,
+		"--disable", "scheduler,controllers,node,proxy,dns"}, more...)
+	err := s.start("coracle-server", options.Coracle, arguments...)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +207,7 @@ func (s *Servers) startCoracle(options Options) (*Side, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(embedded(kubeconfig, "certificate-authority-data"))
 	config := &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}}
-	return s.wait("coracle-server", fmt.Sprintf("https://127.0.0.1:%d", ports[0]), config)
+	return s.wait("coracle-server", fmt.Sprintf("https://127.0.0.1:%d", s.port), config)
 }
 
 // wait returns the side once its server is ready and has made its namespaces.
@@ -249,7 +278,7 @@ func newIdentity(directory string) (*identity, error) {
 	}
 	administrator := &x509.Certificate{
 		SerialNumber: big.NewInt(2),
-		Subject:      pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}},
+		Subject:      pkix.Name{CommonName: "kubernetes-admin", Organization: []string{"system:masters"}},
 		NotBefore:    authority.NotBefore, NotAfter: authority.NotAfter,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}

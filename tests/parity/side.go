@@ -4,6 +4,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -35,6 +36,8 @@ type Answer struct {
 	Error       string
 	Code        int
 	ContentType string
+	ETag        string
+	Encoding    string
 	Warnings    []string
 	Body        any
 	Text        string
@@ -55,6 +58,11 @@ func (s *Session) Do(request Request) Answer {
 	answer := s.side.Send(request)
 	s.transcript = append(s.transcript, answer)
 	return answer
+}
+
+// Say records an answer that the case made out of one.
+func (s *Session) Say(answer Answer) {
+	s.transcript = append(s.transcript, answer)
 }
 
 // Send sends a request without comparing its answer.
@@ -112,12 +120,21 @@ func (s *Side) Send(request Request) Answer {
 	defer response.Body.Close()
 	answer.Code = response.StatusCode
 	answer.ContentType, _, _ = strings.Cut(response.Header.Get("Content-Type"), ";")
+	answer.ETag = response.Header.Get("ETag")
+	answer.Encoding = response.Header.Get("Content-Encoding")
 	answer.Warnings = response.Header.Values("Warning")
 	if request.Stream && answer.Code == http.StatusOK {
 		answer.Body = readEvents(response.Body)
 		return answer
 	}
-	content, err := io.ReadAll(io.LimitReader(response.Body, 32<<20))
+	var plain io.Reader = response.Body
+	if answer.Encoding == "gzip" {
+		if plain, err = gzip.NewReader(plain); err != nil {
+			answer.Error = "broken compression"
+			return answer
+		}
+	}
+	content, err := io.ReadAll(io.LimitReader(plain, 32<<20))
 	if err != nil {
 		answer.Error = "broken answer"
 	}
@@ -140,6 +157,10 @@ func readEvents(body io.Reader) any {
 		var event any
 		if err := decoder.Decode(&event); err != nil {
 			event = "not JSON: " + lines.Text()
+		}
+		// When a bookmark comes is a matter of time; only the one that ends the initial events is not.
+		if Text(event, "type") == "BOOKMARK" && !bytes.Contains(lines.Bytes(), []byte("initial-events-end")) {
+			continue
 		}
 		events = append(events, event)
 	}

@@ -81,6 +81,26 @@ impl<'a> Write<'a> {
         }
     }
 
+    /// A write of a kind that only a subresource takes, such as a TokenRequest.
+    pub fn of_kind(
+        (definition, api_version, kind): (&'static str, &str, &'static str),
+        subresource: &'a str,
+        manager: &'a str,
+        time: String,
+    ) -> Write<'a> {
+        Write {
+            manager,
+            subresource,
+            time,
+            kind: Kind::new(
+                definition,
+                api_version.to_string(),
+                kind,
+                Reset::Except(&[]),
+            ),
+        }
+    }
+
     fn entry(&self, manager: &str, operation: Operation) -> Entry {
         Entry {
             manager: match manager {

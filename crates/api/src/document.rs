@@ -164,6 +164,13 @@ impl Value {
         }
     }
 
+    /// As [`Value::set_default`], of a field behind a pointer: the empty string is a value too.
+    pub fn set_missing(&mut self, path: &[&str], value: impl Into<Value>) {
+        if self.at(path).is_none_or(Value::is_null) {
+            self.set(path, value);
+        }
+    }
+
     /// Null or the empty string: what Go calls unset.
     fn is_blank(&self) -> bool {
         match self {

@@ -36,14 +36,41 @@ pub fn carry_over(new: &mut Value, old: &Value) {
     }
 }
 
+/// What a kind demands of its objects' metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    pub namespaced: bool,
+    pub name: NameRule,
+    /// Whether the prefix of a generated name is looked at by itself.
+    pub generate_name: bool,
+    /// Whether finalizers must be well known or qualified.
+    pub known_finalizers: bool,
+}
+
+impl Rules {
+    pub const fn new(namespaced: bool, name: NameRule) -> Rules {
+        Rules {
+            namespaced,
+            name,
+            generate_name: true,
+            known_finalizers: true,
+        }
+    }
+}
+
 /// Checks the metadata of a new object, its name already generated.
-pub fn validate(object: &Value, namespaced: bool, rule: NameRule) -> Vec<FieldError> {
+pub fn validate(object: &Value, rules: Rules) -> Vec<FieldError> {
+    let Rules {
+        namespaced,
+        name: rule,
+        ..
+    } = rules;
     let path = Path::new("metadata");
     let mut errors = Vec::new();
     let text = |name: &str| object.str_at(&["metadata", name]);
 
     let generate_name = text("generateName");
-    if !generate_name.is_empty() {
+    if !generate_name.is_empty() && rules.generate_name {
         let wrong = rule.check(generate_name, true);
         errors.extend(all_invalid(
             &path.child("generateName"),
@@ -94,7 +121,11 @@ pub fn validate(object: &Value, namespaced: bool, rule: NameRule) -> Vec<FieldEr
         &path.child("annotations"),
     ));
     errors.extend(owner_references(object, &path.child("ownerReferences")));
-    errors.extend(finalizers(object, &path.child("finalizers")));
+    errors.extend(finalizers(
+        object,
+        &path.child("finalizers"),
+        rules.known_finalizers,
+    ));
     errors.extend(crate::apply::validate_managed_fields(object));
     errors
 }
@@ -192,7 +223,10 @@ fn owner_references(object: &Value, path: &Path) -> Vec<FieldError> {
     let mut controller: Option<String> = None;
     for reference in references.and_then(Value::as_array).into_iter().flatten() {
         let api_version = reference.str_at(&["apiVersion"]);
-        let version = api_version.rsplit('/').next().unwrap_or_default();
+        let version = match api_version.matches('/').count() {
+            0 | 1 => api_version.rsplit('/').next().unwrap_or_default(),
+            _ => "",
+        };
         if version.is_empty() {
             let detail = "version must not be empty";
             errors.push(FieldError::invalid(
@@ -232,7 +266,7 @@ fn owner_references(object: &Value, path: &Path) -> Vec<FieldError> {
     errors
 }
 
-fn finalizers(object: &Value, path: &Path) -> Vec<FieldError> {
+fn finalizers(object: &Value, path: &Path, known: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let list = finalizer_names(object);
     for finalizer in &list {
@@ -241,7 +275,7 @@ fn finalizers(object: &Value, path: &Path) -> Vec<FieldError> {
     }
     for (index, finalizer) in list.iter().enumerate() {
         let standard = matches!(*finalizer, "kubernetes" | "orphan" | "foregroundDeletion");
-        if !finalizer.contains('/') && !standard {
+        if known && !finalizer.contains('/') && !standard {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(FieldError::invalid(&path.index(index), *finalizer, detail));
         }

@@ -72,7 +72,7 @@ pub fn v2_protobuf() -> &'static Document {
 }
 
 impl Document {
-    fn new(body: Vec<u8>) -> Document {
+    pub fn new(body: Vec<u8>) -> Document {
         let etag = Sha256::digest(&body)
             .iter()
             .map(|byte| format!("{byte:02X}"))
@@ -84,21 +84,48 @@ impl Document {
     }
 }
 
-/// One document per group version, made together: the index needs the hash of each.
+/// The paths of documents that are about no group version.
+const GENERAL: [&str; 5] = [
+    ".well-known/openid-configuration",
+    "api",
+    "apis",
+    "openid/v1/jwks",
+    "version",
+];
+
+/// One document per group version and general path, made together: the index needs the hash of
+/// each.
 fn v3_documents() -> &'static BTreeMap<String, Document> {
     static DOCUMENTS: OnceLock<BTreeMap<String, Document>> = OnceLock::new();
     DOCUMENTS.get_or_init(|| {
-        group_versions()
-            .into_iter()
-            .map(|(group, version)| {
-                let path = match group {
-                    "" => format!("api/{version}"),
-                    _ => format!("apis/{}", api_version(group, version)),
-                };
-                (path, Document::new(v3_document(group, version).to_json()))
-            })
-            .collect()
+        let versions = group_versions().into_iter().map(|(group, version)| {
+            let path = match group {
+                "" => format!("api/{version}"),
+                _ => format!("apis/{}", api_version(group, version)),
+            };
+            (path, Document::new(v3_document(group, version).to_json()))
+        });
+        let groups = groups();
+        let of_groups = groups.iter().map(|group| format!("apis/{group}"));
+        let general = GENERAL.into_iter().map(str::to_string).chain(of_groups);
+        let general = general.filter_map(|path| {
+            let written = paths::general(&path, &groups, Version::V3)?;
+            let document = v3_written(written, &[]);
+            Some((path, Document::new(document.to_json())))
+        });
+        versions.chain(general).collect()
     })
+}
+
+/// The named groups, by name.
+fn groups() -> Vec<&'static str> {
+    let mut groups: Vec<&str> = group_versions()
+        .into_iter()
+        .map(|(group, _)| group)
+        .collect();
+    groups.retain(|group| !group.is_empty());
+    groups.dedup();
+    groups
 }
 
 fn group_versions() -> Vec<(&'static str, &'static str)> {
@@ -116,27 +143,49 @@ fn v3_document(group: &str, version: &str) -> Value {
         .iter()
         .filter(|resource| resource.group == group && resource.version == version)
         .collect();
+    v3_written(paths::paths(&served, Version::V3), &served)
+}
+
+fn v3_written(written: paths::Written, served: &[&Resource]) -> Value {
     let mut document = crate::document!({
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": crate::schema::table().version},
+        "info": {"title": "Kubernetes", "version": short_version()},
         "components": {"securitySchemes": {"BearerToken": {
             "type": "apiKey", "name": "authorization", "in": "header",
             "description": "Bearer Token authentication",
         }}},
     });
-    document.set(
-        &["components", "schemas"],
-        definitions::reachable(&served, Version::V3),
-    );
-    document.set(&["paths"], paths::paths(&served, Version::V3));
+    let schemas = definitions::reachable(&written.definitions, served, Version::V3);
+    if !schemas.is_empty() {
+        document.set(&["components", "schemas"], schemas);
+    }
+    document.set(&["paths"], written.paths);
     document
+}
+
+/// e.g. `1.36`.
+fn short_version() -> &'static str {
+    let version = crate::schema::table().version.trim_start_matches('v');
+    version.rsplit_once('.').map_or(version, |(short, _)| short)
 }
 
 fn v2_document() -> Value {
     let served: Vec<&Resource> = resources().iter().collect();
+    let mut written = paths::paths(&served, Version::V2);
+    let groups = groups();
+    let of_groups = groups.iter().map(|group| format!("apis/{group}"));
+    for path in GENERAL.into_iter().map(str::to_string).chain(of_groups) {
+        let Some(general) = paths::general(&path, &groups, Version::V2) else {
+            continue;
+        };
+        written.definitions.extend(general.definitions);
+        for (path, item) in general.paths {
+            written.paths.insert(path, item);
+        }
+    }
     let mut document = crate::document!({
         "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": crate::schema::table().version},
+        "info": {"title": "Kubernetes", "version": short_version()},
         "securityDefinitions": {"BearerToken": {
             "type": "apiKey", "name": "authorization", "in": "header",
             "description": "Bearer Token authentication",
@@ -145,9 +194,9 @@ fn v2_document() -> Value {
     });
     document.set(
         &["definitions"],
-        definitions::reachable(&served, Version::V2),
+        definitions::reachable(&written.definitions, &served, Version::V2),
     );
-    document.set(&["paths"], paths::paths(&served, Version::V2));
+    document.set(&["paths"], written.paths);
     document
 }
 

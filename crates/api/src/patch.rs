@@ -30,6 +30,10 @@ pub enum Error {
     },
     #[error("unknown patch type: {directive} in map: {map}")]
     UnknownDirective { directive: String, map: String },
+    #[error("list element types are not identical: [{original} {patch}]")]
+    MixedList { original: String, patch: String },
+    #[error("unable to find api field in struct {name} for the json field {field:?}")]
+    NoField { name: &'static str, field: String },
     #[error("cannot merge lists without merge key")]
     NoKeyForList,
     #[error("merging lists cannot yet be specified in the patch")]

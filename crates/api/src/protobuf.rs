@@ -12,7 +12,7 @@ use crate::schema::{Definition, normalise, table};
 
 use wire::{Reader, Writer};
 
-pub use message::{Message, encode_list};
+pub use message::{ListMessage, Message};
 
 /// What every encoded object begins with.
 pub const MAGIC: &[u8; 4] = b"k8s\0";
@@ -33,6 +33,8 @@ pub enum Error {
     Truncated,
     #[error("proto: illegal tag or wire type in {definition}")]
     Malformed { definition: &'static str },
+    #[error("proto: illegal wireType {0}")]
+    WireType(u64),
     #[error("nested too deeply")]
     TooDeep,
     #[error("{0}")]

@@ -7,6 +7,7 @@
 mod check;
 mod decode;
 mod defaults;
+mod empty;
 mod literal;
 mod node;
 mod shape;
@@ -14,9 +15,12 @@ mod table;
 
 pub use decode::{
     FieldProblem, Target, TypeError, UnknownField, conform, decode, decode_as, decode_json,
-    decode_json_as, parse_json, restore, strict_error, unrecognized,
+    decode_json_as, parse_json, repeated_fields, restore, strict_error, strict_yaml_error,
+    unrecognized,
 };
-pub use defaults::{apply_declared_defaults, defaults, forget_empty, normalise};
+pub use defaults::{apply_declared_defaults, defaults, normalise};
+pub(crate) use empty::is_left_out;
+pub use empty::{Empties, forget_empty};
 pub use shape::{Shape, type_of};
 pub(crate) use table::JSON_SCHEMA;
 pub use table::{Definition, Field, Kind, Property, Table, Type, Wire, table};

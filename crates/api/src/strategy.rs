@@ -75,6 +75,15 @@ pub trait Strategy: Send + Sync {
         NameRule::DnsSubdomain
     }
 
+    /// Whether something random can be appended to `generateName`.
+    fn generates_names(&self) -> bool {
+        true
+    }
+
+    fn metadata_rules(&self) -> metadata::Rules {
+        metadata::Rules::new(self.namespaced(), self.name_rule())
+    }
+
     /// Whether `status` is written only through the status subresource.
     fn has_status(&self) -> bool {
         false
@@ -126,7 +135,7 @@ pub trait Strategy: Send + Sync {
 
     /// Everything that is wrong with a new object, metadata included.
     fn validate_create(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = metadata::validate(object, self.namespaced(), self.name_rule());
+        let mut errors = metadata::validate(object, self.metadata_rules());
         errors.extend(self.validate_content(object));
         errors
     }
@@ -137,11 +146,16 @@ pub trait Strategy: Send + Sync {
 
     /// Everything that is wrong with the new state of an object, metadata included.
     fn validate_update(&self, new: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
-        let mut errors = metadata::validate(new, self.namespaced(), NameRule::PathSegment);
+        let anything = metadata::Rules {
+            name: NameRule::PathSegment,
+            generate_name: true,
+            ..self.metadata_rules()
+        };
+        let mut errors = metadata::validate(new, anything);
         errors.extend(metadata::validate_update(new, old));
         let again = self.metadata_checked_again(subresource);
         for _ in 0..again.whole {
-            errors.extend(metadata::validate(new, self.namespaced(), self.name_rule()));
+            errors.extend(metadata::validate(new, self.metadata_rules()));
         }
         for _ in 0..again.change {
             errors.extend(metadata::validate_update(new, old));
@@ -183,6 +197,14 @@ pub trait Strategy: Send + Sync {
     fn cells(&self, object: &Value, _now: jiff::Timestamp) -> Vec<Value> {
         crate::table::name_and_creation(object)
     }
+
+    /// Whether [`Strategy::row_metadata`] does anything.
+    fn hides_metadata(&self) -> bool {
+        false
+    }
+
+    /// Takes out of the metadata, shown alone, what upstream keeps elsewhere.
+    fn row_metadata(&self, _metadata: &mut Value) {}
 
     /// The grace period of a delete that may ask for one; `None` for kinds that go at once.
     fn graceful_delete(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {

@@ -3,7 +3,7 @@
 use crate::catalogue::Resource;
 use crate::conversion;
 use crate::document::{Object, Value};
-use crate::strategy;
+use crate::strategy::{self, Strategy};
 
 pub mod duration;
 
@@ -64,7 +64,7 @@ pub fn render(
                 false => strategy.cells(&conversion::to_storage(resource, item.clone()), now),
             };
             row.insert("cells", cells);
-            row.insert("object", included(item, include));
+            row.insert("object", included(strategy, item, include));
             Value::Object(row)
         })
         .collect();
@@ -84,7 +84,11 @@ pub fn render(
 pub fn name_and_creation(object: &Value) -> Vec<Value> {
     vec![
         object.str_at(&["metadata", "name"]).into(),
-        object.str_at(&["metadata", "creationTimestamp"]).into(),
+        match object.str_at(&["metadata", "creationTimestamp"]) {
+            // A bookmark's: Go's zero.
+            "" => "0001-01-01T00:00:00Z".into(),
+            created => created.into(),
+        },
     ]
 }
 
@@ -95,7 +99,7 @@ fn column_document(column: &Column) -> Value {
     })
 }
 
-fn included(item: &Value, include: IncludeObject) -> Value {
+fn included(strategy: &dyn Strategy, item: &Value, include: IncludeObject) -> Value {
     match include {
         IncludeObject::None => Value::Null,
         IncludeObject::Object => item.clone(),
@@ -103,7 +107,8 @@ fn included(item: &Value, include: IncludeObject) -> Value {
             let mut partial = crate::document!({
                 "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
             });
-            let metadata = item.get("metadata").cloned().unwrap_or_default();
+            let mut metadata = item.get("metadata").cloned().unwrap_or_default();
+            strategy.row_metadata(&mut metadata);
             partial.set(&["metadata"], metadata);
             partial
         }

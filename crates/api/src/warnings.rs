@@ -42,12 +42,14 @@ pub fn of(
         }
         ("", "Pod", "status") => pod::addresses(object, &mut warnings),
         ("", "PodTemplate", "") => template(object, old, &["template"], &mut warnings),
-        ("", "ReplicationController", "") => {
-            if old.is_none() {
+        ("", "ReplicationController", "") => match old {
+            None => {
                 warnings.extend(name_as_host(object, "Pod names and hostnames"));
+                template(object, None, &["spec", "template"], &mut warnings);
             }
-            template(object, old, &["spec", "template"], &mut warnings);
-        }
+            // Upstream takes the old template for the new one.
+            Some(old) => template(old, Some(object), &["spec", "template"], &mut warnings),
+        },
         ("apps", "Deployment" | "ReplicaSet", "") => {
             if old.is_none() {
                 warnings.extend(name_as_host(object, "Pod names and hostnames"));

@@ -13,8 +13,9 @@ use bytes::Bytes;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use store::{
-    Error, Event, KeyRange, KeyValue, LeaseId, Operation, RangeRequest, RangeResult, Revision,
-    Store, Transaction, TransactionResult, WatchItem, WatchStream,
+    CompactionTurn, Error, Event, KeyRange, KeyValue, LeaseId, Operation, RangeRequest,
+    RangeResult, Revision, SnapshotStream, Store, Transaction, TransactionResult, WatchItem,
+    WatchStream,
 };
 
 /// More than are ever under way at once; beyond it everything is forgotten.
@@ -152,6 +153,14 @@ impl Store for Enveloped {
         self.store.compact(revision).await
     }
 
+    async fn compact_in_turn(&self, turn: CompactionTurn) -> Result<CompactionTurn, Error> {
+        self.store.compact_in_turn(turn).await
+    }
+
+    async fn snapshot(&self) -> Result<SnapshotStream, Error> {
+        self.store.snapshot().await
+    }
+
     async fn grant_lease(&self, seconds: u64) -> Result<LeaseId, Error> {
         self.store.grant_lease(seconds).await
     }
@@ -167,13 +176,18 @@ fn closed(json: &[u8]) -> Option<Bytes> {
     protobuf::encode_object(&object).ok().map(Bytes::from)
 }
 
-/// An older server may have stored a version that is now only served.
-fn in_our_version(object: Value) -> Value {
+/// As we would have stored it. An older server may have stored a version that is now only served,
+/// and what has a default need not be in what another server stored.
+fn settled(object: Value) -> Value {
     let (group, version) = catalogue::split_api_version(object.str_at(&["apiVersion"]));
-    match catalogue::find_kind(group, version, object.str_at(&["kind"])) {
-        Some(resource) => conversion::to_storage(resource, object),
-        None => object,
-    }
+    let Some(resource) = catalogue::find_kind(group, version, object.str_at(&["kind"])) else {
+        return object;
+    };
+    let mut object = conversion::to_storage(resource, object);
+    let stored = conversion::storage_of(resource);
+    api::schema::defaults(stored, &mut object);
+    api::strategy::of(stored).default(&mut object);
+    object
 }
 
 /// The item with its value as JSON.
@@ -183,7 +197,7 @@ fn opened(item: KeyValue) -> KeyValue {
     }
     match protobuf::decode(&item.value) {
         Ok(object) => KeyValue {
-            value: in_our_version(object).to_json().into(),
+            value: settled(object).to_json().into(),
             ..item
         },
         Err(problem) => {

@@ -8,13 +8,13 @@ use api::selector::FieldSelector;
 use api::{Reason, Resource, Status};
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
-use http::header::{CACHE_CONTROL, HeaderValue};
+use http::header::{ACCEPT, CACHE_CONTROL, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt;
 use tokio_util::sync::CancellationToken;
 
-use crate::authentication::Peer;
+use crate::authentication::{Peer, Remembered};
 use crate::authorization::Attributes;
 use crate::body::{Body, RequestBody};
 use crate::endpoints;
@@ -39,9 +39,10 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Who sent a request, before authentication.
 pub(crate) enum Caller {
-    InProcess(Identity),
+    InProcess(Arc<Identity>),
     Network {
         peer: Peer,
+        remembered: Remembered,
         closing: CancellationToken,
     },
 }
@@ -60,15 +61,19 @@ async fn answer(
     request: Request<RequestBody>,
     caller: Caller,
 ) -> Response<Body> {
-    let _in_flight = InFlight::begin(&server);
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let _in_flight = InFlight::begin(&server, reads);
     let begun = tokio::time::Instant::now();
     let query = Query::parse(request.uri().query());
     let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
     let served = Served::of(&info);
-    let headers = request.headers().clone();
+    let accept: Vec<HeaderValue> = request.headers().get_all(ACCEPT).iter().cloned().collect();
     let mut response = match respond(&server, request, (info, query), caller).await {
         Ok(response) => response,
-        Err(status) => server.fail(&status, &headers),
+        Err(status) => {
+            let accept = accept.into_iter().map(|value| (ACCEPT, value));
+            server.fail(&status, &HeaderMap::from_iter(accept))
+        }
     };
     response
         .headers_mut()
@@ -80,18 +85,26 @@ async fn answer(
 }
 
 /// Counts a request until it is answered, or given up by a client that went away.
-struct InFlight(Arc<Server>);
+struct InFlight {
+    server: Arc<Server>,
+    reads: bool,
+}
 
 impl InFlight {
-    fn begin(server: &Arc<Server>) -> InFlight {
-        server.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(server.clone())
+    fn begin(server: &Arc<Server>, reads: bool) -> InFlight {
+        let counter = server.metrics.in_flight(reads);
+        counter.fetch_add(1, Ordering::Relaxed);
+        InFlight {
+            server: server.clone(),
+            reads,
+        }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let counter = self.server.metrics.in_flight(self.reads);
+        counter.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -111,12 +124,12 @@ async fn respond(
     let context = match admit_caller(server, parts, about, caller).await {
         Ok(context) => context,
         Err((status, headers)) => {
-            discard(body, &headers).await;
+            Box::pin(discard(body, &headers)).await;
             return Err(status);
         }
     };
     if connect::is_wanted(&context) {
-        return connect::handle(context, line, body).await;
+        return Box::pin(connect::handle(context, line, body)).await;
     }
     let limit = context.info.verb != "watch";
     let work = dispatch(context, method, body);
@@ -142,11 +155,14 @@ async fn admit_caller(
 ) -> Result<Context, (Status, HeaderMap)> {
     let (identity, closing) = match caller {
         Caller::InProcess(identity) => (Ok(identity), CancellationToken::new()),
-        Caller::Network { peer, closing } => {
-            let authenticated = server
-                .authenticator
-                .authenticate(&peer, &parts.headers)
-                .await;
+        Caller::Network {
+            peer,
+            remembered,
+            closing,
+        } => {
+            let headers = &parts.headers;
+            let authenticator = &server.authenticator;
+            let authenticated = authenticator.authenticate(&peer, &remembered, headers);
             (authenticated, closing)
         }
     };
@@ -230,7 +246,7 @@ async fn dispatch(
         _ => read_body(body, &context.headers).await?,
     };
     if !context.info.is_resource {
-        return endpoints::handle(&context, &body).await;
+        return Box::pin(endpoints::handle(&context, &body)).await;
     }
     let info = &context.info;
     let Some(resource) = info.resource else {
@@ -257,13 +273,12 @@ async fn dispatch(
     if resource.namespaced && info.namespace.is_empty() && needs_namespace {
         return Err(not_allowed());
     }
-    context.dry_run = options::check(&context)?;
-    context.output = match context.info.verb {
-        "watch" => Output::negotiate_stream(&context.headers)?,
-        _ => Output::negotiate(&context.headers)?,
-    };
+    let settled = settle(&mut context, resource);
     let context = Arc::new(context);
-    let result = verb(&context, resource, &body).await;
+    let result = match settled {
+        Ok(()) => verb(&context, resource, &body).await,
+        Err(status) => Err(status),
+    };
     // Who is refused is warned as well.
     let mut response = match result {
         Ok(response) => response,
@@ -273,6 +288,54 @@ async fn dispatch(
     Ok(response)
 }
 
+/// What holds for every verb: what can be sent and answered, and the options.
+fn settle(context: &mut Context, resource: &Resource) -> Result<(), Status> {
+    let verb = context.info.verb;
+    let subresource = &context.info.subresource;
+    if !subresource.is_empty() && resource.subresource(subresource).is_none() {
+        return Err(not_served());
+    }
+    check_media_types(context)?;
+    if resource.has_verb(verb)
+        && context.info.subresource.is_empty()
+        && !is_misplaced(&context.info)
+        && let Some(word) = api::warnings::deprecation(resource)
+    {
+        context.warn(word);
+    }
+    context.dry_run = options::check(context)?;
+    context.output = match verb {
+        "watch" => Output::negotiate_stream(&context.headers)?,
+        _ => Output::negotiate(&context.headers)?,
+    };
+    Ok(())
+}
+
+/// Upstream's router refuses what no handler of the path takes or gives, in its own words.
+fn check_media_types(context: &Context) -> Result<(), Status> {
+    if context.info.verb == "patch" {
+        patch::PatchType::of_request(context)?;
+    }
+    let connects = matches!(
+        context.info.subresource.as_str(),
+        "log" | "exec" | "attach" | "portforward" | "proxy"
+    );
+    match connects {
+        true => Ok(()),
+        false => Output::check_router(&context.headers, context.info.verb),
+    }
+}
+
+/// A watch of one object by its path is a watch all the same. What changes one object needs its
+/// name, and what makes one must not have it.
+fn is_misplaced(info: &RequestInfo) -> bool {
+    match info.verb {
+        "create" => !info.name.is_empty(),
+        "update" | "patch" | "delete" => info.name.is_empty(),
+        _ => false,
+    }
+}
+
 async fn verb(
     context: &Arc<Context>,
     resource: &'static Resource,
@@ -280,36 +343,27 @@ async fn verb(
 ) -> Result<Response<Body>, Status> {
     let info = &context.info;
     if !info.subresource.is_empty() {
-        return subresources::handle(context, resource, body).await;
+        return Box::pin(subresources::handle(context, resource, body)).await;
     }
-    // A watch of one object by its path is a watch all the same. What changes one object needs its
-    // name, and what makes one must not have it.
-    let misplaced = match info.verb {
-        "create" => !info.name.is_empty(),
-        "update" | "patch" | "delete" => info.name.is_empty(),
-        _ => false,
-    };
-    if misplaced || !resource.has_verb(info.verb) {
+    if is_misplaced(info) || !resource.has_verb(info.verb) {
         return Err(not_allowed());
     }
-    if let Some(word) = api::warnings::deprecation(resource) {
-        context.warn(word);
-    }
     if reviews::is_review(resource) {
-        return reviews::create(context, resource, body).await;
+        return Box::pin(reviews::create(context, resource, body)).await;
     }
     if resource.group.is_empty() && resource.plural == "bindings" {
-        return subresources::bind(context, body).await;
+        return Box::pin(subresources::bind(context, body)).await;
     }
     match info.verb {
         "get" => get::get(context, resource).await,
-        "list" => list::list(context, resource).await,
-        "watch" => watch::watch(context.clone(), resource).await,
-        "create" => create::create(context, resource, body).await,
-        "update" => update::update(context, resource, body).await,
-        "patch" => patch::patch(context, resource, body).await,
-        "delete" => delete::delete(context, resource, body).await,
-        "deletecollection" => delete::delete_collection(context, resource, body).await,
+        // Boxed: their futures are many times as large as that of a get, which would carry them too.
+        "list" => Box::pin(list::list(context, resource)).await,
+        "watch" => Box::pin(watch::watch(context.clone(), resource)).await,
+        "create" => Box::pin(create::create(context, resource, body)).await,
+        "update" => Box::pin(update::update(context, resource, body)).await,
+        "patch" => Box::pin(patch::patch(context, resource, body)).await,
+        "delete" => Box::pin(delete::delete(context, resource, body)).await,
+        "deletecollection" => Box::pin(delete::delete_collection(context, resource, body)).await,
         _ => Err(not_allowed()),
     }
 }

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::Error;
+use crate::authentication::Remembered;
 use crate::handler::{self, Caller};
 use crate::server::Server;
 
@@ -80,11 +81,17 @@ async fn connection(
         .certificates
         .judge(stream.get_ref().1.peer_certificates());
     let closing = shutdown.clone();
+    let remembered = Remembered::default();
     let service = service_fn(move |request: Request<Incoming>| {
         let (server, peer, closing) = (server.clone(), peer.clone(), closing.clone());
+        let remembered = remembered.clone();
         async move {
             let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
-            let caller = Caller::Network { peer, closing };
+            let caller = Caller::Network {
+                peer,
+                remembered,
+                closing,
+            };
             Ok::<_, std::convert::Infallible>(handler::handle(server, request, caller).await)
         }
     });

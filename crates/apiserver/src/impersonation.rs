@@ -1,11 +1,14 @@
 //! `Impersonate-*` headers: acting as somebody else, for those who may (the verb `impersonate`).
 
+use std::sync::Arc;
+
 use api::Status;
 use http::HeaderMap;
 
 use crate::authorization::{Attributes, Authorizer};
 use crate::identity::{AUTHENTICATED, Identity};
 
+const PREFIX: &str = "impersonate-";
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
@@ -15,9 +18,12 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// The identity a request acts with: the caller's own when no header asks for another.
 pub(crate) fn assume(
     authorizer: &Authorizer,
-    caller: Identity,
+    caller: Arc<Identity>,
     headers: &HeaderMap,
-) -> Result<Identity, Status> {
+) -> Result<Arc<Identity>, Status> {
+    if !headers.keys().any(|name| name.as_str().starts_with(PREFIX)) {
+        return Ok(caller);
+    }
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let user = headers.get(USER).map(text).unwrap_or_default();
     let uid = headers.get(UID).map(text).unwrap_or_default();
@@ -47,7 +53,7 @@ pub(crate) fn assume(
         authorizer.check(&caller, &attributes)?;
     }
     complete(&mut wanted);
-    Ok(wanted)
+    Ok(wanted.into())
 }
 
 /// What the caller must be allowed to impersonate, one question each.

@@ -22,11 +22,12 @@ use crate::server::Server;
 #[derive(Clone)]
 pub struct InProcess {
     server: Arc<Server>,
-    identity: Identity,
+    identity: Arc<Identity>,
 }
 
 impl InProcess {
     pub(crate) fn new(server: Arc<Server>, identity: Identity) -> InProcess {
+        let identity = Arc::new(identity);
         InProcess { server, identity }
     }
 }

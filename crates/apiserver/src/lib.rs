@@ -13,6 +13,7 @@ mod cache;
 mod decode;
 mod endpoints;
 mod enveloped;
+mod gzip;
 mod handler;
 mod hops;
 mod https;
@@ -28,17 +29,17 @@ mod request;
 mod response;
 mod reviews;
 mod server;
+mod startup;
 mod subresources;
 mod usage;
 mod verbs;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use environment::Environment;
-use store::Store;
+use store::{CompactionTurn, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -46,14 +47,15 @@ use authentication::Authenticator;
 use authorization::Authorizer;
 use metrics::Metrics;
 use server::Server;
+use startup::{Stage, Startup};
 
 pub use body::Body;
 pub use enveloped::Enveloped;
 pub use identity::Identity;
 pub use in_process::InProcess;
 
-/// History is kept this long for lists that are being paged through.
-const COMPACTION: Duration = Duration::from_secs(300);
+/// History is kept this long for lists that are being paged through, unless told otherwise.
+pub const COMPACTION: Duration = Duration::from_secs(300);
 
 /// What the server needs to know and is given.
 pub struct Config {
@@ -74,6 +76,8 @@ pub struct Config {
     /// How to reach kubelets for logs; without it, pod logs answer an error.
     pub kubelet_client: Option<KubeletClient>,
     pub cluster_domain: String,
+    /// How long the store's history is kept; zero for ever.
+    pub compaction: Duration,
 }
 
 /// The certificate the API server shows to kubelets, and the authority that signed theirs.
@@ -126,8 +130,12 @@ impl ApiServer {
             Some(client) => Some(subresources::KubeletDialer::new(client)?),
             None => None,
         };
-        tokio::spawn(cache::follow(cache.clone(), store.clone(), stop.clone()));
-        tokio::spawn(compact(store.clone(), stop.clone()));
+        let follower = tokio::spawn(cache::follow(cache.clone(), store.clone(), stop.clone()));
+        let startup = Startup::default();
+        startup.finish(Stage::Storage);
+        if !config.compaction.is_zero() {
+            tokio::spawn(compact(store.clone(), config.compaction, stop.clone()));
+        }
         let server = Arc::new(Server {
             authorizer: Authorizer::new(cache.clone(), bootstrap::node_rules()),
             store,
@@ -141,7 +149,8 @@ impl ApiServer {
             metrics: Metrics::default(),
             advertise: config.advertise,
             event_lease: Default::default(),
-            ready: AtomicBool::new(false),
+            startup,
+            follower,
             _stop: stop.drop_guard(),
         });
         let facts = bootstrap::Facts {
@@ -152,7 +161,7 @@ impl ApiServer {
             .await
             .map_err(Error::Bootstrap)?;
         server.catch_up().await.map_err(Error::Bootstrap)?;
-        server.ready.store(true, Ordering::Release);
+        server.startup.finish(Stage::Synced);
         Ok(ApiServer { server })
     }
 
@@ -173,20 +182,20 @@ impl ApiServer {
     }
 }
 
-/// Forgets history that is older than one period.
-async fn compact(store: Arc<dyn Store>, stop: CancellationToken) {
-    let mut before = None;
+/// Forgets history that is older than one period, in turn with the others who share the store.
+async fn compact(store: Arc<dyn Store>, period: Duration, stop: CancellationToken) {
+    let mut turn = CompactionTurn::default();
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(COMPACTION) => {}
+            () = tokio::time::sleep(period) => {}
         }
-        if let Some(revision) = before
-            && let Err(problem) = store.compact(revision).await
-        {
-            tracing::warn!(%problem, "the store's history could not be shortened");
+        match store.compact_in_turn(turn).await {
+            Ok(next) => turn = next,
+            Err(problem) => {
+                tracing::warn!(%problem, "the store's history could not be shortened");
+            }
         }
-        before = store.revision().await.ok();
     }
 }

@@ -80,6 +80,32 @@ impl Output {
         })
     }
 
+    /// Whether anything that paths like this one can give is accepted, parameters aside.
+    pub fn check_router(headers: &HeaderMap, verb: &str) -> Result<(), Status> {
+        let Some(clauses) = Clause::parse_all(headers) else {
+            return Ok(());
+        };
+        let known = |clause: &Clause<'_>| {
+            let full = format!("{}/{}", clause.kind, clause.subkind);
+            full == "*/*" || Encoding::ALL.iter().any(|one| one.media_type() == full)
+        };
+        if clauses.iter().any(known) {
+            return Ok(());
+        }
+        let streams = match verb {
+            "list" | "watch" => {
+                ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+            }
+            _ => "",
+        };
+        Err(Status::new(
+            Reason::NotAcceptable,
+            format!(
+                "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf{streams}"
+            ),
+        ))
+    }
+
     /// As [`Output::negotiate`], for a watch: YAML is no stream.
     pub fn negotiate_stream(headers: &HeaderMap) -> Result<Output, Status> {
         match Output::negotiate(headers) {

@@ -1,6 +1,7 @@
 //! Answers: status documents, JSON and plain text, warnings, compression.
 
 use std::io::Write;
+use std::sync::atomic::Ordering;
 
 use api::{Status, Value};
 use bytes::Bytes;
@@ -8,9 +9,10 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
 use crate::body::Body;
 use crate::negotiate::{Encoding, JSON};
+use crate::server::Context;
 
 /// Bodies from this size on are compressed for those who accept it, as upstream does.
-const COMPRESS_FROM: usize = 128 * 1024;
+pub(crate) const COMPRESS_FROM: usize = 128 * 1024;
 
 pub(crate) fn bytes(
     code: u16,
@@ -42,13 +44,13 @@ pub(crate) fn encoded(
 
 /// As [`encoded`], compressed when it is large and the client accepts that.
 pub(crate) fn encoded_for(
-    request: &HeaderMap,
+    context: &Context,
     code: u16,
     value: &Value,
     encoding: Encoding,
 ) -> Result<Response<Body>, Status> {
     let body = encode(value, encoding)?;
-    Ok(large(code, encoding.media_type(), body, request))
+    Ok(large(context, code, encoding.media_type(), body))
 }
 
 fn encode(value: &Value, encoding: Encoding) -> Result<Vec<u8>, Status> {
@@ -91,36 +93,41 @@ pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
 
 /// A body that may be large: then it is gzip-compressed when the client accepts that.
 pub(crate) fn large(
+    context: &Context,
     code: u16,
     content_type: &'static str,
     body: Vec<u8>,
-    request: &HeaderMap,
 ) -> Response<Body> {
-    if body.len() < COMPRESS_FROM || !accepts_gzip(request) {
+    if body.len() < COMPRESS_FROM || !accepts_gzip(&context.headers) {
         return bytes(code, content_type, body);
     }
+    let compressed_bytes = &context.server.metrics.compressed_bytes;
+    compressed_bytes.fetch_add(body.len() as u64, Ordering::Relaxed);
     let mut encoder = flate2::write::GzEncoder::new(
         Vec::with_capacity(body.len() / 4),
         flate2::Compression::fast(),
     );
-    let compressed = encoder.write_all(&body).and_then(|()| encoder.finish());
-    match compressed {
-        Ok(compressed) => {
-            let mut response = bytes(code, content_type, Bytes::from(compressed));
-            let headers = response.headers_mut();
-            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-            response
-        }
+    match encoder.write_all(&body).and_then(|()| encoder.finish()) {
+        Ok(done) => compressed(code, content_type, Body::from(Bytes::from(done))),
         Err(_) => bytes(code, content_type, body),
     }
 }
 
-fn accepts_gzip(headers: &HeaderMap) -> bool {
+/// A body that is compressed already.
+pub(crate) fn compressed(code: u16, content_type: &'static str, body: Body) -> Response<Body> {
+    let mut response = bytes(code, content_type, body);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    response
+}
+
+pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     headers
         .get_all(header::ACCEPT_ENCODING)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
-        .any(|coding| coding.split(';').next().unwrap_or_default().trim() == "gzip")
+        // With a quality it is not recognised, as upstream has it.
+        .any(|coding| coding.trim() == "gzip")
 }

@@ -1,15 +1,16 @@
 //! The server's insides, shared by all requests, and the context one request carries along.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use api::{Resource, Status, Value};
+use api::{Reason, Resource, Status, Value};
 use bytes::Bytes;
 use environment::Environment;
 use http::{HeaderMap, HeaderValue, Response};
 use parking_lot::Mutex;
 use store::{LeaseId, Store};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -24,9 +25,12 @@ use crate::negotiate::{Encoding, Output};
 use crate::query::Query;
 use crate::request::RequestInfo;
 use crate::response;
+use crate::startup::Startup;
 use crate::subresources::KubeletDialer;
 use crate::usage::Samples;
 
+/// How long a request waits for the cache to get where the store is.
+const CACHE_LIMIT: Duration = Duration::from_secs(10);
 const EVENT_LIFE: Duration = Duration::from_secs(3600);
 const EVENT_LEASE_SHARED: Duration = Duration::from_secs(60);
 
@@ -45,8 +49,9 @@ pub(crate) struct Server {
     pub advertise: std::net::SocketAddr,
     /// The lease that Events are put under now, and since when.
     pub event_lease: tokio::sync::Mutex<Option<(LeaseId, Instant)>>,
-    /// Set once the first objects are there.
-    pub ready: AtomicBool,
+    pub startup: Startup,
+    /// Keeps the cache up to date; ends only when the store does.
+    pub follower: JoinHandle<()>,
     /// Ends the background tasks with the server.
     pub _stop: DropGuard,
 }
@@ -56,7 +61,7 @@ impl Server {
     pub fn kind(&self, resource: &Resource) -> Result<&ResourceCache, Status> {
         self.cache.of(resource).ok_or_else(|| {
             Status::new(
-                api::Reason::MethodNotAllowed,
+                Reason::MethodNotAllowed,
                 "the server does not allow this method on the requested resource",
             )
         })
@@ -65,8 +70,19 @@ impl Server {
     /// Waits until the cache has all that the store had when this was called.
     pub async fn catch_up(&self) -> Result<(), Status> {
         let revision = self.store.revision().await.map_err(store_failure)?;
-        self.cache.reach(revision).await;
-        Ok(())
+        self.reach(revision).await
+    }
+
+    /// Waits until the cache has everything up to `revision`, but not for ever: a store that cannot
+    /// be watched must not hold requests.
+    pub async fn reach(&self, revision: u64) -> Result<(), Status> {
+        if self.cache.applied() >= revision {
+            return Ok(());
+        }
+        match tokio::time::timeout(CACHE_LIMIT, self.cache.reach(revision)).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(too_large(revision, self.cache.applied())),
+        }
     }
 
     /// The object as it is now.
@@ -156,10 +172,13 @@ impl Server {
     pub fn timestamp(&self) -> String {
         seconds_text(self.environment.now())
     }
+}
 
-    pub fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Acquire)
-    }
+/// An object as it is put into the store, with no room to spare: it stays for long.
+pub(crate) fn stored_bytes(object: &Value) -> Bytes {
+    let mut json = object.to_json();
+    json.shrink_to_fit();
+    json.into()
 }
 
 /// RFC 3339 in UTC with whole seconds.
@@ -169,17 +188,34 @@ pub(crate) fn seconds_text(time: jiff::Timestamp) -> String {
         .to_string()
 }
 
+/// The cache is not as far as was asked.
+pub(crate) fn too_large(requested: u64, newest: u64) -> Status {
+    Status::new(
+        Reason::Timeout,
+        format!("Timeout: Too large resource version: {requested}, current: {newest}"),
+    )
+    .with_details(api::Details {
+        causes: vec![api::Cause {
+            reason: "ResourceVersionTooLarge",
+            message: "Too large resource version".to_string(),
+            field: String::new(),
+        }],
+        retry_after_seconds: 1,
+        ..api::Details::default()
+    })
+}
+
 pub(crate) fn store_failure(problem: store::Error) -> Status {
     match problem {
         store::Error::Closed(_) => Status::new(
-            api::Reason::ServiceUnavailable,
+            Reason::ServiceUnavailable,
             format!("the store is not available: {problem}"),
         ),
         store::Error::Unavailable(_) => {
-            Status::new(api::Reason::ServiceUnavailable, problem.to_string())
+            Status::new(Reason::ServiceUnavailable, problem.to_string())
         }
         // Perhaps done, perhaps not: the client has to look.
-        store::Error::OutcomeUnknown(_) => Status::new(api::Reason::Timeout, problem.to_string()),
+        store::Error::OutcomeUnknown(_) => Status::new(Reason::Timeout, problem.to_string()),
         other => Status::internal(other),
     }
 }
@@ -187,7 +223,7 @@ pub(crate) fn store_failure(problem: store::Error) -> Status {
 /// One request on its way.
 pub(crate) struct Context {
     pub server: Arc<Server>,
-    pub identity: Identity,
+    pub identity: Arc<Identity>,
     pub info: RequestInfo,
     pub query: Query,
     pub headers: HeaderMap,
@@ -203,7 +239,7 @@ pub(crate) struct Context {
 impl Context {
     pub fn new(
         server: Arc<Server>,
-        identity: Identity,
+        identity: Arc<Identity>,
         info: RequestInfo,
         query: Query,
         headers: HeaderMap,
@@ -230,7 +266,7 @@ impl Context {
         headers.insert(http::header::USER_AGENT, agent);
         Context::new(
             server.clone(),
-            Identity::component("system:apiserver", &[crate::identity::MASTERS]),
+            Identity::component("system:apiserver", &[crate::identity::MASTERS]).into(),
             RequestInfo::default(),
             Query::default(),
             headers,

@@ -161,6 +161,9 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         oci_handlers: crate::runtime_command::handlers(&layout.data_dir)?,
         shim_command: command("shim"),
         insecure_registries: Vec::new(),
+        registry_directories: layout.registries(),
+        boot_id_file: runtime::config::BOOT_ID_FILE.into(),
+        recorder: recorder.clone(),
     };
     let (runtime_environment, shutdown) = (environment.clone(), tasks.shutdown());
     tasks.spawn("runtime", async move {

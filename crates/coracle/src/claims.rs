@@ -31,6 +31,9 @@ struct Claim {
     service_range: String,
     api_port: u16,
     kubelet_port: u16,
+    /// The store it shares with other servers of the same cluster.
+    #[serde(default)]
+    store: Option<String>,
 }
 
 /// A sysctl some cluster needed: what it was before, and who still needs it.
@@ -47,6 +50,8 @@ pub struct Wishes {
     pub pod_range: Option<String>,
     pub service_range: Option<String>,
     pub node_address: Option<IpAddr>,
+    /// The store that is shared with other servers; ranges are then theirs too.
+    pub store: Option<String>,
 }
 
 /// The registry, held under its lock.
@@ -133,20 +138,27 @@ impl Claims {
             node_index: 0,
             node_address: wishes.node_address,
         };
-        self.claim(&settings, data_dir)?;
+        self.claim(&settings, data_dir, wishes.store.as_deref())?;
         Ok(settings)
     }
 
     /// Claims what an existing data directory already uses; refuses what another cluster holds.
-    pub fn claim(&mut self, settings: &Settings, data_dir: &Path) -> Result<()> {
+    /// Servers on one `store` are one cluster and share its ranges.
+    pub fn claim(
+        &mut self,
+        settings: &Settings,
+        data_dir: &Path,
+        store: Option<&str>,
+    ) -> Result<()> {
         self.forget_vanished();
         for (id, other) in &self.registry.clusters {
             if *id == settings.cluster_id {
                 continue;
             }
-            let clash = if other.pod_range == settings.pod_range {
+            let related = store.is_some() && other.store.as_deref() == store;
+            let clash = if !related && other.pod_range == settings.pod_range {
                 format!("pod range {}", settings.pod_range)
-            } else if other.service_range == settings.service_range {
+            } else if !related && other.service_range == settings.service_range {
                 format!("service range {}", settings.service_range)
             } else if other.api_port == settings.api_port {
                 format!("API port {}", settings.api_port)
@@ -168,6 +180,7 @@ impl Claims {
                 service_range: settings.service_range.clone(),
                 api_port: settings.api_port,
                 kubelet_port: settings.kubelet_port,
+                store: store.map(str::to_owned),
             },
         );
         self.save()
@@ -184,6 +197,7 @@ impl Claims {
                 service_range: String::new(),
                 api_port: 0,
                 kubelet_port: 0,
+                store: None,
             },
         );
         self.save()
@@ -311,6 +325,7 @@ mod tests {
                     ..first.clone()
                 },
                 &root,
+                None,
             )
             .unwrap_err();
         assert!(

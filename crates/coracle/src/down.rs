@@ -133,6 +133,12 @@ fn remove_data(layout: &Layout) -> Result<()> {
     ] {
         remove_dir(&layout.data_dir.join(name))?;
     }
+    // Stores that a restored snapshot replaced.
+    for entry in fs::read_dir(&layout.data_dir)?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with("store.") {
+            remove_dir(&entry.path())?;
+        }
+    }
     for file in [
         layout.server_log(),
         layout.keeper_file(),

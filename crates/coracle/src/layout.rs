@@ -121,6 +121,14 @@ impl Layout {
         self.data_dir.join("runtime")
     }
 
+    /// Where `<registry>/hosts.toml` is looked for, in order.
+    pub fn registries(&self) -> Vec<PathBuf> {
+        vec![
+            self.data_dir.join("registries"),
+            "/etc/coracle/registries".into(),
+        ]
+    }
+
     pub fn cni_conf(&self) -> PathBuf {
         self.data_dir.join("cni/net.d")
     }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use apiserver::{ApiServer, Identity, KubeletClient};
 use clap::Args;
+use client::election::Election;
 use environment::Environment;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -108,7 +109,8 @@ pub fn prepare(
     let settings = match layout.settings()? {
         Some(settings) => {
             check_unchanged(&settings, cluster)?;
-            claims.claim(&settings, &layout.data_dir)?;
+            let store = cluster.store.shared();
+            claims.claim(&settings, &layout.data_dir, store.as_deref())?;
             settings
         }
         None => {
@@ -121,6 +123,7 @@ pub fn prepare(
                 pod_range: cluster.pod_range.clone(),
                 service_range: cluster.service_range.clone(),
                 node_address: cluster.node_ip,
+                store: cluster.store.shared(),
             };
             let id = new_cluster_id(environment);
             let settings = claims.choose(&id, &node_name, &layout.data_dir, &wishes)?;
@@ -245,6 +248,7 @@ async fn serve(
             key_pem: pki.kubelet_client.key.clone(),
         }),
         cluster_domain: CLUSTER_DOMAIN.to_string(),
+        compaction: cluster.store.compaction_interval(),
     })
     .await
     .context("starting the API server")?;
@@ -268,6 +272,8 @@ async fn serve(
         let identity = Identity::component(user, &["system:authenticated"]);
         client::connect::from_service(api.in_process(identity))
     };
+    // Of several servers that share a store, one leads.
+    let candidate = format!("{}_{}", settings.node_name, settings.cluster_id);
     if cluster.enabled("controllers") {
         let client = component("system:kube-controller-manager");
         let config = controllers::Config {
@@ -283,7 +289,7 @@ async fn serve(
             environment: environment.clone(),
             recorder: recorder.clone(),
             root_ca_pem: pki.authority.clone(),
-            candidate: Some(format!("{}_{}", settings.node_name, settings.cluster_id)),
+            candidate: Some(candidate.clone()),
             authority: Some(controllers::Authority {
                 certificate_pem: pki.authority.clone(),
                 key_pem: pki.authority_key.clone(),
@@ -301,8 +307,24 @@ async fn serve(
         let informers = client::Informers::new(client.clone(), environment.clone());
         let (environment, recorder) = (environment.clone(), recorder.clone());
         let shutdown = shutdown.clone();
+        let election = Election {
+            client: client.clone(),
+            environment: environment.clone(),
+            namespace: "kube-system".to_string(),
+            name: "kube-scheduler".to_string(),
+            holder: candidate,
+        };
         tasks.spawn("scheduler", async move {
-            scheduler::run(client, informers, environment, recorder, shutdown).await;
+            let lead = |term| {
+                scheduler::run(
+                    client.clone(),
+                    informers.clone(),
+                    environment.clone(),
+                    recorder.clone(),
+                    term,
+                )
+            };
+            election.run(lead, shutdown).await;
             Ok(())
         });
     }

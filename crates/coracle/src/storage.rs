@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use apiserver::Enveloped;
@@ -26,6 +27,7 @@ pub struct StoreArguments {
     /// Members of the etcd cluster, e.g. https://10.0.0.1:2379
     #[arg(
         long,
+        alias = "etcd-servers",
         value_name = "URL,...",
         value_delimiter = ',',
         required_if_eq("engine", "etcd")
@@ -51,15 +53,23 @@ pub struct StoreArguments {
     /// How the keys in etcd begin
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     etcd_prefix: String,
+    /// How long history is kept, e.g. 5m or 90s; 0 for ever
+    #[arg(long, alias = "etcd-compaction-interval", value_name = "TIME", default_value = "5m", value_parser = duration)]
+    compaction_interval: Duration,
 }
 
 impl StoreArguments {
     /// The flags a keeper passes on to its server.
     pub fn forwarded(&self) -> Vec<String> {
+        let interval = format!(
+            "--compaction-interval={}s",
+            self.compaction_interval.as_secs()
+        );
         if self.engine == "embedded" {
-            return Vec::new();
+            return vec![interval];
         }
         let mut arguments = vec![
+            interval,
             format!("--store={}", self.engine),
             format!("--etcd-endpoints={}", self.etcd_endpoints.join(",")),
             format!("--etcd-prefix={}", self.etcd_prefix),
@@ -77,6 +87,18 @@ impl StoreArguments {
             }
         }
         arguments
+    }
+
+    pub fn compaction_interval(&self) -> Duration {
+        self.compaction_interval
+    }
+
+    /// What servers that share a store have in common; `None` for one that has its own.
+    pub fn shared(&self) -> Option<String> {
+        let mut endpoints = self.etcd_endpoints.clone();
+        endpoints.sort();
+        let shared = format!("{} {}", endpoints.join(","), self.etcd_prefix);
+        (self.engine == "etcd").then_some(shared)
     }
 
     fn etcd(&self) -> Result<Options> {
@@ -161,6 +183,54 @@ impl Storage {
     }
 }
 
+/// `90`, `90s`, `5m`, `1h`, or several of these after each other.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a time such as 90s or 5m");
+    let (mut total, mut rest) = (0u64, text);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit());
+        let (number, tail) = rest.split_at(digits.unwrap_or(rest.len()));
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        let unit = tail.chars().next().unwrap_or('s');
+        let factor = match unit {
+            's' => 1,
+            'm' => 60,
+            'h' => 3600,
+            _ => return Err(wrong()),
+        };
+        total = number
+            .checked_mul(factor)
+            .and_then(|seconds| total.checked_add(seconds))
+            .ok_or_else(wrong)?;
+        rest = tail.get(1..).unwrap_or_default();
+    }
+    match text.is_empty() {
+        true => Err(wrong()),
+        false => Ok(Duration::from_secs(total)),
+    }
+}
+
 fn read(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_go_writes_them() {
+        for (text, seconds) in [
+            ("0", 0),
+            ("90", 90),
+            ("5m", 300),
+            ("5m0s", 300),
+            ("1h1m1s", 3661),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "m", "5x", "-1s", "1.5h", "99999999999999999999h"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
 }

@@ -90,7 +90,7 @@ pub async fn ensure(
         &format!("Pulling image \"{name}\""),
     );
     let start = environment.now_micros();
-    match pull(cri, &full, secrets).await {
+    match pull(cri, &full, secrets, pod).await {
         Ok(reference) => {
             let took = go_duration(environment.now_micros() - start);
             let image = status(cri, &reference).await.ok().flatten();
@@ -150,7 +150,18 @@ async fn pull(
     cri: &cri::Client,
     name: &str,
     secrets: &[std::sync::Arc<Secret>],
+    pod: &Pod,
 ) -> Result<String, tonic::Status> {
+    // For whom: the runtime tells the pod's timeline how the layers arrive.
+    let sandbox_config = v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: pod.metadata.name.clone().unwrap_or_default(),
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            attempt: 0,
+        }),
+        ..Default::default()
+    };
     let mut credentials: Vec<Option<v1::AuthConfig>> = secrets
         .iter()
         .flat_map(|secret| auth_configs(secret))
@@ -165,7 +176,7 @@ async fn pull(
         let request = v1::PullImageRequest {
             image: Some(spec(name)),
             auth,
-            sandbox_config: None,
+            sandbox_config: Some(sandbox_config.clone()),
         };
         match cri.images.clone().pull_image(request).await {
             Ok(response) => return Ok(response.into_inner().image_ref),

@@ -47,8 +47,19 @@ fn serve(program: OsString, arguments: Vec<OsString>) -> ExitCode {
             .flat_map(|names| names.split(','))
             .map(str::to_owned)
             .collect(),
+        registry_directories: vec![PathBuf::from(root).join("../registries")],
+        boot_id_file: std::env::var_os("TEST_BOOT_ID_FILE")
+            .unwrap_or_else(|| runtime::config::BOOT_ID_FILE.into())
+            .into(),
+        recorder: trace::Recorder::off(),
         state,
     };
+    if let Some(number) = std::env::var("TEST_DIE_AT")
+        .ok()
+        .and_then(|text| text.parse().ok())
+    {
+        runtime::failpoint::die_at(number);
+    }
     let result = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

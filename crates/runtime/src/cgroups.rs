@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::sys;
+use crate::{failpoint, sys};
 
 /// Where the hierarchies are mounted.
 #[derive(Clone, Debug, Default)]
@@ -137,6 +137,7 @@ impl Hierarchies {
     pub fn remove(&self, group: &str) -> io::Result<()> {
         let mut result = Ok(());
         for point in self.points() {
+            failpoint::reach("before a cgroup is removed");
             if let Err(error) = remove_tree(&point.join(group.trim_start_matches('/'))) {
                 result = Err(error);
             }

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 
+use crate::images;
+
 /// Where the runtime keeps things and whom it calls.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -26,7 +28,16 @@ pub struct Config {
     pub shim_command: Vec<OsString>,
     /// Registries (`host` or `host:port`) spoken to over plain http. Loopback ones always are.
     pub insecure_registries: Vec<String>,
+    /// Directories with `<registry>/hosts.toml`.
+    pub registry_directories: Vec<PathBuf>,
+    /// Tells one boot of the machine from the next.
+    pub boot_id_file: PathBuf,
+    /// Where the layers of a pod's images are told to arrive.
+    pub recorder: trace::Recorder,
 }
+
+/// The kernel's.
+pub const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The handlers that need no configuration: runtimes found where packages install them.
 pub fn installed_handlers() -> BTreeMap<String, Vec<OsString>> {
@@ -49,6 +60,21 @@ pub fn installed_handlers() -> BTreeMap<String, Vec<OsString>> {
 }
 
 impl Config {
+    pub fn registries(&self) -> images::Settings {
+        images::Settings {
+            directories: self.registry_directories.clone(),
+            insecure: self.insecure_registries.clone(),
+            ..images::Settings::default()
+        }
+    }
+
+    /// Changes with every boot.
+    pub fn boot_id(&self) -> String {
+        std::fs::read_to_string(&self.boot_id_file)
+            .map(|id| id.trim().to_owned())
+            .unwrap_or_default()
+    }
+
     /// The OCI command behind a handler; the empty one is ours.
     pub fn oci_command_of(&self, handler: &str) -> Option<&[OsString]> {
         match handler {

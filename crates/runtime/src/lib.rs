@@ -5,7 +5,9 @@
 
 pub mod cgroups;
 pub mod config;
+pub mod failpoint;
 pub mod images;
+mod in_use;
 mod mount_tree;
 pub mod oci;
 pub mod pause;
@@ -19,5 +21,6 @@ mod spec;
 mod sys;
 
 pub use config::Config;
+pub use in_use::{InUse, in_use};
 pub use removal::remove_all;
 pub use service::{Error, serve};

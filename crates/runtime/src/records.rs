@@ -12,7 +12,7 @@ use cri::v1::{ContainerConfig, PodSandboxConfig};
 use prost::Message;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::sandbox::userns::Mapping;
+use crate::{failpoint, sandbox::userns::Mapping};
 
 /// A sandbox's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,8 +94,12 @@ impl Directory {
 
     pub fn write(&self, id: &str, record: &impl Serialize) -> io::Result<()> {
         let directory = self.of(id);
+        failpoint::reach("before a record is written");
         fs::create_dir_all(&directory)?;
-        crate::sys::write_atomically(&directory.join("record.json"), &serde_json::to_vec(record)?)
+        failpoint::reach("a directory for a record is made");
+        crate::sys::write_atomically(&directory.join("record.json"), &serde_json::to_vec(record)?)?;
+        failpoint::reach("a record is written");
+        Ok(())
     }
 
     /// Every readable record, and the directories that hold none (torn by a crash).
@@ -121,10 +125,16 @@ impl Directory {
     }
 
     pub fn remove(&self, id: &str) -> io::Result<()> {
+        failpoint::reach("before a record is removed");
+        // The record goes first: what is left without one is swept up at the next start.
+        let _ = fs::remove_file(self.of(id).join("record.json"));
+        failpoint::reach("a record is removed, its directory is not");
         match fs::remove_dir_all(self.of(id)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
+        failpoint::reach("a record's directory is removed");
+        Ok(())
     }
 }
 

@@ -3,13 +3,20 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
+    os::{fd::AsRawFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
 };
 
-use nix::mount::{MsFlags, mount};
+use nix::{
+    fcntl::{OFlag, open},
+    mount::{MsFlags, mount},
+    sys::stat::Mode,
+};
 
-use crate::sys;
+use crate::{failpoint, sys};
+
+/// The smallest page that Linux has, less its end.
+const OPTIONS_LIMIT: usize = 4095;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -67,27 +74,12 @@ impl Snapshot {
             fs::create_dir_all(&empty).map_err(failed(empty.clone()))?;
             lower.push(empty);
         }
-        let options = |lower: &[PathBuf]| {
-            let lower: Vec<String> = lower.iter().map(|path| escape(path)).collect();
-            format!(
-                "lowerdir={},upperdir={},workdir={},xino=off",
-                lower.join(":"),
-                escape(&self.upper()),
-                escape(&self.directory.join("work"))
-            )
-        };
-        mount(
-            Some("overlay"),
-            &self.rootfs(),
-            Some("overlay"),
-            MsFlags::empty(),
-            Some(options(&lower).as_str()),
-        )
-        .map_err(|source| Error::Mount {
-            path: self.rootfs(),
-            layers: lower.len(),
-            source,
-        })
+        let options = format!(
+            "upperdir={},workdir={},xino=off",
+            escape(&self.upper()),
+            escape(&self.directory.join("work"))
+        );
+        mount_overlay(&lower, &options, &self.rootfs(), MsFlags::empty())
     }
 
     /// Mounts an image's layers to be read only, as the container's volume number `index`.
@@ -100,27 +92,15 @@ impl Snapshot {
             fs::create_dir_all(part).map_err(failed(part.clone()))?;
         }
         // Without a writable directory overlayfs wants at least two lower ones.
-        let mut lower: Vec<String> = layers.iter().rev().map(|path| escape(path)).collect();
+        let mut lower: Vec<PathBuf> = layers.iter().rev().cloned().collect();
         while lower.len() < 2 {
-            lower.push(escape(&empty));
+            lower.push(empty.clone());
         }
         lower.dedup();
         if lower.len() < 2 {
             return Ok(empty);
         }
-        let options = format!("lowerdir={},xino=off", lower.join(":"));
-        mount(
-            Some("overlay"),
-            &target,
-            Some("overlay"),
-            MsFlags::MS_RDONLY,
-            Some(options.as_str()),
-        )
-        .map_err(|source| Error::Mount {
-            path: target.clone(),
-            layers: lower.len(),
-            source,
-        })?;
+        mount_overlay(&lower, "xino=off", &target, MsFlags::MS_RDONLY)?;
         Ok(target)
     }
 
@@ -146,6 +126,7 @@ impl Snapshot {
                 })?;
             }
         }
+        failpoint::reach("a snapshot is unmounted");
         for part in ["images", "rootfs", "upper", "work", "empty"] {
             let path = self.directory.join(part);
             match fs::remove_dir_all(&path) {
@@ -157,6 +138,49 @@ impl Snapshot {
         }
         Ok(())
     }
+}
+
+/// `lower` is in overlayfs' order, highest first.
+fn mount_overlay(
+    lower: &[PathBuf],
+    options: &str,
+    target: &Path,
+    flags: MsFlags,
+) -> Result<(), Error> {
+    let names: Vec<String> = lower.iter().map(|path| escape(path)).collect();
+    let mut text = format!("lowerdir={},{options}", names.join(":"));
+    // The kernel reads one page of options. Where paths are too many for it, descriptors stand in.
+    let mut opened = Vec::new();
+    if text.len() >= OPTIONS_LIMIT {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        for path in lower {
+            let fd = open(path, flags, Mode::empty()).map_err(|errno| Error::File {
+                path: path.clone(),
+                source: errno.into(),
+            })?;
+            opened.push(fd);
+        }
+        let names: Vec<String> = opened
+            .iter()
+            .map(|fd| format!("/proc/self/fd/{}", fd.as_raw_fd()))
+            .collect();
+        text = format!("lowerdir={},{options}", names.join(":"));
+    }
+    failpoint::reach("before a snapshot is mounted");
+    mount(
+        Some("overlay"),
+        target,
+        Some("overlay"),
+        flags,
+        Some(text.as_str()),
+    )
+    .map_err(|source| Error::Mount {
+        path: target.to_owned(),
+        layers: lower.len(),
+        source,
+    })?;
+    failpoint::reach("a snapshot is mounted");
+    Ok(())
 }
 
 fn copy_root_attributes(from: &Path, to: &Path) -> std::io::Result<()> {

@@ -2,7 +2,9 @@
 //! in memory. One process owns the directory.
 //!
 //! Files: `log-<n>` continues `checkpoint-<n>` (or `log-<n-1>`). See [`frame`] for their outer
-//! form, [`record`] for what is inside, [`recovery`] for how they are read back.
+//! form, [`record`] for what is inside, [`recovery`] for how they are read back and brought to the
+//! present format (`backup-format-<f>-…` are then the files as they were), [`snapshot`] for copies
+//! that are kept elsewhere.
 
 mod checkpoint;
 mod committer;
@@ -12,6 +14,7 @@ mod history;
 mod record;
 mod recovery;
 mod shared;
+mod snapshot;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -28,14 +31,15 @@ use tokio::task::JoinHandle;
 
 use crate::disk::Disk;
 use crate::{
-    Error, KeyRange, LeaseId, RangeRequest, RangeResult, Revision, Store, Transaction,
-    TransactionResult, WatchStream,
+    Error, KeyRange, LeaseId, RangeRequest, RangeResult, Revision, SnapshotStream, Store,
+    Transaction, TransactionResult, WatchStream,
 };
 use committer::{Committer, Request, closed};
 pub use files::Counters;
 use files::{Files, LiveCounters};
 pub use history::Window;
 use shared::Shared;
+pub use snapshot::{Contents, restore, verify};
 
 /// Bounds and thresholds. The defaults suit a cluster of some thousand objects.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +73,7 @@ pub struct Embedded {
     queue: mpsc::Sender<Request>,
     shared: Arc<Shared>,
     counters: Arc<LiveCounters>,
+    environment: Environment,
     /// Ended by [`Embedded::close`]; the disk is let go with it.
     committer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -84,12 +89,16 @@ impl Embedded {
         let counters = files.counters.clone();
         let recovered =
             recovery::recover(&files, options.history, environment.random_u64()).await?;
+        let recovered = match recovered.is_outdated {
+            true => recovery::migrate(&files, recovered, &environment).await?,
+            false => recovered,
+        };
         let shared = Arc::new(Shared::new(recovered.state.clone(), recovered.history));
         let (queue, requests) = mpsc::channel(options.queue.max(1));
         let committer = Committer {
             shared: shared.clone(),
             files,
-            environment,
+            environment: environment.clone(),
             options,
             queue: requests,
             log: recovered.log,
@@ -102,9 +111,13 @@ impl Embedded {
             queue,
             shared,
             counters,
+            environment,
             committer: Mutex::new(Some(tokio::spawn(committer.run()))),
         }))
     }
+
+    /// What a snapshot's file begins with, in every format.
+    pub const MAGIC: &[u8] = frame::FILE_MAGIC;
 
     /// What the store has cost since it was opened.
     pub fn counters(&self) -> Counters {
@@ -177,6 +190,11 @@ impl Store for Embedded {
 
     async fn compact(&self, revision: Revision) -> Result<(), Error> {
         self.ask(|reply| Request::Compact(revision, reply)).await
+    }
+
+    async fn snapshot(&self) -> Result<SnapshotStream, Error> {
+        let salt = self.environment.random_u64();
+        Ok(snapshot::stream(self.shared.state()?, salt))
     }
 
     async fn grant_lease(&self, seconds: u64) -> Result<LeaseId, Error> {

@@ -12,6 +12,7 @@ mod failure;
 mod feed;
 mod follower;
 mod keys;
+mod maintenance;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -31,13 +32,14 @@ use tokio::task::JoinSet;
 use tonic::Status;
 
 use crate::{
-    Error, KeyRange, LeaseId, RangeRequest, RangeResult, Revision, Store, Transaction,
-    TransactionResult, WatchStream,
+    CompactionTurn, Error, KeyRange, LeaseId, RangeRequest, RangeResult, Revision, SnapshotStream,
+    Store, Transaction, TransactionResult, WatchStream,
 };
 use client::{Client, MESSAGE_BYTES, Repeat};
 use failure::Failure;
 use feed::{End, Feed};
 use keys::WireRange;
+use maintenance::Asked;
 use window::Window;
 use wire::kv_client::KvClient;
 use wire::lease_client::LeaseClient;
@@ -329,6 +331,18 @@ impl Store for Etcd {
         }
         self.window.compact(revision);
         Ok(())
+    }
+
+    async fn compact_in_turn(&self, turn: CompactionTurn) -> Result<CompactionTurn, Error> {
+        let asked = maintenance::ask_turn(&self.client, turn).await;
+        match asked.map_err(Failure::into_error)? {
+            Asked::Ours(0, next) | Asked::Theirs(next) => Ok(next),
+            Asked::Ours(revision, next) => self.compact(revision).await.map(|()| next),
+        }
+    }
+
+    async fn snapshot(&self) -> Result<SnapshotStream, Error> {
+        maintenance::snapshot(&self.client).await
     }
 
     async fn grant_lease(&self, seconds: u64) -> Result<LeaseId, Error> {

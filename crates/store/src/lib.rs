@@ -3,14 +3,16 @@
 //! Bytes only: no Kubernetes word occurs here.
 //!
 //! This file is the contract. [`embedded`] is the default engine, [`disk`] its file layer, [`etcd`]
-//! the engine for a real etcd, and [`contract`] (tests, or feature `contract`) the suite that every
-//! engine passes.
+//! the engine for a real etcd, and, for tests (feature `contract`), [`contract`] is the suite that
+//! every engine passes and [`promises`] the checker of histories.
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 pub mod disk;
 pub mod embedded;
 pub mod etcd;
+#[cfg(any(test, feature = "contract"))]
+pub mod promises;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -230,6 +232,18 @@ pub enum Error {
 
 pub type WatchStream = BoxStream<'static, Result<WatchItem, Error>>;
 
+/// A snapshot's bytes, in order. It is whole only when it ends without an error.
+pub type SnapshotStream = BoxStream<'static, Result<Bytes, Error>>;
+
+/// Where compaction stands, as one of those who share the store saw it last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompactionTurn {
+    /// How many turns there have been.
+    pub count: u64,
+    /// What the next turn may forget: everything before.
+    pub revision: Revision,
+}
+
 /// The contract every engine keeps, proven by one suite.
 ///
 /// Nobody sees a revision, by reading or watching, before it is durable.
@@ -252,6 +266,22 @@ pub trait Store: Send + Sync {
 
     /// Forgets history before `revision`; reads and watches from older revisions then fail.
     async fn compact(&self, revision: Revision) -> Result<(), Error>;
+
+    /// Called once per period by everyone who shares the store: whoever comes first in a period
+    /// forgets what was history one period ago, so that all of it stays for at least that long.
+    async fn compact_in_turn(&self, turn: CompactionTurn) -> Result<CompactionTurn, Error> {
+        if turn.revision > 0 {
+            self.compact(turn.revision).await?;
+        }
+        Ok(CompactionTurn {
+            count: turn.count + 1,
+            revision: self.revision().await?,
+        })
+    }
+
+    /// Everything that is durable now, as one consistent file of the engine's own format. Writers
+    /// go on meanwhile.
+    async fn snapshot(&self) -> Result<SnapshotStream, Error>;
 
     /// Starts a lease of `seconds`; its keys are deleted, by one ordinary revision, when it is not
     /// kept alive. Grants survive a restart, which gives every lease its full time again.

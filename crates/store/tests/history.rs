@@ -1,44 +1,27 @@
 //! Crash histories against a model: clients write at random, the power fails at random moments,
-//! and what the store holds afterwards must be explainable by what it promised.
+//! and what the store holds afterwards must be explainable by what it promised (`store::promises`).
 //!
 //! One thread, paused time, one seed per history: `SEED=n cargo test -p store --test history`
 //! repeats a failure, `SEEDS=n` runs more of them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use environment::Environment;
-use futures::{FutureExt, StreamExt};
+use parking_lot::Mutex;
 use store::disk::SimulatedDisk;
 use store::embedded::{Embedded, Options, Window};
-use store::{
-    Compare, Error, Event, KeyRange, KeyValue, Operation, RangeRequest, Revision, Store,
-    Transaction, TransactionResult, WatchItem,
-};
+use store::promises::{Client, History, Promises, follow, read_history, write_at_random};
+use store::{KeyRange, Store};
 
-const KEYS: u64 = 12;
+const CLIENT: Client = Client {
+    keys: 12,
+    longest_padding: 80,
+};
 const CLIENTS: usize = 5;
 const LIVES: usize = 6;
-
-/// A change without what the store adds to it: the value, or `None` for a deletion.
-type Changes = BTreeMap<Bytes, Option<Bytes>>;
-
-/// What clients and watchers were told, across all lives of the store.
-#[derive(Default)]
-struct Promises {
-    /// Every transaction ever asked for, by the number its values carry.
-    asked: BTreeMap<u64, Changes>,
-    acknowledged: BTreeMap<Revision, u64>,
-    /// Transactions that certainly did not happen.
-    refused: BTreeSet<u64>,
-    /// Everything any watcher was shown.
-    watched: BTreeMap<Revision, Changes>,
-    /// Conditions that failed: at this revision the key had that mod revision.
-    observed: Vec<(Revision, Bytes, Revision)>,
-    next: u64,
-}
+/// The revision of an empty store.
+const START: u64 = 1;
 
 #[test]
 fn acknowledged_writes_survive_whatever_crashes_when() {
@@ -64,8 +47,8 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Runs one history and returns its final model.
-fn run(seed: u64) -> BTreeMap<Revision, Changes> {
+/// Runs one history and returns what happened in it.
+fn run(seed: u64) -> History {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -74,14 +57,14 @@ fn run(seed: u64) -> BTreeMap<Revision, Changes> {
     runtime.block_on(history(seed))
 }
 
-async fn history(seed: u64) -> BTreeMap<Revision, Changes> {
+async fn history(seed: u64) -> History {
     let environment = Environment::simulated(seed, 0);
     let disk = SimulatedDisk::new(seed).slow_syncs(Duration::from_micros(500));
     let promises = Arc::new(Mutex::new(Promises::default()));
-    let mut model = BTreeMap::new();
+    let mut known = History::new();
     for _ in 0..LIVES {
         let store = open(&disk, &environment).await;
-        check(&store, &mut model, &promises).await;
+        known = check(&*store, known, &promises).await;
         live(&store, &disk, &environment, &promises).await;
         drop(store);
         match environment.random_u64() % 3 {
@@ -90,8 +73,7 @@ async fn history(seed: u64) -> BTreeMap<Revision, Changes> {
         }
     }
     let store = open(&disk, &environment).await;
-    check(&store, &mut model, &promises).await;
-    model
+    check(&*store, known, &promises).await
 }
 
 async fn open(disk: &SimulatedDisk, environment: &Environment) -> Arc<Embedded> {
@@ -132,217 +114,28 @@ async fn live(
         .watch(KeyRange::prefix(""), from)
         .await
         .expect("watch");
-    tasks.spawn(follow(watch, promises.clone()));
+    let watcher = promises.lock().watch(from);
+    tasks.spawn(follow(watch, watcher, promises.clone()));
     for _ in 0..CLIENTS {
-        tasks.spawn(client(store.clone(), environment.clone(), promises.clone()));
+        let (store, environment) = (store.clone(), environment.clone());
+        tasks.spawn(write_at_random(
+            store,
+            environment,
+            promises.clone(),
+            CLIENT,
+        ));
     }
     tokio::time::sleep(Duration::from_micros(environment.random_u64() % 20_000)).await;
     tasks.shutdown().await;
 }
 
-async fn follow(mut watch: store::WatchStream, promises: Arc<Mutex<Promises>>) {
-    let mut last = 0;
-    while let Some(Ok(item)) = watch.next().await {
-        if let WatchItem::Events { revision, events } = item {
-            assert!(revision > last, "revisions strictly increase");
-            last = revision;
-            let changes = events.iter().map(change).collect();
-            promises
-                .lock()
-                .expect("lock")
-                .watched
-                .insert(revision, changes);
-        }
+/// Holds the store after a restart against the promises and against what it said before.
+async fn check(store: &dyn Store, known: History, promises: &Mutex<Promises>) -> History {
+    let history = read_history(store, START).await;
+    for (revision, changes) in &known {
+        let found = history.get(revision);
+        assert_eq!(found, Some(changes), "{revision} was rewritten");
     }
-}
-
-async fn client(store: Arc<Embedded>, environment: Environment, promises: Arc<Mutex<Promises>>) {
-    let mut known: BTreeMap<Bytes, Revision> = BTreeMap::new();
-    loop {
-        let mut transaction = Transaction::default();
-        let number = {
-            let mut promises = promises.lock().expect("lock");
-            promises.next += 1;
-            promises.next
-        };
-        let mut changes = Changes::new();
-        for _ in 0..1 + environment.random_u64() % 3 {
-            let key = Bytes::from(format!("key{}", environment.random_u64() % KEYS));
-            if changes.contains_key(&key) {
-                continue;
-            }
-            if environment.random_u64().is_multiple_of(3) {
-                let revision = known.get(&key).copied().unwrap_or(0);
-                let key = key.clone();
-                transaction
-                    .compare
-                    .push(Compare::ModRevision { key, revision });
-            }
-            if environment.random_u64().is_multiple_of(5) {
-                changes.insert(key.clone(), None);
-                transaction.then.push(Operation::Delete { key });
-            } else {
-                let padding = "x".repeat((environment.random_u64() % 80) as usize);
-                let value = Bytes::from(format!("{number}:{padding}"));
-                changes.insert(key.clone(), Some(value.clone()));
-                transaction.then.push(Operation::Put {
-                    key,
-                    value,
-                    lease: None,
-                });
-            }
-        }
-        // A transaction that only deletes could not be recognised in the history.
-        if changes.values().all(Option::is_none) {
-            continue;
-        }
-        promises
-            .lock()
-            .expect("lock")
-            .asked
-            .insert(number, changes.clone());
-        let compared: Vec<Bytes> = transaction
-            .compare
-            .iter()
-            .map(|Compare::ModRevision { key, .. }| key.clone())
-            .collect();
-        let result = store.transact(transaction).await;
-        let mut promises = promises.lock().expect("lock");
-        match result {
-            Ok(TransactionResult::Committed { revision, .. }) => {
-                let twice = promises.acknowledged.insert(revision, number);
-                assert_eq!(twice, None, "a revision is given once");
-                for (key, value) in changes {
-                    known.insert(key, if value.is_some() { revision } else { 0 });
-                }
-            }
-            Ok(TransactionResult::Failed { revision, current }) => {
-                promises.refused.insert(number);
-                for (key, current) in compared.into_iter().zip(current) {
-                    let at = current.map_or(0, |item| item.mod_revision);
-                    known.insert(key.clone(), at);
-                    promises.observed.push((revision, key, at));
-                }
-            }
-            Err(Error::Closed(_)) => return,
-            Err(error) => panic!("unexpected {error}"),
-        }
-    }
-}
-
-/// Reads the whole history after a restart and holds it against the promises.
-async fn check(
-    store: &Arc<Embedded>,
-    model: &mut BTreeMap<Revision, Changes>,
-    promises: &Arc<Mutex<Promises>>,
-) {
-    let newest = store.revision().await.expect("revision");
-    let mut watch = store.watch(KeyRange::prefix(""), 1).await.expect("watch");
-    let mut history = BTreeMap::new();
-    let mut state: BTreeMap<Bytes, KeyValue> = BTreeMap::new();
-    let mut states = vec![(1, state.clone())];
-    while let Some(Some(item)) = watch.next().now_or_never() {
-        if let WatchItem::Events { revision, events } = item.expect("history") {
-            assert_eq!(
-                revision,
-                states.last().map_or(1, |(at, _)| *at) + 1,
-                "a gap"
-            );
-            for event in &events {
-                replay(&mut state, event);
-            }
-            history.insert(revision, events.iter().map(change).collect::<Changes>());
-            states.push((revision, state.clone()));
-        }
-    }
-    assert_eq!(states.last().map(|(at, _)| *at), Some(newest));
-    for (revision, expected) in model.iter() {
-        assert_eq!(
-            history.get(revision),
-            Some(expected),
-            "{revision} was rewritten"
-        );
-    }
-
-    for (revision, state) in states.iter().step_by(7).chain(states.last()) {
-        let request = RangeRequest {
-            range: KeyRange::prefix("key"),
-            revision: Some(*revision),
-            limit: 0,
-        };
-        let items = store.range(request).await.expect("range").items;
-        assert!(items.iter().eq(state.values()), "range at {revision}");
-    }
-
-    let promises = promises.lock().expect("lock");
-    for (revision, changes) in &promises.watched {
-        assert_eq!(
-            history.get(revision),
-            Some(changes),
-            "{revision} was watched, then lost"
-        );
-    }
-    for (revision, number) in &promises.acknowledged {
-        let found = history.get(revision).and_then(written_by);
-        assert_eq!(
-            found,
-            Some(*number),
-            "acknowledged revision {revision} is lost"
-        );
-    }
-    let mut seen = BTreeSet::new();
-    let mut before = &states[0].1;
-    for (revision, changes) in &history {
-        let number = written_by(changes).expect("every revision holds a number");
-        assert!(seen.insert(number), "transaction {number} happened twice");
-        assert!(!promises.refused.contains(&number), "{number} was refused");
-        // Atomic: all it asked for, less deletions of absent keys.
-        let mut asked = promises.asked[&number].clone();
-        asked.retain(|key, value| value.is_some() || before.contains_key(key));
-        assert_eq!(
-            changes, &asked,
-            "transaction {number} at {revision} is torn"
-        );
-        before = &states[(*revision - 1) as usize].1;
-    }
-    for (revision, key, at) in &promises.observed {
-        let held = states[(*revision - 1) as usize].1.get(key);
-        assert_eq!(
-            held.map_or(0, |item| item.mod_revision),
-            *at,
-            "read of {revision}"
-        );
-    }
-    *model = history;
-}
-
-fn replay(state: &mut BTreeMap<Bytes, KeyValue>, event: &Event) {
-    match event {
-        Event::Put { item, previous } => {
-            let old = state.insert(item.key.clone(), item.clone());
-            assert_eq!(&old, previous);
-            let (created, version) = old.map_or((item.mod_revision, 0), |old| {
-                (old.create_revision, old.version)
-            });
-            assert_eq!((item.create_revision, item.version), (created, version + 1));
-        }
-        Event::Delete { key, previous, .. } => {
-            assert_eq!(&state.remove(key), previous);
-            assert!(previous.is_some());
-        }
-    }
-}
-
-fn change(event: &Event) -> (Bytes, Option<Bytes>) {
-    match event {
-        Event::Put { item, .. } => (item.key.clone(), Some(item.value.clone())),
-        Event::Delete { key, .. } => (key.clone(), None),
-    }
-}
-
-/// The number of the transaction that made these changes.
-fn written_by(changes: &Changes) -> Option<u64> {
-    let value = changes.values().flatten().next()?;
-    let text = std::str::from_utf8(value).ok()?;
-    text.split(':').next()?.parse().ok()
+    promises.lock().check(&history);
+    history
 }

@@ -262,6 +262,7 @@ impl Cluster {
             advertise: SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 6443)),
             kubelet_client: None,
             cluster_domain: "cluster.local".into(),
+            compaction: apiserver::COMPACTION,
         })
         .await?;
         let mut server = Server {

@@ -171,3 +171,13 @@ impl Recorder {
         }
     }
 }
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(if self.sink.is_some() {
+            "Recorder(on)"
+        } else {
+            "Recorder(off)"
+        })
+    }
+}

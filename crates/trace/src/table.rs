@@ -31,6 +31,15 @@ impl Table {
     /// Adds a span; `false` when the pod has too many.
     pub fn record(&mut self, uid: &str, span: Span) -> bool {
         let timeline = self.timeline(uid);
+        // Work that is still going on is told again and again: the newest word counts.
+        let same = |known: &&mut Span| {
+            (known.hop, known.start) == (span.hop, span.start)
+                && (&known.name, &known.component) == (&span.name, &span.component)
+        };
+        if let Some(known) = timeline.spans.iter_mut().find(same) {
+            *known = span;
+            return true;
+        }
         let room = timeline.spans.len() < MAX_SPANS;
         if room {
             timeline.spans.push(span);
@@ -161,6 +170,17 @@ mod tests {
         assert_eq!(table.find("ns", "pod").expect("known").uid, "new");
         assert_eq!(table.get("old").expect("known").uid, "old");
         assert_eq!(table.find("other", "pod"), None);
+    }
+
+    #[test]
+    fn a_span_that_is_told_again_grows() {
+        let mut table = Table::default();
+        table.begin("u", "ns", "pod");
+        for work in [1, 2, 3] {
+            assert!(table.record("u", span(Hop::Node, 5, work)));
+        }
+        let spans = table.get("u").expect("known").spans;
+        assert_eq!((spans.len(), spans[0].work_us), (1, 3));
     }
 
     #[test]

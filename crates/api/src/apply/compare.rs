@@ -108,8 +108,14 @@ impl<'a> Walker<'a> {
             };
             // What is missing in a struct may be there for Go all the same.
             let implied = |side: Option<&Object>| side.and_then(|_| place.implied(name));
-            let left = left.map(|(_, value)| value).or_else(|| implied(old));
-            let right = right.map(|(_, value)| value).or_else(|| implied(new));
+            let shown = |(_, value): &(&str, &Value)| !place.leaves_out(name, value);
+            let left = left.filter(shown).map(|(_, value)| value);
+            let right = right.filter(shown).map(|(_, value)| value);
+            let left = left.or_else(|| implied(old));
+            let right = right.or_else(|| implied(new));
+            if left.is_none() && right.is_none() {
+                continue;
+            }
             self.path.push(Step::Field(name));
             self.visit(child, left, right);
             self.path.pop();

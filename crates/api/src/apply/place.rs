@@ -5,7 +5,7 @@
 //! stands there is told by the value itself.
 
 use crate::document::{Object, Value};
-use crate::schema::{Field, Shape, Type};
+use crate::schema::{self, Field, Shape, Type};
 
 /// A place in an object.
 #[derive(Clone, Copy, Debug)]
@@ -124,6 +124,16 @@ impl Place {
             return None;
         };
         implied(shape.definition()?.field(name)?)
+    }
+
+    /// Whether Go's struct does not show `value` at all in the field `name`: an empty list or map
+    /// of those left out when empty.
+    pub fn leaves_out(self, name: &str, value: &Value) -> bool {
+        let Place::Declared(shape) = self else {
+            return false;
+        };
+        let field = shape.definition().and_then(|known| known.field(name));
+        field.is_some_and(|field| schema::is_left_out(field, value))
     }
 
     /// The names of the fields that an object always has, and that documents leave out for being

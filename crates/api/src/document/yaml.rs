@@ -78,7 +78,7 @@ fn read(text: &str) -> Result<Reader, Error> {
     for next in Parser::new_from_str(text) {
         let (event, span) = next.map_err(|error| Error::Syntax {
             line: error.marker().line(),
-            problem: error.info(),
+            problem: in_common_words(error.info(), text),
         })?;
         reader.line = span.start.line();
         reader.take(event).map_err(|problem| Error::Syntax {
@@ -87,6 +87,19 @@ fn read(text: &str) -> Result<Reader, Error> {
         })?;
     }
     Ok(reader)
+}
+
+/// The commonest mistakes in the words of the parser that other servers use.
+fn in_common_words(problem: String, text: &str) -> String {
+    let closing = match problem.as_str() {
+        "unclosed bracket '['" => ']',
+        "unclosed bracket '{'" => '}',
+        _ => return problem,
+    };
+    match text.trim_end().ends_with(['[', '{', ',', ':']) {
+        true => "did not find expected node content".to_string(),
+        false => format!("did not find expected ',' or '{closing}'"),
+    }
 }
 
 /// Builds values out of parser events.

@@ -37,6 +37,8 @@ pattern!(CONFIG_KEY_PATTERN, CONFIG_KEY);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
     DnsSubdomain,
+    /// The same, in the words of the newer checks.
+    LongName,
     DnsLabel,
     Dns1035Label,
     /// Anything that can be a segment of a URL path.
@@ -59,6 +61,12 @@ impl NameRule {
         };
         match self {
             NameRule::DnsSubdomain => dns_subdomain(name),
+            NameRule::LongName => {
+                let wrong = dns_subdomain(name).into_iter();
+                wrong
+                    .map(|words| words.replace("253 characters", "253 bytes"))
+                    .collect()
+            }
             NameRule::DnsLabel => dns_label(name),
             NameRule::Dns1035Label => dns_1035_label(name),
             NameRule::PathSegment => path_segment(name, prefix),

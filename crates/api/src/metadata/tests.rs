@@ -55,7 +55,7 @@ fn label_keys_and_values() {
 fn a_bad_name_is_answered_as_upstream_does() {
     let object = document!({"metadata": {"name": "Web_1", "namespace": "default"}});
     assert_eq!(
-        texts(validate(&object, true, NameRule::DnsSubdomain)),
+        texts(validate(&object, Rules::new(true, NameRule::DnsSubdomain))),
         [
             r#"metadata.name: Invalid value: "Web_1": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"#
         ]
@@ -66,7 +66,10 @@ fn a_bad_name_is_answered_as_upstream_does() {
 fn metadata_of_new_objects() {
     let check = |metadata: Value, namespaced: bool, expected: &[&str]| {
         let object = document!({"metadata": metadata});
-        let found = texts(validate(&object, namespaced, NameRule::DnsSubdomain));
+        let found = texts(validate(
+            &object,
+            Rules::new(namespaced, NameRule::DnsSubdomain),
+        ));
         assert_eq!(found, expected, "{object}");
     };
     check(document!({"name": "a", "namespace": "b"}), true, &[]);
@@ -110,7 +113,7 @@ fn metadata_of_new_objects() {
     };
     let object =
         document!({"metadata": {"name": "a", "ownerReferences": [owner("x"), owner("y")]}});
-    let found = texts(validate(&object, false, NameRule::DnsSubdomain));
+    let found = texts(validate(&object, Rules::new(false, NameRule::DnsSubdomain)));
     assert!(
         found[0].ends_with("Found \"true\" in references for Pod/x and Pod/y"),
         "{found:?}"

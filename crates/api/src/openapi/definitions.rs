@@ -11,26 +11,21 @@ pub(super) const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 pub(super) const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 pub(super) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 pub(super) const RESOURCE_LIST: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList";
-const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
+pub(super) const VERSIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIVersions";
+pub(super) const GROUP: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroup";
+pub(super) const GROUP_LIST: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroupList";
+pub(super) const INFO: &str = "io.k8s.apimachinery.pkg.version.Info";
+pub(super) const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
 
-/// The definitions that the operations on `served` need, by name.
-pub(super) fn reachable(served: &[&Resource], version: Version) -> Object {
+/// The definitions that `roots` need, by name.
+pub(super) fn reachable(
+    roots: &BTreeSet<&'static str>,
+    served: &[&Resource],
+    version: Version,
+) -> Object {
     let mut names = BTreeSet::new();
-    for name in [STATUS, DELETE_OPTIONS, RESOURCE_LIST] {
+    for name in roots {
         collect(name, &mut names);
-    }
-    names.insert(PATCH);
-    for resource in served {
-        collect(resource.definition, &mut names);
-        if let Some(list) = list_of(resource) {
-            collect(list.name, &mut names);
-        }
-        for subresource in &resource.subresources {
-            let kind = table().of_kind(subresource.group, subresource.version, subresource.kind);
-            if let Some(definition) = kind {
-                collect(definition.name, &mut names);
-            }
-        }
     }
     names
         .into_iter()
@@ -117,9 +112,40 @@ fn special_schema(name: &str, version: Version) -> Value {
         ("IntOrString", Version::V3) => crate::document!({
             "format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}],
         }),
+        ("Info", _) => version_info(version),
         ("FieldsV1" | "RawExtension" | "Patch", _) => crate::document!({"type": "object"}),
         _ => Value::object(),
     }
+}
+
+/// What `/version` answers.
+fn version_info(version: Version) -> Value {
+    const ALWAYS: [&str; 9] = [
+        "major",
+        "minor",
+        "gitVersion",
+        "gitCommit",
+        "gitTreeState",
+        "buildDate",
+        "goVersion",
+        "compiler",
+        "platform",
+    ];
+    const SOMETIMES: [&str; 4] = [
+        "emulationMajor",
+        "emulationMinor",
+        "minCompatibilityMajor",
+        "minCompatibilityMinor",
+    ];
+    let mut schema = crate::document!({"type": "object"});
+    schema.set(&["required"], texts(&ALWAYS));
+    for name in ALWAYS.iter().chain(&SOMETIMES) {
+        schema.set(&["properties", name, "type"], "string");
+        if version == Version::V3 && ALWAYS.contains(name) {
+            schema.set(&["properties", name, "default"], "");
+        }
+    }
+    schema
 }
 
 fn object_schema(definition: &Definition, served: &[&Resource], version: Version) -> Value {
@@ -190,7 +216,7 @@ fn field_schema(field: &Field, version: Version) -> Value {
         Version::V3 => default_of(field),
     };
     let mut schema = type_schema(&field.kind, version, default, field);
-    if version == Version::V3 && !field.values.is_empty() {
+    if !field.values.is_empty() {
         schema.set(&["enum"], texts(&field.values));
     }
     if !field.format.is_empty() {
@@ -257,7 +283,7 @@ fn item_schema(item: &Type, version: Version, field: &Field) -> Value {
         Version::V3 => zero(item),
     };
     let mut schema = type_schema(item, version, default, field);
-    if version == Version::V3 && !field.item_values.is_empty() {
+    if !field.item_values.is_empty() {
         schema.set(&["enum"], texts(&field.item_values));
     }
     if !field.item_format.is_empty() {

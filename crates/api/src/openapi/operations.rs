@@ -1,8 +1,8 @@
 //! The operations that a kind offers, independent of the notation they are written in.
 
-use super::definitions::{DELETE_OPTIONS, PATCH, STATUS, list_of};
+use super::definitions::{DELETE_OPTIONS, PATCH, STATUS, WATCH_EVENT, list_of};
 use crate::catalogue::{Resource, Subresource, api_version};
-use crate::schema::table;
+use crate::schema::{Type, table};
 
 /// One method at one path.
 pub(super) struct Operation {
@@ -46,6 +46,7 @@ const LIST: &[Parameter] = &[
     ("resourceVersion", "string"),
     ("resourceVersionMatch", "string"),
     ("sendInitialEvents", "boolean"),
+    ("shardSelector", "string"),
     ("timeoutSeconds", "integer"),
     ("watch", "boolean"),
 ];
@@ -65,6 +66,7 @@ const DELETE: &[Parameter] = &[
     ("orphanDependents", "boolean"),
     ("propagationPolicy", "string"),
 ];
+const PRETTY: &[Parameter] = &[("pretty", "string")];
 const LOG: &[Parameter] = &[
     ("container", "string"),
     ("follow", "boolean"),
@@ -118,13 +120,184 @@ pub(super) fn paths_of(resource: &'static Resource) -> Vec<Path> {
         });
     }
     for subresource in &resource.subresources {
+        let path = format!("{collection}/{{name}}/{}", subresource.name);
+        let methods = connected(subresource.name);
+        if !methods.is_empty() {
+            paths.extend(connections(
+                resource,
+                subresource,
+                &path,
+                variables,
+                methods,
+            ));
+            continue;
+        }
         let verbs = offered(&subresource.verbs, &["get", "create", "update", "patch"]);
         paths.push(Path {
-            path: format!("{collection}/{{name}}/{}", subresource.name),
+            path,
             variables,
             operations: on(resource, subresource.name, &verbs, ""),
         });
     }
+    if resource.has_verb("watch") {
+        paths.extend(watches(resource, &root));
+    }
+    paths
+}
+
+/// The methods of the subresources that are connections rather than documents.
+pub(super) fn connected(subresource: &str) -> &'static [&'static str] {
+    match subresource {
+        "attach" | "exec" | "portforward" => &["get", "post"],
+        "proxy" => &["delete", "get", "head", "options", "patch", "post", "put"],
+        _ => &[],
+    }
+}
+
+/// A connection, and for proxies the same with a path behind it.
+fn connections(
+    resource: &'static Resource,
+    subresource: &'static Subresource,
+    path: &str,
+    variables: &'static [&'static str],
+    methods: &'static [&'static str],
+) -> Vec<Path> {
+    let connect = |method: &&'static str, suffix: &str| {
+        let word = format!("connect{}", camel(method));
+        Operation {
+            method,
+            action: "connect",
+            id: connection_id(resource, subresource, &word, suffix),
+            parameters: options_of(subresource),
+            body: None,
+            response: "",
+            codes: &[OK],
+            group: subresource.group,
+            version: subresource.version,
+            kind: subresource.kind,
+        }
+    };
+    let all = |suffix: &str| {
+        methods
+            .iter()
+            .map(|method| connect(method, suffix))
+            .collect()
+    };
+    let mut paths = vec![Path {
+        path: path.to_string(),
+        variables,
+        operations: all(""),
+    }];
+    if subresource.name == "proxy" {
+        paths.push(Path {
+            path: format!("{path}/{{path}}"),
+            variables: match resource.namespaced {
+                true => &["name", "namespace", "path"],
+                false => &["name", "path"],
+            },
+            operations: all("WithPath"),
+        });
+    }
+    paths
+}
+
+/// e.g. `connectCoreV1GetNamespacedPodProxyWithPath`.
+fn connection_id(
+    resource: &Resource,
+    subresource: &Subresource,
+    word: &str,
+    suffix: &str,
+) -> String {
+    let (connect, method) = word.split_at("connect".len());
+    let scope = if resource.namespaced {
+        "Namespaced"
+    } else {
+        ""
+    };
+    format!(
+        "{connect}{}{method}{scope}{}{}{suffix}",
+        group_version_word(resource.group, resource.version),
+        resource.kind,
+        camel(subresource.name),
+    )
+}
+
+/// The fields of the options of a connection, as parameters.
+fn options_of(subresource: &Subresource) -> Vec<Parameter> {
+    let kind = table().of_kind(subresource.group, subresource.version, subresource.kind);
+    let properties = kind
+        .into_iter()
+        .flat_map(|definition| &definition.properties);
+    properties
+        .map(|property| table().field(property))
+        .filter(|field| !matches!(field.name, "apiVersion" | "kind"))
+        .map(|field| {
+            let kind = field.kind.item().unwrap_or(&field.kind);
+            let kind = match kind {
+                Type::Bool => "boolean",
+                Type::Int32 | Type::Int64 => "integer",
+                _ => "string",
+            };
+            (field.name, kind)
+        })
+        .collect()
+}
+
+/// The old paths of watches.
+fn watches(resource: &'static Resource, root: &str) -> Vec<Path> {
+    let watch = |action: &'static str, scope: &str, suffix: &str| {
+        vec![Operation {
+            method: "get",
+            action,
+            id: format!(
+                "watch{}{scope}{}{suffix}",
+                group_version_word(resource.group, resource.version),
+                resource.kind
+            ),
+            parameters: [LIST, PRETTY].concat(),
+            body: None,
+            response: WATCH_EVENT,
+            codes: &[OK],
+            group: resource.group,
+            version: resource.version,
+            kind: resource.kind,
+        }]
+    };
+    let plural = resource.plural;
+    let has_get = resource.has_verb("get");
+    let mut paths = Vec::new();
+    let (collection, scope): (_, &str) = match resource.namespaced {
+        true => {
+            paths.push(Path {
+                path: format!("{root}/watch/{plural}"),
+                variables: &[],
+                operations: watch("watchlist", "", "ListForAllNamespaces"),
+            });
+            (
+                format!("{root}/watch/namespaces/{{namespace}}/{plural}"),
+                "Namespaced",
+            )
+        }
+        false => (format!("{root}/watch/{plural}"), ""),
+    };
+    if has_get {
+        paths.push(Path {
+            path: format!("{collection}/{{name}}"),
+            variables: match resource.namespaced {
+                true => &["name", "namespace"],
+                false => &["name"],
+            },
+            operations: watch("watch", scope, ""),
+        });
+    }
+    paths.push(Path {
+        path: collection,
+        variables: match resource.namespaced {
+            true => &["namespace"],
+            false => &[],
+        },
+        operations: watch("watchlist", scope, "List"),
+    });
     paths
 }
 
@@ -227,7 +400,7 @@ fn operation(
             )
         }
     };
-    let mut parameters = parameters.concat();
+    let mut parameters = [parameters.concat().as_slice(), PRETTY].concat();
     if verb == "deletecollection" {
         parameters.retain(|(name, _)| !matches!(*name, "allowWatchBookmarks" | "watch"));
     }

@@ -1,8 +1,10 @@
 //! The operations of the served kinds, written in either notation of OpenAPI.
 
+use std::collections::BTreeSet;
+
 use super::Version;
-use super::definitions::{RESOURCE_LIST, reference};
-use super::operations::{Operation, Path, group_version_word, paths_of, tag};
+use super::definitions::{GROUP, GROUP_LIST, INFO, RESOURCE_LIST, VERSIONS, reference};
+use super::operations::{Operation, Parameter, Path, group_version_word, paths_of, tag};
 use crate::catalogue::{Resource, api_version};
 use crate::document::{Object, Value};
 
@@ -22,59 +24,181 @@ const PATCHES: &[&str] = &[
     "application/apply-patch+yaml",
 ];
 
-/// All paths of the served kinds, and the resource list of each group version.
-pub(super) fn paths(served: &[&'static Resource], version: Version) -> Object {
-    let mut paths = Object::default();
-    for resource in served {
-        let tag = tag(resource.group, resource.version);
-        let (path, list) = resource_list(resource, version, &tag);
-        paths.insert(path, list);
-        for path in paths_of(resource) {
-            let item = path_item(&path, version, &tag);
-            paths.insert(path.path, item);
-        }
-    }
-    paths
+/// What the paths refer to, beside the paths themselves.
+pub(super) struct Written {
+    pub paths: Object,
+    pub definitions: BTreeSet<&'static str>,
 }
 
+/// All paths of the served kinds, and the resource list of each group version.
+pub(super) fn paths(served: &[&'static Resource], version: Version) -> Written {
+    let mut written = Written {
+        paths: Object::default(),
+        definitions: BTreeSet::new(),
+    };
+    for resource in served {
+        let tag = tag(resource.group, resource.version);
+        let path = match resource.group {
+            "" => format!("/api/{}/", resource.version),
+            group => format!("/apis/{}/", api_version(group, resource.version)),
+        };
+        let id = format!(
+            "get{}APIResources",
+            group_version_word(resource.group, resource.version)
+        );
+        written.add(
+            &path,
+            &id,
+            &tag,
+            (PRODUCED, PRODUCED),
+            RESOURCE_LIST,
+            version,
+        );
+        for path in paths_of(resource) {
+            for operation in &path.operations {
+                written.definitions.insert(operation.response);
+                let body = operation.body.as_ref();
+                written.definitions.extend(body.map(|body| body.definition));
+            }
+            let item = path_item(&path, version, &tag);
+            written.paths.insert(path.path, item);
+        }
+    }
+    written.definitions.remove("");
+    written
+}
+
+/// The paths that are about no kind: versions, groups, keys.
+pub(super) fn general(path: &str, groups: &[&str], version: Version) -> Option<Written> {
+    let mut written = Written {
+        paths: Object::default(),
+        definitions: BTreeSet::new(),
+    };
+    let at = format!("/{path}/");
+    let documents = (PRODUCED, PRODUCED);
+    match path {
+        "api" => written.add(
+            &at,
+            "getCoreAPIVersions",
+            "core",
+            documents,
+            VERSIONS,
+            version,
+        ),
+        "apis" => written.add(
+            &at,
+            "getAPIVersions",
+            "apis",
+            documents,
+            GROUP_LIST,
+            version,
+        ),
+        "version" => {
+            let json: &[&str] = &["application/json"];
+            written.add(
+                &at,
+                "getCodeVersion",
+                "version",
+                (json, json),
+                INFO,
+                version,
+            );
+        }
+        ".well-known/openid-configuration" => {
+            let id = "getServiceAccountIssuerOpenIDConfiguration";
+            written.add(
+                &at,
+                id,
+                "WellKnown",
+                (&[], &["application/json"]),
+                "",
+                version,
+            );
+        }
+        "openid/v1/jwks" => {
+            let id = "getServiceAccountIssuerOpenIDKeyset";
+            let produced = &["application/jwk-set+json"];
+            written.add(&at, id, "openid", (&[], produced), "", version);
+        }
+        _ => {
+            let group = path.strip_prefix("apis/")?;
+            groups.contains(&group).then_some(())?;
+            let word = group_version_word(group, "");
+            let id = format!("get{word}APIGroup");
+            let tag = format!("{}{}", word[..1].to_lowercase(), &word[1..]);
+            written.add(&at, &id, &tag, documents, GROUP, version);
+        }
+    }
+    Some(written)
+}
+
+impl Written {
+    /// A document to be read at a path, whose definition may be "" for text.
+    fn add(
+        &mut self,
+        path: &str,
+        id: &str,
+        tag: &str,
+        (consumed, produced): (&[&str], &[&str]),
+        definition: &'static str,
+        version: Version,
+    ) {
+        let mut get = crate::document!({"operationId": id, "tags": [tag]});
+        get.set(
+            &["responses"],
+            responses(definition, &[("200", "OK")], produced, version),
+        );
+        if version == Version::V2 {
+            media_types(&mut get, consumed, produced);
+        }
+        let mut item = Value::object();
+        item.set(&["get"], get);
+        self.paths.insert(path, item);
+        if !definition.is_empty() {
+            self.definitions.insert(definition);
+        }
+    }
+}
+
+/// Parameters that all operations of a path share are the path's.
 fn path_item(path: &Path, version: Version, tag: &str) -> Value {
+    let shared: Vec<Parameter> = match path.operations.split_first() {
+        Some((first, others)) => {
+            let everywhere = |one: &&Parameter| {
+                let mut others = others.iter();
+                others.all(|operation| operation.parameters.contains(one))
+            };
+            first
+                .parameters
+                .iter()
+                .filter(everywhere)
+                .copied()
+                .collect()
+        }
+        None => Vec::new(),
+    };
     let mut item = Value::object();
     for operation in &path.operations {
-        item.set(&[operation.method], write(operation, version, tag));
+        item.set(&[operation.method], write(operation, &shared, version, tag));
     }
-    let mut parameters: Vec<Value> = path
-        .variables
-        .iter()
-        .map(|name| parameter(name, "path", "string", version))
+    let mut parameters: Vec<(&str, &str, &str)> = shared
+        .into_iter()
+        .map(|(name, kind)| (name, "query", kind))
         .collect();
-    parameters.push(parameter("pretty", "query", "string", version));
-    item.set(&["parameters"], parameters);
+    let variables = path.variables.iter();
+    parameters.extend(variables.map(|name| (*name, "path", "string")));
+    parameters.sort_unstable();
+    let parameters: Vec<Value> = parameters
+        .into_iter()
+        .map(|(name, place, kind)| parameter(name, place, kind, version))
+        .collect();
+    if !parameters.is_empty() {
+        item.set(&["parameters"], parameters);
+    }
     item
 }
 
-fn resource_list(resource: &Resource, version: Version, tag: &str) -> (String, Value) {
-    let path = match resource.group {
-        "" => format!("/api/{}/", resource.version),
-        group => format!("/apis/{}/", api_version(group, resource.version)),
-    };
-    let id = format!(
-        "get{}APIResources",
-        group_version_word(resource.group, resource.version)
-    );
-    let mut get = crate::document!({"operationId": id, "tags": [tag]});
-    get.set(
-        &["responses"],
-        responses(RESOURCE_LIST, &[("200", "OK")], PRODUCED, version),
-    );
-    if version == Version::V2 {
-        media_types(&mut get, PRODUCED, PRODUCED);
-    }
-    let mut item = Value::object();
-    item.set(&["get"], get);
-    (path, item)
-}
-
-fn write(operation: &Operation, version: Version, tag: &str) -> Value {
+fn write(operation: &Operation, shared: &[Parameter], version: Version, tag: &str) -> Value {
     let mut written = crate::document!({
         "operationId": operation.id,
         "tags": [tag],
@@ -89,13 +213,15 @@ fn write(operation: &Operation, version: Version, tag: &str) -> Value {
         &["*/*"]
     };
     let produced = match operation.action {
-        "list" => [PRODUCED, STREAMED].concat(),
+        "connect" => vec!["*/*"],
+        "list" | "watch" | "watchlist" => [PRODUCED, STREAMED].concat(),
         _ if operation.response.is_empty() => [&["text/plain"], PRODUCED].concat(),
         _ => PRODUCED.to_vec(),
     };
     let mut parameters: Vec<Value> = operation
         .parameters
         .iter()
+        .filter(|one| !shared.contains(one))
         .map(|(name, kind)| parameter(name, "query", kind, version))
         .collect();
     if let Some(body) = &operation.body {
@@ -137,7 +263,9 @@ fn media_types(operation: &mut Value, consumed: &[&str], produced: &[&str]) {
             .map(|name| Value::from(*name))
             .collect::<Vec<_>>()
     };
-    operation.set(&["consumes"], texts(consumed));
+    if !consumed.is_empty() {
+        operation.set(&["consumes"], texts(consumed));
+    }
     operation.set(&["produces"], texts(produced));
     operation.set(&["schemes"], texts(&["https"]));
 }

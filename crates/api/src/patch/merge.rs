@@ -14,12 +14,29 @@ pub fn merge_patch(object: &Value, patch: &Value) -> Value {
     for (name, change) in fields.iter() {
         if change.is_null() {
             merged.remove(name);
-        } else {
-            let current = merged.remove(name).unwrap_or_default();
-            merged.insert(name, merge_patch(&current, change));
+            continue;
         }
+        let current = merged.remove(name).unwrap_or_default();
+        let value = match (&current, change) {
+            (Value::Object(_), change) => merge_patch(&current, change),
+            (_, change) => pruned(change),
+        };
+        merged.insert(name, value);
     }
     Value::Object(merged)
+}
+
+/// Without the fields that are null, also inside of lists: what is new has nothing to delete.
+fn pruned(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.iter().filter(|(_, value)| !value.is_null());
+            let fields = fields.map(|(name, value)| (name.to_string(), pruned(value)));
+            Value::Object(fields.collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(pruned).collect()),
+        other => other.clone(),
+    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,9 @@ pub trait Shape: Copy {
     /// The rule of the field `name` and the shape below it: for a list that of its elements. `None`
     /// for a field the type does not have.
     fn field(self, name: &str) -> Option<(FieldRule, Option<Self>)>;
+
+    /// What Go calls the type.
+    fn name(self) -> &'static str;
 }
 
 /// The rule and shape of a field below an optional shape.
@@ -49,5 +52,9 @@ impl Shape for schema::Shape {
             Some(child)
         };
         Some((rule, below))
+    }
+
+    fn name(self) -> &'static str {
+        self.go_name()
     }
 }

@@ -66,6 +66,12 @@ pub fn merge_objects<S: Shape>(
             }
             continue;
         };
+        if let (Some(outer), true) = (shape, is_nested(&current) && is_nested(&change))
+            && outer.field(name).is_none()
+        {
+            let (name, field) = (outer.name(), name.to_string());
+            return Err(Error::NoField { name, field });
+        }
         let (rule, shape) = below(shape, name);
         let merged = match (current, change) {
             (Value::Object(_), change @ Value::Object(_)) if rule.replace => change,
@@ -254,8 +260,17 @@ fn merge_lists<S: Shape>(
     let Some(first) = original.first().or(patch.first()) else {
         return Ok(original);
     };
+    if matches!(first, Value::Array(_)) {
+        return Err(Error::ListOfLists);
+    }
+    let same = |item: &Value| std::mem::discriminant(item) == std::mem::discriminant(first);
+    if !original.iter().chain(&patch).all(same) {
+        return Err(Error::MixedList {
+            original: super::in_go(&Value::Array(original)),
+            patch: super::in_go(&Value::Array(patch)),
+        });
+    }
     match first {
-        Value::Array(_) => return Err(Error::ListOfLists),
         Value::Object(_) if rule.merge_key.is_empty() => return Err(Error::NoKeyForList),
         Value::Object(_) => {}
         _ if deletes => {
@@ -320,17 +335,16 @@ fn merge_lists<S: Shape>(
                 };
                 merged[at] = Value::Object(merge_objects(current, change, shape, onto)?);
             }
-            None => {
-                let mut added = item.clone();
-                if onto == Onto::Object {
-                    discard_nulls(&mut added);
-                }
-                merged.extend(without_directives(added, onto));
-            }
+            // As it is, nulls and all.
+            None => merged.push(item.clone()),
         }
     }
     let (ordered, server_only) = partition(merged, &additions, key)?;
     weave(ordered, server_only, &additions, &server_order, key)
+}
+
+fn is_nested(value: &Value) -> bool {
+    matches!(value, Value::Array(_) | Value::Object(_))
 }
 
 fn list(value: Value) -> Result<Vec<Value>, Error> {

@@ -126,49 +126,58 @@ impl Message {
     }
 }
 
-/// A list with the envelope, from the messages of its items and their resourceVersions.
-pub fn encode_list<'a>(
-    definition: &'static Definition,
-    (api_version, kind): (&str, &str),
-    metadata: &Value,
-    items: impl Iterator<Item = (&'a Message, String)> + Clone,
-) -> Result<Vec<u8>, Error> {
-    let number = |name: &str| {
-        let field = definition.fields.iter().find(|field| field.name == name);
-        field
-            .and_then(|field| field.protobuf)
-            .map(|(number, _)| number)
-            .ok_or(Error::NoProtobuf {
-                definition: definition.name,
-            })
-    };
-    let (list_metadata, item) = (number(METADATA)?, number("items")?);
-    let (_, list_meta) = metadata_field(definition).ok_or(Error::NoProtobuf {
-        definition: definition.name,
-    })?;
-    let mut head = Writer::with_prefix(b"");
-    head.message(list_metadata, |inner| {
-        encode::message(inner, list_meta, metadata);
-    });
-    let head = head.finish();
-    let lengths = items
-        .clone()
-        .map(|(message, version)| message.length(&version));
-    let length: usize = lengths
-        .map(|length| 1 + varint_length(length) + length)
-        .sum();
-    let mut out = Vec::with_capacity(head.len() + length + 64);
-    envelope(&mut out, api_version, kind, head.len() + length, |out| {
-        out.extend_from_slice(&head);
-        for (message, version) in items {
-            let mut writer = Writer::append_to(std::mem::take(out));
-            writer.tag(item, crate::schema::Wire::Bytes);
-            writer.varint(message.length(&version) as u64);
-            *out = writer.finish();
-            message.write(out, &version);
-        }
-    });
-    Ok(out)
+/// A list around the messages of its items.
+#[derive(Debug)]
+pub struct ListMessage {
+    /// The encoded metadata, which precedes the items.
+    head: Vec<u8>,
+    /// The number of the field `items`.
+    item: u32,
+}
+
+impl ListMessage {
+    pub fn of(definition: &'static Definition, metadata: &Value) -> Result<ListMessage, Error> {
+        let malformed = || Error::NoProtobuf {
+            definition: definition.name,
+        };
+        let number = |name: &str| {
+            let field = definition.fields.iter().find(|field| field.name == name);
+            let (number, _) = field
+                .and_then(|field| field.protobuf)
+                .ok_or_else(malformed)?;
+            Ok(number)
+        };
+        let (_, list_meta) = metadata_field(definition).ok_or_else(malformed)?;
+        let mut head = Writer::with_prefix(b"");
+        head.message(number(METADATA)?, |inner| {
+            encode::message(inner, list_meta, metadata);
+        });
+        Ok(ListMessage {
+            head: head.finish(),
+            item: number("items")?,
+        })
+    }
+
+    /// Appends an item with `version` as its resourceVersion.
+    pub fn write_item(&self, out: &mut Vec<u8>, item: &Message, version: &str) {
+        let mut writer = Writer::append_to(std::mem::take(out));
+        writer.tag(self.item, crate::schema::Wire::Bytes);
+        writer.varint(item.length(version) as u64);
+        *out = writer.finish();
+        item.write(out, version);
+    }
+
+    /// What stands before and after items of `length` bytes in all, the envelope included.
+    pub fn around(&self, api_version: &str, kind: &str, length: usize) -> (Vec<u8>, Vec<u8>) {
+        let (mut whole, mut middle) = (Vec::new(), 0);
+        let length = self.head.len() + length;
+        envelope(&mut whole, api_version, kind, length, |out| {
+            out.extend_from_slice(&self.head);
+            middle = out.len();
+        });
+        let end = whole.split_off(middle);
+        (whole, end)
+    }
 }
 
 /// Writes the envelope around a message of `length` bytes.

@@ -154,9 +154,13 @@ fn kept_messages_are_what_is_encoded_afresh() {
             continue;
         };
         let metadata = crate::document!({"resourceVersion": "9", "remainingItemCount": 4});
-        let items = versions.map(|version| (&message, version.to_string()));
-        let kind = (sample.api_version, list_kind.as_str());
-        let written = encode_list(list, kind, &metadata, items.into_iter()).unwrap();
+        let list = ListMessage::of(list, &metadata).unwrap();
+        let mut items = Vec::new();
+        for version in versions {
+            list.write_item(&mut items, &message, version);
+        }
+        let (head, end) = list.around(sample.api_version, &list_kind, items.len());
+        let written = [head, items, end].concat();
         let objects: Vec<Value> = versions
             .iter()
             .map(|version| {

@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
                 self.take(4)?;
                 Payload::Fixed32
             }
-            _ => return Err(Error::Malformed { definition }),
+            other => return Err(Error::WireType(other)),
         };
         Ok(Some((number, payload)))
     }

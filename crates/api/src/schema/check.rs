@@ -107,6 +107,16 @@ impl Checker {
 
     /// `go_name` is only asked for when the type is wrong.
     fn value(&mut self, node: Node<'_>, kind: &Type, go_name: &dyn Fn() -> String) -> Checked {
+        let node = match self.restoring && is_scalar(kind) {
+            true => match restored(node, kind, go_name) {
+                Ok(node) => node,
+                Err(error) => {
+                    self.first_mismatch.get_or_insert(error);
+                    return Ok(None);
+                }
+            },
+            false => node,
+        };
         Ok(Some(match (kind, node) {
             (_, Node::Null) => return Ok(None),
             (Type::String, Node::String(text)) => Value::String(text.into_owned()),
@@ -126,7 +136,12 @@ impl Checker {
             (Type::Bytes, Node::String(text)) => match literal::bytes(&text) {
                 Ok(text) => Value::String(text),
                 Err(error) => {
-                    self.first_mismatch.get_or_insert(TypeError(error));
+                    let words = match self.restoring {
+                        true => "error decoding from json: ",
+                        false => "",
+                    };
+                    let error = TypeError(format!("{words}{error}"));
+                    self.first_mismatch.get_or_insert(error);
                     return Ok(None);
                 }
             },
@@ -143,7 +158,7 @@ impl Checker {
                 return self.schema_or(node, kind);
             }
             (kind, node) if self.restoring => {
-                let error = TypeError(not_restored(kind, &node, &go_name()));
+                let error = TypeError(not_restored(kind, &node));
                 self.first_mismatch.get_or_insert(error);
                 return Ok(None);
             }
@@ -181,7 +196,10 @@ impl Checker {
             if object.contains(&name) {
                 self.note(&name, true);
             }
-            self.enter(&name);
+            // The converter of unstructured objects leaves the keys of maps out of its paths.
+            if !self.restoring {
+                self.enter(&name);
+            }
             let value = self.value(node, item, &|| item_go_name(&go_name(), item))?;
             self.path.truncate(path_length);
             object.insert(name, value.unwrap_or_else(|| zero(item)));
@@ -270,6 +288,7 @@ impl Checker {
 
     fn mismatch(&self, found: &str, wanted: &str) -> TypeError {
         let place = match self.go_path.as_slice() {
+            _ if self.restoring => "Go value".to_string(),
             [] => "Go value".to_string(),
             path => format!("Go struct field {}.{}", self.go_struct, path.join(".")),
         };
@@ -279,7 +298,46 @@ impl Checker {
     }
 }
 
-fn not_restored(kind: &Type, node: &Node<'_>, go_name: &str) -> String {
+fn is_scalar(kind: &Type) -> bool {
+    matches!(
+        kind,
+        Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Float
+    )
+}
+
+/// What the converter of unstructured objects makes of a value for a scalar field: whole floats
+/// become integers, and integers that are too large lose their upper half.
+fn restored<'a>(
+    node: Node<'a>,
+    kind: &Type,
+    go_name: &dyn Fn() -> String,
+) -> Result<Node<'a>, TypeError> {
+    let unrecognized = || TypeError(format!("unrecognized type: {}", implied_go_name(kind)));
+    let refused = |found: &str| TypeError(format!("cannot convert {found} to {}", go_name()));
+    let Node::Number(text) = &node else {
+        return match (&node, kind) {
+            (Node::Null, _) | (Node::String(_), Type::String) | (Node::Bool(_), Type::Bool) => {
+                Ok(node)
+            }
+            _ => Err(unrecognized()),
+        };
+    };
+    let whole = match (text.parse::<i64>(), text.parse::<f64>(), kind) {
+        (Ok(_), _, Type::String) => return Err(refused("int64")),
+        (_, _, Type::Bool | Type::String) => return Err(unrecognized()),
+        (_, _, Type::Float) => return Ok(node),
+        (Ok(whole), _, _) => whole,
+        (_, Ok(number), _) if number.fract() == 0.0 => number as i64,
+        _ => return Err(refused("float64")),
+    };
+    let whole = match kind {
+        Type::Int32 => i64::from(whole as i32),
+        _ => whole,
+    };
+    Ok(Node::Number(whole.to_string().into()))
+}
+
+fn not_restored(kind: &Type, node: &Node<'_>) -> String {
     let found = match node {
         Node::Array(_) => "slice",
         Node::Object(_) => "map",
@@ -289,13 +347,10 @@ fn not_restored(kind: &Type, node: &Node<'_>, go_name: &str) -> String {
         Node::Number(_) => "int64",
         Node::Null => "invalid",
     };
-    match (kind, node) {
-        (Type::Object(_), _) => format!("cannot restore struct from: {found}"),
-        (Type::Map(_), _) => format!("cannot restore map from {found}"),
-        (Type::List { .. } | Type::Bytes, _) => format!("cannot restore slice from {found}"),
-        (_, Node::Array(_)) => format!("cannot convert []interface {{}} to {go_name}"),
-        (_, Node::Object(_)) => format!("cannot convert map[string]interface {{}} to {go_name}"),
-        _ => format!("cannot convert {found} to {go_name}"),
+    match kind {
+        Type::Object(_) => format!("cannot restore struct from: {found}"),
+        Type::Map(_) => format!("cannot restore map from {found}"),
+        _ => format!("cannot restore slice from {found}"),
     }
 }
 

@@ -149,7 +149,7 @@ impl<'a> Parser<'a> {
         parse: fn(&mut Parser<'a>) -> Result<Node<'a>, String>,
     ) -> Result<Node<'a>, String> {
         if self.depth == MAX_DEPTH {
-            return Err("exceeded max depth".to_string());
+            return Err(self.unexpected("exceeded max depth"));
         }
         self.depth += 1;
         self.position += 1;
@@ -355,7 +355,9 @@ fn quoted(byte: u8) -> String {
         b'\r' => r"'\r'".to_string(),
         b'\t' => r"'\t'".to_string(),
         0x20..=0x7e => format!("'{}'", byte as char),
-        0xa1..=0xff if byte != 0xad => format!("'{}'", byte as char),
+        // Go takes the byte for a character.
+        0xa1..=0xac | 0xae..=0xff => format!("'{}'", char::from(byte)),
+        0x80.. => format!("'\\u{byte:04x}'"),
         _ => format!("'\\x{byte:02x}'"),
     }
 }
@@ -411,6 +413,9 @@ mod tests {
         ] {
             assert_eq!(parse(text.as_bytes()).unwrap_err(), error, "{text}");
         }
-        assert_eq!(parse(&[b'['; 1000]).unwrap_err(), "exceeded max depth");
+        assert_eq!(
+            parse(&[b'['; 1000]).unwrap_err(),
+            "invalid character '[' exceeded max depth"
+        );
     }
 }

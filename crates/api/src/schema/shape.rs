@@ -55,6 +55,16 @@ impl Shape {
         }
     }
 
+    /// What Go calls the type of an object here.
+    pub fn go_name(&self) -> &'static str {
+        match self.kind {
+            Type::Raw => "RawExtension",
+            Type::Fields => "FieldsV1",
+            Type::Json => "JSON",
+            kind => kind.definition().map_or("", |known| known.short_go_name()),
+        }
+    }
+
     /// What a list or a map holds.
     pub fn item(&self) -> Option<Shape> {
         self.kind.item().map(|kind| Shape { kind, field: None })

@@ -384,6 +384,17 @@ impl Field {
 }
 
 impl Type {
+    /// Whether objects of a declared type stand somewhere in a value of this type.
+    pub(super) fn holds_objects(&self) -> bool {
+        match self {
+            Type::Object(_) | Type::SchemaOrArray | Type::SchemaOrBool | Type::SchemaOrStrings => {
+                true
+            }
+            Type::List { item, .. } | Type::Map(item) => item.holds_objects(),
+            _ => false,
+        }
+    }
+
     fn parse(text: &str, names: &[&str]) -> Type {
         let rest = &text[1..];
         match text.as_bytes()[0] {

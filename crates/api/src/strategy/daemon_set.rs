@@ -33,10 +33,15 @@ impl Strategy for DaemonSet {
         object.set_default(&["spec", "updateStrategy", "type"], "RollingUpdate");
         if object.str_at(&["spec", "updateStrategy", "type"]) == "RollingUpdate" {
             let rolling = ["spec", "updateStrategy", "rollingUpdate"];
-            object.set_default(&[rolling.as_slice(), &["maxUnavailable"]].concat(), 1);
-            object.set_default(&[rolling.as_slice(), &["maxSurge"]].concat(), 0);
+            object.set_missing(&[rolling.as_slice(), &["maxUnavailable"]].concat(), 1);
+            object.set_missing(&[rolling.as_slice(), &["maxSurge"]].concat(), 0);
         }
         object.set_default(&["spec", "revisionHistoryLimit"], 10);
+        // Upstream has the count as a field, which every version shows as this annotation.
+        object.set(
+            &TEMPLATE_GENERATION,
+            template_generation(object).to_string(),
+        );
         workload::default_template(object);
     }
 
@@ -110,6 +115,18 @@ impl Strategy for DaemonSet {
         errors.extend(immutable(new.at(&at), old.at(&at), &path));
         errors.extend(self.validate_content(new));
         errors
+    }
+
+    fn hides_metadata(&self) -> bool {
+        true
+    }
+
+    /// Metadata alone is what is stored, where the count is a field.
+    fn row_metadata(&self, metadata: &mut Value) {
+        metadata.remove(&TEMPLATE_GENERATION[1..]);
+        if metadata.fields_at(&["annotations"]).next().is_none() {
+            metadata.remove(&["annotations"]);
+        }
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

@@ -26,7 +26,7 @@ impl Strategy for Deployment {
         object.set_default(&["spec", "strategy", "type"], "RollingUpdate");
         if object.str_at(&["spec", "strategy", "type"]) == "RollingUpdate" {
             for name in ["maxSurge", "maxUnavailable"] {
-                object.set_default(&["spec", "strategy", "rollingUpdate", name], "25%");
+                object.set_missing(&["spec", "strategy", "rollingUpdate", name], "25%");
             }
         }
         object.set_default(&["spec", "revisionHistoryLimit"], 10);
@@ -107,7 +107,11 @@ impl Strategy for Deployment {
             object_age(object, now).into(),
             containers,
             images,
-            workload::selector_cell(object),
+            // One that is not there selects nothing, and is shown as nothing.
+            match object.has(&["spec", "selector"]) {
+                true => workload::selector_cell(object),
+                false => "".into(),
+            },
         ]
     }
 }

@@ -29,7 +29,7 @@ impl Strategy for EndpointSlice {
             if !port.has(&["name"]) {
                 port.set(&["name"], "");
             }
-            port.set_default(&["protocol"], "TCP");
+            port.set_missing(&["protocol"], "TCP");
         }
     }
 

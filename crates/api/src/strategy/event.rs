@@ -3,7 +3,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::NameRule;
-use crate::metadata::{all_invalid, immutable, names};
+use crate::metadata::{self, Rules, all_invalid, immutable, names};
 use crate::strategy::{Dependents, MetadataChecks, Strategy, generic};
 use crate::table::duration::age;
 
@@ -29,27 +29,23 @@ impl Strategy for Event {
         Dependents::None
     }
 
+    fn metadata_rules(&self) -> Rules {
+        Rules {
+            known_finalizers: false,
+            ..Rules::new(true, NameRule::PathSegment)
+        }
+    }
+
+    /// The metadata is looked at once the rest is in order.
+    fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+        match self.validate_content(object) {
+            errors if errors.is_empty() => metadata::validate(object, self.metadata_rules()),
+            errors => errors,
+        }
+    }
+
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        let namespace = object.str_at(&["metadata", "namespace"]);
-        let involved = object.str_at(&["involvedObject", "namespace"]);
-        let new_style = object.has(&["eventTime"]);
-        let matches = match (new_style, involved) {
-            (false, "") => matches!(namespace, "" | "default"),
-            (false, _) => namespace == involved,
-            (true, "") => matches!(namespace, "default" | "kube-system"),
-            (true, _) => true,
-        };
-        if !matches {
-            let at = Path::new("involvedObject").child("namespace");
-            let detail = "does not match event.namespace";
-            errors.push(FieldError::invalid(&at, involved, detail));
-        }
-        if new_style {
-            reported(object, self.strict, &mut errors);
-        }
-        let wrong = names::dns_subdomain(namespace);
-        errors.extend(all_invalid(&Path::new("namespace"), namespace, wrong));
+        let mut errors = self.validate_leniently(object);
         if self.strict {
             strictly(object, &mut errors);
         }
@@ -60,8 +56,8 @@ impl Strategy for Event {
         if !self.strict {
             return self.validate_content(new);
         }
-        let lenient = Event { strict: false };
-        let mut errors = lenient.validate_content(new);
+        let mut errors = self.validate_leniently(new);
+        errors.extend(metadata::validate_update(new, old));
         if new.get("series") != old.get("series") {
             series(new, &mut errors);
         }
@@ -157,6 +153,32 @@ impl Strategy for Event {
     }
 }
 
+impl Event {
+    fn validate_leniently(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let namespace = object.str_at(&["metadata", "namespace"]);
+        let involved = object.str_at(&["involvedObject", "namespace"]);
+        let new_style = object.has(&["eventTime"]);
+        let matches = match (new_style, involved) {
+            (false, "") => matches!(namespace, "" | "default"),
+            (false, _) => namespace == involved,
+            (true, "") => matches!(namespace, "default" | "kube-system"),
+            (true, _) => true,
+        };
+        if !matches {
+            let at = Path::new("involvedObject").child("namespace");
+            let detail = "does not match event.namespace";
+            errors.push(FieldError::invalid(&at, involved, detail));
+        }
+        if new_style {
+            reported(object, self.strict, &mut errors);
+        }
+        let wrong = names::dns_subdomain(namespace);
+        errors.extend(all_invalid(&Path::new("namespace"), namespace, wrong));
+        errors
+    }
+}
+
 /// A field as upstream's errors show it: its internal type, with Go's names.
 fn shown(event: &Value, name: &str) -> Value {
     let empty = Value::object();
@@ -181,9 +203,8 @@ fn shown(event: &Value, name: &str) -> Value {
 
 /// What `events.k8s.io` demands of new events beyond what the core group does.
 fn strictly(object: &Value, errors: &mut Vec<FieldError>) {
-    let name = object.str_at(&["metadata", "name"]);
-    let at = Path::new("metadata").child("name");
-    errors.extend(all_invalid(&at, name, names::dns_subdomain(name)));
+    let rules = Rules::new(true, NameRule::DnsSubdomain);
+    errors.extend(metadata::validate(object, rules));
     series(object, errors);
     if !object.has(&["eventTime"]) {
         errors.push(FieldError::required(&Path::new("eventTime"), ""));

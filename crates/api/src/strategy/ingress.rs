@@ -35,7 +35,7 @@ impl Strategy for Ingress {
     }
 
     fn validate_create(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = crate::metadata::validate(object, true, self.name_rule());
+        let mut errors = crate::metadata::validate(object, self.metadata_rules());
         errors.extend(self.validate_content(object));
         let class = object.at(&["metadata", "annotations", CLASS_ANNOTATION]);
         if let Some(class) = class

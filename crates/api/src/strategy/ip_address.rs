@@ -18,6 +18,10 @@ impl Strategy for IpAddress {
         NameRule::IpAddress
     }
 
+    fn generates_names(&self) -> bool {
+        false
+    }
+
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
         let path = Path::new("spec").child("parentRef");
         let parent = object.at(&["spec", "parentRef"]);

@@ -145,8 +145,8 @@ fn generate_selector(object: &mut Value) {
     let template_labels = ["spec", "template", "metadata", "labels"];
     let own_labels = ["metadata", "labels"];
     // A Job without labels of its own shares its template's, what is generated included.
-    let shared = object.fields_at(&own_labels).count() == 0
-        || object.at(&own_labels) == object.at(&template_labels);
+    let shared = object.fields_at(&own_labels).count() > 0
+        && object.at(&own_labels) == object.at(&template_labels);
     for (labels, value) in [(NAME_LABELS, name), (UID_LABELS, uid.clone())] {
         for label in labels {
             let at = [template_labels.as_slice(), &[label]].concat();

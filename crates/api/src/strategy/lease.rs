@@ -2,6 +2,7 @@
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
+use crate::metadata::Rules;
 use crate::strategy::Strategy;
 use crate::table::duration::object_age;
 
@@ -10,6 +11,14 @@ pub struct Lease;
 impl Strategy for Lease {
     fn namespaced(&self) -> bool {
         true
+    }
+
+    /// Upstream checks it without the rules of the core group.
+    fn metadata_rules(&self) -> Rules {
+        Rules {
+            known_finalizers: false,
+            ..Rules::new(self.namespaced(), self.name_rule())
+        }
     }
 
     fn allow_create_on_update(&self) -> bool {

@@ -25,6 +25,10 @@ impl Strategy for LimitRange {
         true
     }
 
+    fn allow_create_on_update(&self) -> bool {
+        true
+    }
+
     fn default(&self, object: &mut Value) {
         for limit in object.list_at_mut(&["spec", "limits"]) {
             for list in LISTS {

@@ -76,8 +76,6 @@ impl Strategy for Namespace {
         let mut fields = generic::metadata_fields(object, false);
         let phase = object.str_at(&["status", "phase"]).to_string();
         fields.push(("status.phase", phase));
-        // Historical: a cluster-scoped kind with its name under the old label.
-        fields.push(("name", object.str_at(&["metadata", "name"]).to_string()));
         fields
     }
 

@@ -125,13 +125,6 @@ impl Strategy for PersistentVolume {
         }
     }
 
-    fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {
-        let mut fields = generic::metadata_fields(object, false);
-        // Historical: the name under its old label.
-        fields.push(("name", object.str_at(&["metadata", "name"]).to_string()));
-        fields
-    }
-
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
         let text = |path: &[&str]| object.str_at(path).to_string();
         let or_unset = |name: &str| match object.has(&["spec", name]) {
@@ -373,22 +366,37 @@ fn mount_options(object: &Value, spec: &Value) -> Option<FieldError> {
 
 /// Labels of the beta days may be replaced by their successors.
 fn same_affinity(new: Option<&Value>, old: Option<&Value>) -> bool {
-    let renewed = |affinity: Option<&Value>| {
-        let mut affinity = affinity.cloned().unwrap_or_default();
-        for term in affinity.list_at_mut(&["required", "nodeSelectorTerms"]) {
-            for expression in term.list_at_mut(&["matchExpressions"]) {
-                let key = match expression.str_at(&["key"]) {
-                    "beta.kubernetes.io/arch" => "kubernetes.io/arch",
-                    "beta.kubernetes.io/os" => "kubernetes.io/os",
-                    "failure-domain.beta.kubernetes.io/region" => "topology.kubernetes.io/region",
-                    "failure-domain.beta.kubernetes.io/zone" => "topology.kubernetes.io/zone",
-                    "beta.kubernetes.io/instance-type" => "node.kubernetes.io/instance-type",
-                    _ => continue,
-                };
-                expression.set(&["key"], key);
+    let mut renewed = old.cloned().unwrap_or_default();
+    let now = new.map_or(&[][..], |new| {
+        new.list_at(&["required", "nodeSelectorTerms"])
+    });
+    let terms = renewed.list_at_mut(&["required", "nodeSelectorTerms"]);
+    for (term, now) in std::iter::zip(terms, now) {
+        for list in ["matchExpressions", "matchFields"] {
+            let before = term.list_at_mut(&[list]);
+            for (before, now) in std::iter::zip(before, now.list_at(&[list])) {
+                // A key that has no successor may go: so does upstream's look into its map.
+                let key = now.str_at(&["key"]);
+                if successor(before.str_at(&["key"])) == key {
+                    match now.get("key") {
+                        Some(key) => before.set(&["key"], key.clone()),
+                        None => drop(before.remove(&["key"])),
+                    }
+                }
             }
         }
-        affinity
-    };
-    semantically_equal(new, old) || renewed(new) == renewed(old)
+    }
+    semantically_equal(new, old) || semantically_equal(new, Some(&renewed))
+}
+
+/// The label that took the place of a beta label, or "".
+fn successor(key: &str) -> &'static str {
+    match key {
+        "beta.kubernetes.io/arch" => "kubernetes.io/arch",
+        "beta.kubernetes.io/os" => "kubernetes.io/os",
+        "failure-domain.beta.kubernetes.io/region" => "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone" => "topology.kubernetes.io/zone",
+        "beta.kubernetes.io/instance-type" => "node.kubernetes.io/instance-type",
+        _ => "",
+    }
 }

@@ -75,13 +75,6 @@ impl Strategy for PersistentVolumeClaim {
         MetadataChecks::both_of_object(subresource)
     }
 
-    fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {
-        let mut fields = generic::metadata_fields(object, true);
-        // Historical: the name under its old label.
-        fields.push(("name", object.str_at(&["metadata", "name"]).to_string()));
-        fields
-    }
-
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
         let text = |path: &[&str]| object.str_at(path).to_string();
         let or_unset = |name: &str| match object.has(&["spec", name]) {

@@ -2,7 +2,7 @@
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
-use crate::metadata::NameRule;
+use crate::metadata::{NameRule, Rules};
 use crate::strategy::{MetadataChecks, Strategy, conditions, int_or_percent, workload};
 use crate::table::duration::object_age;
 
@@ -13,6 +13,14 @@ const AMOUNTS: [&str; 2] = ["minAvailable", "maxUnavailable"];
 impl Strategy for PodDisruptionBudget {
     fn namespaced(&self) -> bool {
         true
+    }
+
+    /// Upstream checks it without the rules of the core group.
+    fn metadata_rules(&self) -> Rules {
+        Rules {
+            known_finalizers: false,
+            ..Rules::new(self.namespaced(), self.name_rule())
+        }
     }
 
     fn name_rule(&self) -> NameRule {

@@ -21,8 +21,9 @@ impl Strategy for PriorityClass {
         false
     }
 
-    fn has_generation(&self) -> bool {
-        true
+    /// It begins with the first and stays there.
+    fn prepare_create_content(&self, object: &mut Value) {
+        object.set(&["metadata", "generation"], 1);
     }
 
     fn default(&self, object: &mut Value) {

@@ -3,7 +3,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
-use crate::strategy::{Strategy, generic, workload};
+use crate::strategy::{Strategy, workload};
 use crate::table::duration::object_age;
 
 pub struct ReplicaSet;
@@ -61,13 +61,6 @@ impl Strategy for ReplicaSet {
         let path = Path::new("spec").child("selector");
         errors.extend(immutable(new.at(&at), old.at(&at), &path));
         errors
-    }
-
-    fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {
-        let mut fields = generic::metadata_fields(object, true);
-        let replicas = object.i64_at(&["status", "replicas"]).unwrap_or(0);
-        fields.push(("status.replicas", replicas.to_string()));
-        fields
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

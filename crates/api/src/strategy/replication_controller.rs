@@ -2,7 +2,7 @@
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
-use crate::selector::LabelSelector;
+use crate::metadata::{NameRule, Rules};
 use crate::strategy::{Dependents, Strategy, generic, replica_set, workload};
 use crate::table::duration::object_age;
 
@@ -11,6 +11,17 @@ pub struct ReplicationController;
 impl Strategy for ReplicationController {
     fn namespaced(&self) -> bool {
         true
+    }
+
+    fn name_rule(&self) -> NameRule {
+        NameRule::LongName
+    }
+
+    fn metadata_rules(&self) -> Rules {
+        Rules {
+            generate_name: false,
+            ..Rules::new(self.namespaced(), self.name_rule())
+        }
     }
 
     fn has_status(&self) -> bool {
@@ -62,10 +73,12 @@ impl Strategy for ReplicationController {
             errors.push(FieldError::required(&at, ""));
             return errors;
         };
-        if let Ok(parsed) = LabelSelector::from_document(&selector)
-            && !empty
-        {
-            errors.extend(workload::unmatched_template(template, &parsed, &at));
+        // Compared as they are: what no label can be matches nothing.
+        let has = |(name, value): (&str, &Value)| {
+            template.at(&["metadata", "labels", name]) == Some(value)
+        };
+        if !object.fields_at(&["spec", "selector"]).all(has) {
+            errors.extend(workload::unmatched_by_nothing(template, &at));
         }
         errors.extend(workload::pod_template(template, &at));
         let kind = "ReplicationController";

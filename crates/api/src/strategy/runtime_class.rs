@@ -2,7 +2,7 @@
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
-use crate::metadata::{self, all_invalid, names};
+use crate::metadata::{self, Rules, all_invalid, names};
 use crate::strategy::checks::immutable_text;
 use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::pod::resources;
@@ -15,6 +15,22 @@ pub struct RuntimeClass;
 impl Strategy for RuntimeClass {
     fn namespaced(&self) -> bool {
         false
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn allow_create_on_update(&self) -> bool {
+        true
+    }
+
+    /// Upstream checks it without the rules of the core group.
+    fn metadata_rules(&self) -> Rules {
+        Rules {
+            known_finalizers: false,
+            ..Rules::new(self.namespaced(), self.name_rule())
+        }
     }
 
     fn default(&self, object: &mut Value) {

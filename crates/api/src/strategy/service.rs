@@ -49,7 +49,7 @@ impl Strategy for Service {
         }
         let kind = object.str_at(&["spec", "type"]).to_string();
         if matches!(kind.as_str(), "ClusterIP" | "NodePort" | "LoadBalancer") {
-            object.set_default(&["spec", "internalTrafficPolicy"], "Cluster");
+            object.set_missing(&["spec", "internalTrafficPolicy"], "Cluster");
         }
         if kind == "LoadBalancer" {
             object.set_default(&["spec", "allocateLoadBalancerNodePorts"], true);

@@ -50,7 +50,9 @@ impl CertificateVerifier {
             .verifier
             .verify_client_cert(end_entity, intermediates, now)
         {
-            Ok(_) => subject(end_entity).map_or(Peer::Refused, Peer::Known),
+            Ok(_) => {
+                subject(end_entity).map_or(Peer::Refused, |identity| Peer::Known(identity.into()))
+            }
             Err(problem) => {
                 tracing::debug!(%problem, "a client certificate was refused");
                 Peer::Refused

@@ -17,14 +17,14 @@ use crate::cache::Cache;
 use crate::identity::Identity;
 
 pub(crate) use certificate::CertificateVerifier;
-pub(crate) use token::{Binding, Tokens};
+pub(crate) use token::{Binding, Remembered, Tokens};
 
 /// What a connection's client certificate says.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Peer {
     #[default]
     NoCertificate,
-    Known(Identity),
+    Known(Arc<Identity>),
     /// A certificate that our authority did not sign, or that has expired.
     Refused,
 }
@@ -49,22 +49,24 @@ impl Authenticator {
     }
 
     /// The caller of a network request. Wrong credentials are refused; none at all are anonymous.
-    pub async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<Identity, Status> {
+    pub fn authenticate(
+        &self,
+        peer: &Peer,
+        remembered: &Remembered,
+        headers: &HeaderMap,
+    ) -> Result<Arc<Identity>, Status> {
         if let Peer::Known(identity) = peer {
             return Ok(identity.clone());
         }
         if let Some(token) = bearer_token(headers) {
-            return match self.tokens.verify(token, &[]).await {
-                Ok(verified) => Ok(verified.identity),
-                Err(problem) => {
-                    tracing::debug!(%problem, "a token was refused");
-                    Err(Status::unauthorized())
-                }
-            };
+            return self.tokens.caller(token, remembered).map_err(|problem| {
+                tracing::debug!(%problem, "a token was refused");
+                Status::unauthorized()
+            });
         }
         match peer {
             Peer::Refused => Err(Status::unauthorized()),
-            _ => Ok(Identity::anonymous()),
+            _ => Ok(Arc::new(Identity::anonymous())),
         }
     }
 }

@@ -21,12 +21,26 @@ pub(crate) struct Tokens {
     pub issuer: String,
     cache: Arc<Cache>,
     environment: Environment,
-    opened: Mutex<BTreeMap<[u8; 32], Arc<Value>>>,
+    opened: Mutex<BTreeMap<[u8; 32], Arc<Opened>>>,
+}
+
+/// A token that we signed.
+pub(crate) struct Opened {
+    claims: Value,
+    /// Who it speaks for by itself, as long as what it is bound to stays as it was.
+    believed: Mutex<Option<Believed>>,
+}
+
+#[derive(Clone)]
+struct Believed {
+    identity: Arc<Identity>,
+    /// The objects it is bound to: kind, key and the revision that was looked at.
+    bound: Arc<[(&'static str, String, u64)]>,
 }
 
 /// A believed token.
 pub(crate) struct Verified {
-    pub identity: Identity,
+    pub identity: Arc<Identity>,
     /// The asked-for audiences that the token has.
     pub audiences: Vec<String>,
 }
@@ -127,20 +141,59 @@ impl Tokens {
         self.key.sign(&claims)
     }
 
-    /// Believes a token, or says why not. Without `audiences`, the API server's own is demanded.
-    pub async fn verify(&self, token: &str, audiences: &[String]) -> Result<Verified, Refusal> {
-        let claims = self.open(token).ok_or(Refusal::Foreign)?;
-        if claims.str_at(&["iss"]) != self.issuer {
-            return Err(Refusal::Foreign);
+    /// Who a request with this token comes from. What was found out about the token before is taken
+    /// from `remembered`, the connection's memory: most show the same with every request.
+    pub fn caller(&self, token: &str, remembered: &Remembered) -> Result<Arc<Identity>, Refusal> {
+        let opened = match remembered.find(token) {
+            Some(opened) => opened,
+            None => {
+                let opened = self.open(token).ok_or(Refusal::Foreign)?;
+                remembered.put(token, &opened);
+                opened
+            }
+        };
+        let believed = opened.believed.lock().clone();
+        if let Some(Believed { identity, bound }) = believed
+            && self.check_time(&opened.claims).is_ok()
+            && bound.iter().all(|(plural, key, revision)| {
+                let entry = self.cache.named("", plural).get(key);
+                entry.is_some_and(|entry| entry.revision == *revision)
+            })
+        {
+            return Ok(identity);
         }
+        let (verified, bound) = self.judge(&opened.claims, &[])?;
+        *opened.believed.lock() = Some(Believed {
+            identity: verified.identity.clone(),
+            bound: bound.into(),
+        });
+        Ok(verified.identity)
+    }
+
+    /// Believes a token, or says why not. Without `audiences`, the API server's own is demanded.
+    pub fn verify(&self, token: &str, audiences: &[String]) -> Result<Verified, Refusal> {
+        let opened = self.open(token).ok_or(Refusal::Foreign)?;
+        let (verified, _) = self.judge(&opened.claims, audiences)?;
+        Ok(verified)
+    }
+
+    fn check_time(&self, claims: &Value) -> Result<(), Refusal> {
         let now = self.environment.now_micros() / 1_000_000;
         let second = |name: &str| claims.get(name).and_then(Value::as_i64);
         if second("exp").is_none_or(|end| now >= end) {
             return Err(Refusal::Expired);
         }
-        if second("nbf").is_some_and(|begin| now < begin) {
-            return Err(Refusal::Early);
+        match second("nbf").is_some_and(|begin| now < begin) {
+            true => Err(Refusal::Early),
+            false => Ok(()),
         }
+    }
+
+    fn judge(&self, claims: &Value, audiences: &[String]) -> Result<(Verified, Bound), Refusal> {
+        if claims.str_at(&["iss"]) != self.issuer {
+            return Err(Refusal::Foreign);
+        }
+        self.check_time(claims)?;
         let own = [self.issuer.clone()];
         let wanted = if audiences.is_empty() {
             &own[..]
@@ -164,14 +217,16 @@ impl Tokens {
                 wanted: wanted.to_vec(),
             });
         }
-        let identity = self.bound_identity(&claims)?;
-        Ok(Verified {
-            identity,
+        let (identity, bound) = self.bound_identity(claims)?;
+        let verified = Verified {
+            identity: Arc::new(identity),
             audiences: matching,
-        })
+        };
+        Ok((verified, bound))
     }
 
-    fn bound_identity(&self, claims: &Value) -> Result<Identity, Refusal> {
+    fn bound_identity(&self, claims: &Value) -> Result<(Identity, Bound), Refusal> {
+        let mut seen = Bound::new();
         let scope = claims.get("kubernetes.io").ok_or(Refusal::Claims)?;
         let namespace = scope.str_at(&["namespace"]);
         let (name, uid) = (
@@ -181,7 +236,7 @@ impl Tokens {
         if namespace.is_empty() || name.is_empty() || uid.is_empty() {
             return Err(Refusal::Claims);
         }
-        match self.uid_of("serviceaccounts", namespace, name) {
+        match self.uid_of("serviceaccounts", namespace, name, &mut seen) {
             None => return Err(Refusal::NoAccount(name.to_string())),
             Some(found) if found != uid => {
                 return Err(Refusal::Replaced {
@@ -211,7 +266,9 @@ impl Tokens {
             // A pod's token only mentions its node; a node's own token is bound to it.
             let mentioned = claim == "node" && scope.get("pod").is_some();
             if !mentioned {
-                let found = self.uid_of(plural, place, name).ok_or(Refusal::Gone)?;
+                let found = self
+                    .uid_of(plural, place, name, &mut seen)
+                    .ok_or(Refusal::Gone)?;
                 if found != uid {
                     return Err(Refusal::Replaced {
                         what: claim,
@@ -230,7 +287,7 @@ impl Tokens {
                 }
             }
         }
-        Ok(Identity {
+        let identity = Identity {
             user: format!("system:serviceaccount:{namespace}:{name}"),
             groups: vec![
                 "system:serviceaccounts".to_string(),
@@ -239,28 +296,58 @@ impl Tokens {
             ],
             uid: uid.to_string(),
             extra,
-        })
+        };
+        Ok((identity, seen))
     }
 
-    /// The UID of a living object of the core group.
-    fn uid_of(&self, plural: &'static str, namespace: &str, name: &str) -> Option<String> {
+    /// The UID of a living object of the core group, noted in `seen`.
+    fn uid_of(
+        &self,
+        plural: &'static str,
+        namespace: &str,
+        name: &str,
+        seen: &mut Bound,
+    ) -> Option<String> {
         let kind = self.cache.named("", plural);
         let entry = kind.get(&key_of(namespace, name))?;
         let object = entry.object().ok()?;
+        seen.push((plural, entry.key.to_string(), entry.revision));
         Some(object.str_at(&["metadata", "uid"]).to_string())
     }
 
-    fn open(&self, token: &str) -> Option<Arc<Value>> {
+    fn open(&self, token: &str) -> Option<Arc<Opened>> {
         let digest: [u8; 32] = sha2::Sha256::digest(token.as_bytes()).into();
-        if let Some(claims) = self.opened.lock().get(&digest) {
-            return Some(claims.clone());
+        if let Some(opened) = self.opened.lock().get(&digest) {
+            return Some(opened.clone());
         }
-        let claims = Arc::new(self.key.open(token)?);
+        let new = Arc::new(Opened {
+            claims: self.key.open(token)?,
+            believed: Mutex::default(),
+        });
         let mut opened = self.opened.lock();
         if opened.len() >= REMEMBERED {
             opened.clear();
         }
-        opened.insert(digest, claims.clone());
-        Some(claims)
+        opened.insert(digest, new.clone());
+        Some(new)
+    }
+}
+
+/// What a token was found to be bound to: kind, key, revision.
+type Bound = Vec<(&'static str, String, u64)>;
+
+/// The token a connection showed last.
+#[derive(Clone, Default)]
+pub(crate) struct Remembered(Arc<Mutex<Option<(Box<str>, Arc<Opened>)>>>);
+
+impl Remembered {
+    fn find(&self, token: &str) -> Option<Arc<Opened>> {
+        let last = self.0.lock();
+        let (shown, opened) = last.as_ref()?;
+        (**shown == *token).then(|| opened.clone())
+    }
+
+    fn put(&self, token: &str, opened: &Arc<Opened>) {
+        *self.0.lock() = Some((token.into(), opened.clone()));
     }
 }

@@ -14,10 +14,33 @@ use crate::identity::Identity;
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// A user or a group, as bindings name them.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
     User(String),
     Group(String),
+}
+
+/// What is granted in one namespace or everywhere, by the name of the subject.
+#[derive(Default)]
+struct Grants {
+    users: BTreeMap<String, Vec<Grant>>,
+    groups: BTreeMap<String, Vec<Grant>>,
+}
+
+impl Grants {
+    fn of(&mut self, subject: Subject) -> &mut Vec<Grant> {
+        match subject {
+            Subject::User(name) => self.users.entry(name).or_default(),
+            Subject::Group(name) => self.groups.entry(name).or_default(),
+        }
+    }
+
+    /// All that `identity` is granted, as a user first.
+    fn to<'a>(&'a self, identity: &'a Identity) -> impl Iterator<Item = &'a Grant> {
+        let groups = identity.groups.iter();
+        let user = self.users.get(&identity.user).into_iter();
+        user.chain(groups.filter_map(|group| self.groups.get(group)))
+            .flatten()
+    }
 }
 
 /// Where a role is: cluster roles have no namespace.
@@ -40,8 +63,8 @@ struct Compiled {
     /// The revisions of the four kinds this was made from.
     version: [u64; 4],
     roles: BTreeMap<RoleKey, (u64, Arc<[Rule]>)>,
-    cluster_wide: BTreeMap<Subject, Vec<Grant>>,
-    namespaced: BTreeMap<(String, Subject), Vec<Grant>>,
+    cluster_wide: Grants,
+    namespaced: BTreeMap<String, Grants>,
 }
 
 pub(super) struct Index {
@@ -64,24 +87,11 @@ impl Index {
         identity: &Identity,
         namespace: &str,
         mut visit: impl FnMut(&Rule) -> bool,
-    ) -> Result<String, Vec<String>> {
+    ) -> Result<Arc<str>, Vec<String>> {
         let compiled = self.current();
-        let subjects = std::iter::once(Subject::User(identity.user.clone()))
-            .chain(identity.groups.iter().cloned().map(Subject::Group));
-        let subjects: Vec<Subject> = subjects.collect();
-        let cluster_wide = subjects
-            .iter()
-            .filter_map(|subject| compiled.cluster_wide.get(subject))
-            .flatten();
-        let local = subjects
-            .iter()
-            .filter(|_| !namespace.is_empty())
-            .filter_map(|subject| {
-                compiled
-                    .namespaced
-                    .get(&(namespace.to_string(), subject.clone()))
-            })
-            .flatten();
+        let cluster_wide = compiled.cluster_wide.to(identity);
+        let local = compiled.namespaced.get(namespace);
+        let local = local.into_iter().flat_map(|grants| grants.to(identity));
         let mut problems = Vec::new();
         for grant in cluster_wide.chain(local) {
             let Some((_, rules)) = compiled.roles.get(&grant.role) else {
@@ -96,7 +106,7 @@ impl Index {
                 continue;
             };
             if rules.iter().any(&mut visit) {
-                return Ok(grant.source.to_string());
+                return Ok(grant.source.clone());
             }
         }
         Err(problems)
@@ -179,11 +189,11 @@ fn compile(
             };
             for (subject, called) in subjects(&binding, namespace) {
                 let grants = match kind.resource.namespaced {
-                    true => compiled
-                        .namespaced
-                        .entry((namespace.to_string(), subject))
-                        .or_default(),
-                    false => compiled.cluster_wide.entry(subject).or_default(),
+                    true => {
+                        let local = compiled.namespaced.entry(namespace.to_string());
+                        local.or_default().of(subject)
+                    }
+                    false => compiled.cluster_wide.of(subject),
                 };
                 let source = format!("{named} of {granted} {:?} to {called}", role.name);
                 grants.push(Grant {

@@ -12,6 +12,7 @@ use futures::future::try_join_all;
 use crate::authorization::Rule;
 use crate::hops::Hops;
 use crate::server::{Context, Server};
+use crate::startup::Stage;
 use crate::verbs::create::create_object;
 use crate::verbs::update::{Target, change};
 
@@ -27,6 +28,7 @@ pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<(), Statu
         ensure(server, "", "namespaces", namespace)
     });
     try_join_all(first).await?;
+    server.startup.finish(Stage::Namespaces);
     // What is in the namespaces can now be made at once; the store shares one fsync among many.
     let mut rest: Vec<(&str, &str, Value)> = policy::objects()
         .into_iter()
@@ -50,8 +52,14 @@ pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<(), Statu
             .map(|(group, plural, object)| ensure(server, group, plural, object)),
     )
     .await?;
+    for stage in [Stage::Roles, Stage::PriorityClasses, Stage::ServiceRange] {
+        server.startup.finish(stage);
+    }
     crate::allocation::repair(server).await?;
-    publish_endpoints(server, facts.advertise).await
+    server.startup.finish(Stage::ServiceAddresses);
+    publish_endpoints(server, facts.advertise).await?;
+    server.startup.finish(Stage::Endpoints);
+    Ok(())
 }
 
 /// What every node may do, whatever runs on it: the rules of the role `system:node`, which nobody

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::Status;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
@@ -13,15 +14,25 @@ pub(crate) struct Change {
     pub revision: u64,
     pub current: Option<Arc<Entry>>,
     pub previous: Option<Arc<Entry>>,
-    lines: Mutex<Lines>,
+    frames: Mutex<Frames>,
 }
 
-/// The JSON line of a change per [`EventType`], made by the first watcher that wants it.
+/// A change as watch streams have it, per [`EventType`] and [`Frame`], made by the first watcher
+/// that wants it.
 #[derive(Debug, Default)]
-struct Lines {
-    made: [Option<Bytes>; 3],
+struct Frames {
+    made: Option<Box<[[Option<Bytes>; 4]; 3]>>,
     /// Few want it any more: what is made is no longer kept.
     is_old: bool,
+}
+
+/// In which form an event goes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    Json = 0,
+    JsonMetadata = 1,
+    Protobuf = 2,
+    ProtobufMetadata = 3,
 }
 
 /// What a watcher is told, which depends on its selector: an object that no longer matches is
@@ -49,7 +60,7 @@ impl Change {
             revision,
             current,
             previous,
-            lines: Mutex::default(),
+            frames: Mutex::default(),
         }
     }
 
@@ -74,32 +85,33 @@ impl Change {
         }
     }
 
-    /// The event as one line of a watch stream.
-    pub fn line(&self, event: EventType) -> Bytes {
-        let mut lines = self.lines.lock();
-        if let Some(line) = &lines.made[event as usize] {
-            return line.clone();
+    /// The event as a part of a watch stream, by `make` when nobody wanted it before. Those who want
+    /// it meanwhile wait.
+    pub fn frame(
+        &self,
+        event: EventType,
+        frame: Frame,
+        make: impl FnOnce() -> Result<Bytes, Status>,
+    ) -> Result<Bytes, Status> {
+        let mut frames = self.frames.lock();
+        let is_old = frames.is_old;
+        let made = frames.made.get_or_insert_default();
+        let slot = &mut made[event as usize][frame as usize];
+        if let Some(bytes) = slot {
+            return Ok(bytes.clone());
         }
-        let mut line = Vec::new();
-        if let Some(entry) = self.object(event) {
-            line.reserve(entry.bytes.len() + 80);
-            line.extend_from_slice(b"{\"type\":\"");
-            line.extend_from_slice(event.name().as_bytes());
-            line.extend_from_slice(b"\",\"object\":");
-            entry.write(&mut line, self.revision);
-            line.extend_from_slice(b"}\n");
+        let bytes = make()?;
+        match is_old {
+            true => frames.made = None,
+            false => *slot = Some(bytes.clone()),
         }
-        let line = Bytes::from(line);
-        if !lines.is_old {
-            lines.made[event as usize] = Some(line.clone());
-        }
-        line
+        Ok(bytes)
     }
 
     /// This is history now: those who watch have had it.
     pub fn grow_old(&self) {
-        *self.lines.lock() = Lines {
-            made: Default::default(),
+        *self.frames.lock() = Frames {
+            made: None,
             is_old: true,
         };
     }
@@ -107,18 +119,31 @@ impl Change {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
-    fn an_old_change_keeps_no_lines() {
+    fn an_old_change_keeps_no_frames() {
         let resource = api::catalogue::find("", "v1", "configmaps").unwrap();
         let json = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b","uid":"u"}}"#;
         let entry = Entry::decode(resource, "b/a", json.into(), 7).unwrap();
         let change = Change::new(7, Some(entry.into_shared()), None);
-        let line = change.line(EventType::Added);
-        assert_eq!(change.line(EventType::Added).as_ptr(), line.as_ptr());
+        let made = Cell::new(0);
+        let frame = |frame| {
+            let make = || {
+                made.set(made.get() + 1);
+                Ok("line".into())
+            };
+            change.frame(EventType::Added, frame, make).unwrap()
+        };
+        assert_eq!(frame(Frame::Json), frame(Frame::Json));
+        assert_eq!(made.get(), 1);
+        frame(Frame::Protobuf);
+        assert_eq!(made.get(), 2);
         change.grow_old();
-        assert_eq!(change.line(EventType::Added), line);
-        assert!(change.lines.lock().made.iter().all(Option::is_none));
+        assert_eq!(frame(Frame::Json), "line");
+        assert_eq!(made.get(), 3);
+        assert!(change.frames.lock().made.is_none());
     }
 }

@@ -2,6 +2,7 @@
 //! later ones, and given up oldest first when all of them together outgrow their budget.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use api::Status;
@@ -22,7 +23,7 @@ const OVERHEAD: usize = 256;
 const PARTIAL: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
 
 /// Which protobuf message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Shape {
     Object = 0,
     /// `PartialObjectMetadata`.
@@ -68,6 +69,8 @@ pub(crate) struct Forms {
     budget: usize,
     /// Never taken with an object's own lock held.
     kept: Mutex<Kept>,
+    messages: AtomicU64,
+    versions: AtomicU64,
 }
 
 #[derive(Default)]
@@ -88,7 +91,17 @@ impl Forms {
         Forms {
             budget,
             kept: Mutex::default(),
+            messages: AtomicU64::new(0),
+            versions: AtomicU64::new(0),
         }
+    }
+
+    /// How many protobuf messages and how many other versions of objects were made.
+    pub fn made(&self) -> (u64, u64) {
+        (
+            self.messages.load(Ordering::Relaxed),
+            self.versions.load(Ordering::Relaxed),
+        )
     }
 
     /// The message of an entry. Those who ask while it is being made wait for it.
@@ -99,12 +112,14 @@ impl Forms {
         shape: Shape,
     ) -> Result<Arc<Message>, Status> {
         if !entry.is_shared {
+            self.messages.fetch_add(1, Ordering::Relaxed);
             return Ok(Arc::new(encode(resource, entry, shape)?));
         }
         let mut made = entry.outline.forms.lock();
         if let Some(message) = &made.messages[shape as usize] {
             return Ok(message.clone());
         }
+        self.messages.fetch_add(1, Ordering::Relaxed);
         let message = Arc::new(encode(resource, entry, shape)?);
         let size = message.size() + OVERHEAD;
         if size > self.budget {
@@ -137,6 +152,7 @@ impl Forms {
         {
             return Ok(shown(version));
         }
+        self.versions.fetch_add(1, Ordering::Relaxed);
         let object = conversion::from_storage(resource, entry.object()?);
         let bytes = Bytes::from(object.to_json());
         let outline = Arc::new(Outline::of(resource, &entry.key, &bytes, &object)?);

@@ -8,6 +8,7 @@ mod feed;
 mod forms;
 mod keys;
 mod layout;
+mod pieces;
 mod resource;
 mod watchers;
 
@@ -20,13 +21,14 @@ use api::catalogue::{self, Resource};
 use api::conversion;
 use tokio::sync::Notify;
 
-pub(crate) use change::{Change, EventType};
+pub(crate) use change::{Change, EventType, Frame};
 pub(crate) use drafts::Draft;
 use drafts::Drafts;
 pub(crate) use entry::{Entry, Outline};
 pub(crate) use feed::{fill, follow};
 pub(crate) use forms::{Forms, Shape};
 pub(crate) use keys::{key_of, storage_key, storage_prefix};
+pub(crate) use pieces::{Pieces, Text};
 pub(crate) use resource::{Entries, From, Initial, ResourceCache, Snapshot, Subscription, TooOld};
 pub(crate) use watchers::Requirement;
 
@@ -39,6 +41,9 @@ pub(crate) struct Cache {
     /// not repeat itself.
     advanced: Notify,
     pub forms: Forms,
+    pub pieces: Pieces,
+    /// Watch events written, each once for all watchers of a form.
+    pub frames: AtomicU64,
 }
 
 impl Cache {
@@ -58,6 +63,8 @@ impl Cache {
             applied: AtomicU64::new(revision),
             advanced: Notify::new(),
             forms: Forms::default(),
+            pieces: Pieces::default(),
+            frames: AtomicU64::new(0),
         }
     }
 
@@ -93,6 +100,9 @@ impl Cache {
 
     /// Waits until everything up to `revision` is in.
     pub async fn reach(&self, revision: u64) {
+        if self.applied() >= revision {
+            return;
+        }
         loop {
             let mut advanced = pin!(self.advanced.notified());
             // Enabled before looking, so that an advance in between wakes us.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::catalogue::Resource;
 use imbl::OrdMap;
@@ -22,6 +23,8 @@ pub(crate) type Entries = OrdMap<Arc<str>, Arc<Entry>>;
 
 pub(crate) struct ResourceCache {
     pub resource: &'static Resource,
+    /// The revision of the newest change of this kind; behind the state for a moment at most.
+    changed: AtomicU64,
     /// Held for moments only; never across an await.
     state: Mutex<State>,
 }
@@ -52,11 +55,22 @@ impl Snapshot {
         start: &str,
     ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         let from = if start.is_empty() { prefix } else { start };
+        // The end is found once: looking at each key would be most of the work.
+        let end = after(prefix);
+        let end = match &end {
+            Some(end) => Bound::Excluded(end.as_str()),
+            None => Bound::Unbounded,
+        };
         self.entries
-            .range::<_, str>((Bound::Included(from), Bound::Unbounded))
+            .range::<_, str>((Bound::Included(from), end))
             .map(|(_, entry)| entry)
-            .take_while(move |entry| entry.key.starts_with(prefix))
     }
+}
+
+/// The first text after all that begin with `prefix`, which is empty or ends in a slash.
+fn after(prefix: &str) -> Option<String> {
+    let stem = prefix.strip_suffix('/')?;
+    Some(format!("{stem}0"))
 }
 
 /// A watch's beginning.
@@ -90,6 +104,7 @@ impl ResourceCache {
     pub fn new(resource: &'static Resource, entries: Entries, revision: u64) -> ResourceCache {
         ResourceCache {
             resource,
+            changed: AtomicU64::new(revision),
             state: Mutex::new(State {
                 entries,
                 changed: revision,
@@ -148,7 +163,7 @@ impl ResourceCache {
 
     /// The revision of the newest change of this kind.
     pub fn changed(&self) -> u64 {
-        self.state.lock().changed
+        self.changed.load(Ordering::Acquire)
     }
 
     pub fn unsubscribe(&self, id: u64) {
@@ -157,6 +172,11 @@ impl ResourceCache {
 
     pub fn watchers(&self) -> usize {
         self.state.lock().watchers.len()
+    }
+
+    /// How many watchers changes were handed to so far.
+    pub fn visits(&self) -> u64 {
+        self.state.lock().watchers.visits
     }
 
     pub fn len(&self) -> usize {
@@ -187,6 +207,7 @@ impl ResourceCache {
             }
         }
         state.changed = revision;
+        self.changed.store(revision, Ordering::Release);
     }
 
     /// Ends every watch and forgets history: used when the feed itself lost its place.
@@ -194,6 +215,7 @@ impl ResourceCache {
         let mut state = self.state.lock();
         state.entries = entries;
         state.changed = revision;
+        self.changed.store(revision, Ordering::Release);
         state.floor = revision;
         state.history.clear();
         state.watchers.clear();

@@ -40,6 +40,8 @@ pub(crate) struct Watchers {
     /// By field, then value.
     indexed: BTreeMap<&'static str, BTreeMap<String, BTreeSet<u64>>>,
     others: BTreeSet<u64>,
+    /// How many watchers changes were handed to, or tried to.
+    pub visits: u64,
 }
 
 impl Watchers {
@@ -86,6 +88,7 @@ impl Watchers {
         for entry in [&change.current, &change.previous].into_iter().flatten() {
             self.find(entry, &mut found);
         }
+        self.visits += (self.others.len() + found.len()) as u64;
         let full: Vec<u64> = self
             .others
             .iter()

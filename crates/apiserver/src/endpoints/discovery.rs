@@ -2,8 +2,10 @@
 
 use api::Status;
 use api::discovery;
+use api::openapi::Document;
 use http::Response;
 
+use super::openapi::answer;
 use super::{is_group, not_found};
 use crate::body::Body;
 use crate::negotiate::Encoding;
@@ -12,6 +14,8 @@ use crate::server::Context;
 use crate::subresources::not_served;
 use crate::usage;
 
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
 pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Body>, Status> {
     let document = match segments {
         [root @ ("api" | "apis")] if wants_aggregated(context) => {
@@ -19,11 +23,8 @@ pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Bo
             if *root == "apis" {
                 append(&mut document, "items", usage::aggregated());
             }
-            return Ok(response::bytes(
-                200,
-                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-                document.to_json(),
-            ));
+            let document = Document::new(document.to_json());
+            return Ok(answer(context, &document, AGGREGATED, false));
         }
         ["api"] => Some(discovery::api_versions(
             &context.server.advertise.to_string(),
@@ -48,7 +49,7 @@ pub(super) fn handle(context: &Context, segments: &[&str]) -> Result<Response<Bo
     match document {
         Some(document) => {
             let encoding = Encoding::of_plain_object(&context.headers);
-            response::encoded_for(&context.headers, 200, &document, encoding)
+            response::encoded_for(context, 200, &document, encoding)
         }
         None => match segments {
             ["api", ..] => Err(not_served()),

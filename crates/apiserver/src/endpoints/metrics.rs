@@ -5,16 +5,21 @@ use std::sync::atomic::Ordering;
 
 use http::Response;
 
+use super::process::Process;
 use crate::body::Body;
+use crate::cache::ResourceCache;
 use crate::metrics::{BUCKETS, Served};
 use crate::response;
 use crate::server::Context;
 
-pub(super) fn render(context: &Context) -> Response<Body> {
+pub(super) async fn render(context: &Context) -> Response<Body> {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = requests(context, &mut text);
     let _ = objects(context, &mut text);
+    let _ = made(context, &mut text);
+    let _ = build(&mut text);
+    let _ = process(&Process::read().await, &mut text);
     response::bytes(
         200,
         "text/plain; version=0.0.4; charset=utf-8",
@@ -61,8 +66,10 @@ fn requests(context: &Context, text: &mut String) -> std::fmt::Result {
     let name = "apiserver_current_inflight_requests";
     let help = "Maximal number of currently used inflight request limit of this apiserver per request kind in last second.";
     head(text, name, "gauge", help)?;
-    let in_flight = metrics.in_flight.load(Ordering::Relaxed);
-    writeln!(text, "{name}{{request_kind=\"readOnly\"}} {in_flight}")?;
+    for (kind, reads) in [("mutating", false), ("readOnly", true)] {
+        let number = metrics.in_flight(reads).load(Ordering::Relaxed);
+        writeln!(text, "{name}{{request_kind=\"{kind}\"}} {number}")?;
+    }
     let name = "apiserver_request_terminations_total";
     let help = "Number of requests which apiserver terminated in self-defense.";
     head(text, name, "counter", help)?;
@@ -94,6 +101,24 @@ fn objects(context: &Context, text: &mut String) -> std::fmt::Result {
             "{name}{{group=\"{group}\",resource=\"{plural}\"}} {number}"
         )?;
     }
+    let name = "apiserver_storage_objects";
+    let help = "[DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.";
+    head(text, name, "gauge", help)?;
+    for kind in cache.kinds() {
+        let (plural, number) = (kind.resource.qualified(), kind.len());
+        writeln!(text, "{name}{{resource=\"{plural}\"}} {number}")?;
+    }
+    let name = "apiserver_watch_events_total";
+    let help = "Number of events sent in watch clients";
+    head(text, name, "counter", help)?;
+    for (resource, number) in context.server.metrics.watch_events() {
+        let (group, plural) = (resource.group, resource.plural);
+        let version = resource.version;
+        writeln!(
+            text,
+            "{name}{{group=\"{group}\",resource=\"{plural}\",version=\"{version}\"}} {number}"
+        )?;
+    }
     let name = "apiserver_longrunning_requests";
     let help = "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.";
     head(text, name, "gauge", help)?;
@@ -104,6 +129,117 @@ fn objects(context: &Context, text: &mut String) -> std::fmt::Result {
             text,
             "{name}{{component=\"apiserver\",group=\"{group}\",resource=\"{plural}\",scope=\"\",subresource=\"\",verb=\"WATCH\",version=\"{version}\"}} {number}"
         )?;
+    }
+    Ok(())
+}
+
+/// What was made anew rather than taken from where it is kept: it grows with changes, not with
+/// readers.
+fn made(context: &Context, text: &mut String) -> std::fmt::Result {
+    let cache = &context.server.cache;
+    let name = "coracle_forms_made_total";
+    writeln!(
+        text,
+        "# HELP {name} [ALPHA] Forms of objects made, by form."
+    )?;
+    writeln!(text, "# TYPE {name} counter")?;
+    let (messages, versions) = cache.forms.made();
+    let (pieces, bytes) = cache.pieces.made();
+    let events = cache.frames.load(Ordering::Relaxed);
+    for (form, number) in [
+        ("protobuf", messages),
+        ("version", versions),
+        ("watch_event", events),
+        ("gzip_piece", pieces),
+    ] {
+        writeln!(text, "{name}{{form=\"{form}\"}} {number}")?;
+    }
+    let metrics = &context.server.metrics;
+    let compressed = metrics.compressed_bytes.load(Ordering::Relaxed) + bytes;
+    let visits: u64 = cache.kinds().map(ResourceCache::visits).sum();
+    for (name, help, number) in [
+        (
+            "coracle_compressed_bytes_total",
+            "Bytes of answers that went through compression.",
+            compressed,
+        ),
+        (
+            "coracle_watch_visits_total",
+            "Watchers that changes were handed to.",
+            visits,
+        ),
+    ] {
+        writeln!(text, "# HELP {name} [ALPHA] {help}")?;
+        writeln!(text, "# TYPE {name} counter")?;
+        writeln!(text, "{name} {number}")?;
+    }
+    Ok(())
+}
+
+fn build(text: &mut String) -> std::fmt::Result {
+    let name = "kubernetes_build_info";
+    let help = "A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.";
+    head(text, name, "gauge", help)?;
+    let version = super::version();
+    let labels: Vec<String> = [
+        ("build_date", "buildDate"),
+        ("compiler", "compiler"),
+        ("git_commit", "gitCommit"),
+        ("git_tree_state", "gitTreeState"),
+        ("git_version", "gitVersion"),
+        ("go_version", "goVersion"),
+        ("major", "major"),
+        ("minor", "minor"),
+        ("platform", "platform"),
+    ]
+    .into_iter()
+    .map(|(label, field)| format!("{label}=\"{}\"", version.str_at(&[field])))
+    .collect();
+    writeln!(text, "{name}{{{}}} 1", labels.join(","))
+}
+
+fn process(process: &Process, text: &mut String) -> std::fmt::Result {
+    for (name, kind, help, value) in [
+        (
+            "process_cpu_seconds_total",
+            "counter",
+            "Total user and system CPU time spent in seconds.",
+            process.cpu_seconds,
+        ),
+        (
+            "process_max_fds",
+            "gauge",
+            "Maximum number of open file descriptors.",
+            process.most_files,
+        ),
+        (
+            "process_open_fds",
+            "gauge",
+            "Number of open file descriptors.",
+            process.open_files,
+        ),
+        (
+            "process_resident_memory_bytes",
+            "gauge",
+            "Resident memory size in bytes.",
+            process.resident_bytes,
+        ),
+        (
+            "process_start_time_seconds",
+            "gauge",
+            "Start time of the process since unix epoch in seconds.",
+            process.start_seconds,
+        ),
+        (
+            "process_virtual_memory_bytes",
+            "gauge",
+            "Virtual memory size in bytes.",
+            process.virtual_bytes,
+        ),
+    ] {
+        writeln!(text, "# HELP {name} {help}")?;
+        writeln!(text, "# TYPE {name} {kind}")?;
+        writeln!(text, "{name} {value}")?;
     }
     Ok(())
 }

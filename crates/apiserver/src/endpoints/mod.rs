@@ -4,6 +4,8 @@ mod discovery;
 mod health;
 mod metrics;
 mod openapi;
+mod process;
+mod snapshot;
 mod trace;
 
 use api::Status;
@@ -35,7 +37,8 @@ pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Bo
         }
         ["version"] => Ok(response::json(200, &version())),
         ["version", ..] => Err(crate::subresources::not_served()),
-        ["metrics"] => Ok(metrics::render(context)),
+        ["coracle", "v1", "snapshot"] => snapshot::save(context).await,
+        ["metrics"] => Ok(metrics::render(context).await),
         [".well-known", "openid-configuration"] => Ok(openid_configuration(context)),
         ["openid", "v1", "jwks"] => Ok(keys(context)),
         ["openapi", rest @ ..] => openapi::handle(context, rest),

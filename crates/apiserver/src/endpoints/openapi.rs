@@ -3,7 +3,7 @@
 use api::Status;
 use api::openapi::{self, Document};
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH};
-use http::{HeaderMap, Response, StatusCode};
+use http::{Response, StatusCode};
 
 use super::not_found;
 use crate::body::Body;
@@ -24,35 +24,40 @@ pub(super) fn handle(context: &Context, rest: &[&str]) -> Result<Response<Body>,
             };
             let protobuf = accepts(openapi::V2_PROTOBUF_ACCEPTED) || accepts(openapi::V2_PROTOBUF);
             Ok(match protobuf {
-                true => answer(headers, openapi::v2_protobuf(), openapi::V2_PROTOBUF, false),
-                false => answer(headers, openapi::v2_json(), "application/json", false),
+                true => answer(context, openapi::v2_protobuf(), openapi::V2_PROTOBUF, false),
+                false => answer(context, openapi::v2_json(), "application/json", false),
             })
         }
-        ["v3"] => Ok(answer(
-            headers,
-            openapi::v3_index(),
-            "application/json",
-            false,
+        ["v3"] => Ok(response::large(
+            context,
+            200,
+            "text/plain; charset=utf-8",
+            openapi::v3_index().body.to_vec(),
         )),
         ["v3", path @ ..] => Ok(match openapi::v3(&path.join("/")) {
             Some(document) => {
                 let hash = context.query.get("hash");
-                answer(headers, document, "application/json", hash == document.etag)
+                answer(context, document, "application/json", hash == document.etag)
             }
-            None => not_found(),
+            None => {
+                let mut response = Response::new(Body::empty());
+                *response.status_mut() = StatusCode::NOT_FOUND;
+                response
+            }
         }),
         _ => Ok(not_found()),
     }
 }
 
-fn answer(
-    headers: &HeaderMap,
+pub(super) fn answer(
+    context: &Context,
     document: &Document,
     content_type: &'static str,
     immutable: bool,
 ) -> Response<Body> {
     let tag = format!("\"{}\"", document.etag);
-    let known = headers
+    let known = context
+        .headers
         .get(IF_NONE_MATCH)
         .and_then(|value| value.to_str().ok())
         .is_some_and(|value| value.contains(&tag));
@@ -63,7 +68,7 @@ fn answer(
             response
         }
         false if content_type == "application/json" => {
-            response::large(200, JSON, document.body.to_vec(), headers)
+            response::large(context, 200, JSON, document.body.to_vec())
         }
         false => response::bytes(200, content_type, document.body.clone()),
     };

@@ -49,6 +49,7 @@ pub(crate) async fn create(
         "LocalSubjectAccessReview" => access::local(context, &mut review)?,
         _ => access::of_subject(context, &review)?,
     };
+    api::schema::forget_empty(resource, &mut review);
     review.set(&["status"], status);
     if review.get("metadata").is_none() {
         review.set(&["metadata"], Value::object());
@@ -103,7 +104,7 @@ async fn token(context: &Context, review: &Value) -> Result<Value, Status> {
         ));
     }
     let tokens = &context.server.authenticator.tokens;
-    Ok(match tokens.verify(token, &audiences).await {
+    Ok(match tokens.verify(token, &audiences) {
         Ok(verified) => {
             let mut status =
                 api::document!({"authenticated": true, "user": user_info(&verified.identity)});

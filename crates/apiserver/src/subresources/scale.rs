@@ -15,7 +15,7 @@ use crate::response;
 use crate::server::Context;
 use crate::verbs::apply::Configuration;
 use crate::verbs::patch::{self, PatchType};
-use crate::verbs::update::{Target, change, set_owners};
+use crate::verbs::update::{Target, change, check_name, set_owners};
 
 const DEFINITION: &str = "io.k8s.api.autoscaling.v1.Scale";
 
@@ -38,6 +38,7 @@ pub(super) async fn handle(
         }
         "update" => {
             let scale = decode::of_kind(context, "autoscaling", "v1", "Scale", body)?;
+            check_name(&scale, target.name)?;
             let version = scale.str_at(&["metadata", "resourceVersion"]);
             change(context, &target, !version.is_empty(), |old| {
                 with_scale(context, resource, old, scale.clone())

@@ -1,5 +1,6 @@
 //! serviceaccounts/token: a signed token for the account, bound to a pod, secret or node if asked.
 
+use api::apply::Write;
 use api::field::{FieldError, Path};
 use api::{Cause, Resource, Status, Value, catalogue};
 use http::Response;
@@ -8,9 +9,12 @@ use crate::admission::{self, Admitted, Operation};
 use crate::authentication::Binding;
 use crate::body::Body;
 use crate::decode;
+use crate::options;
 use crate::response;
 use crate::server::{Context, seconds_text};
+use crate::verbs::update::set_owners;
 
+const DEFINITION: &str = "io.k8s.api.authentication.v1.TokenRequest";
 const GROUP: &str = "authentication.k8s.io";
 const LEAST_SECONDS: i64 = 600;
 const DEFAULT_SECONDS: i64 = 3600;
@@ -27,6 +31,15 @@ pub(super) async fn create(
     let server = &context.server;
     let info = &context.info;
     let mut request = decode::of_kind(context, GROUP, "v1", "TokenRequest", body)?;
+    request.set_missing(&["spec", "expirationSeconds"], DEFAULT_SECONDS);
+    let manager = options::manager(context);
+    let write = Write::of_kind(
+        (DEFINITION, "authentication.k8s.io/v1", "TokenRequest"),
+        "token",
+        &manager,
+        server.timestamp(),
+    );
+    let owners = api::apply::update(&write, None, &mut request);
     for (field, expected, told) in [
         (
             "name",
@@ -116,6 +129,7 @@ pub(super) async fn create(
         &["status"],
         api::document!({"token": token, "expirationTimestamp": seconds_text(expires)}),
     );
+    set_owners(&mut request, owners);
     response::encoded(201, &request, context.output.encoding)
 }
 

@@ -72,7 +72,7 @@ pub(crate) async fn handle(context: &Context) -> Result<Response<Body>, Status> 
         Encoding::Protobuf => Encoding::Json,
         encoding => encoding,
     };
-    response::encoded_for(&context.headers, 200, &document, encoding)
+    response::encoded_for(context, 200, &document, encoding)
 }
 
 /// The nodes or pods that are asked about; at least one for a `get`.

@@ -141,12 +141,15 @@ fn applied(
         object.str_at(&["metadata", "name"]).to_string(),
     );
     let kind = schema::Target::of(resource);
-    let (mut object, _) = schema::conform(kind.definition, object).map_err(|problem| {
+    let gvk = format!(
+        "{}/{}, Kind={}",
+        resource.group, resource.version, resource.kind
+    );
+    let (mut object, _) = schema::restore(kind.definition, object).map_err(|problem| {
         Status::new(
             Reason::Unknown,
             format!(
-                "failed to convert new object ({namespace}/{name}; {}/{}, Kind={}) to proper version: {problem}",
-                resource.group, resource.version, resource.kind
+                "failed to convert new object ({namespace}/{name}; {gvk}) to proper version: unable to convert unstructured object to {gvk}: {problem}"
             ),
         )
     })?;

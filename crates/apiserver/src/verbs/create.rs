@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use api::{Reason, Resource, Status, Value};
-use bytes::Bytes;
 use http::Response;
 use store::{Compare, Operation, Transaction, TransactionResult};
 
@@ -16,13 +15,21 @@ use crate::body::Body;
 use crate::cache::Entry;
 use crate::decode;
 use crate::hops::Hops;
-use crate::server::{Context, Server, store_failure};
+use crate::server::{Context, Server, store_failure, stored_bytes};
 
 /// Fresh names tried for `generateName` before giving up.
 const NAME_ATTEMPTS: usize = 8;
 /// Random characters appended to `generateName`, and the longest prefix kept.
 const SUFFIX: usize = 5;
 const LONGEST_PREFIX: usize = 63 - SUFFIX;
+
+const SYSTEM_FIELDS: [&str; 5] = [
+    "uid",
+    "selfLink",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+];
 
 pub(crate) const MANAGED_FIELDS: [&str; 2] = ["metadata", "managedFields"];
 
@@ -72,13 +79,11 @@ pub(crate) async fn create_object(
         is_owned,
     } = new;
     settle_namespace(resource, &context.info.namespace, &mut object)?;
-    // Found out late by upstream's storage, which has no reason to give.
-    if !matches!(object.str_at(&["metadata", "resourceVersion"]), "" | "0") {
-        return Err(Status::new(
-            Reason::Unknown,
-            "resourceVersion should not be set on objects to be created",
-        ));
+    // Nobody owns what only the server sets.
+    for field in SYSTEM_FIELDS {
+        object.remove(&["metadata", field]);
     }
+    let names_version = !matches!(object.str_at(&["metadata", "resourceVersion"]), "" | "0");
     let repeated = api::warnings::without_repeated_owners(&mut object, false);
     repeated.into_iter().for_each(|word| context.warn(word));
     api::schema::defaults(resource, &mut object);
@@ -103,6 +108,7 @@ pub(crate) async fn create_object(
     // Admission may have added what has defaults of its own.
     api::schema::defaults(resource, &mut object);
     strategy.default(&mut object);
+    let sent_empty = api::schema::forget_empty(resource, &mut object);
     if let Some(owners) = owners {
         object.set(&MANAGED_FIELDS, owners);
     }
@@ -121,7 +127,10 @@ pub(crate) async fn create_object(
         };
         if generate && !prefix.is_empty() {
             let kept: String = prefix.chars().take(LONGEST_PREFIX).collect();
-            let suffix = server.environment.name_suffix(SUFFIX);
+            let suffix = match strategy.generates_names() {
+                true => server.environment.name_suffix(SUFFIX),
+                false => String::new(),
+            };
             object.set(&["metadata", "name"], format!("{kept}{suffix}"));
         }
         fill_system_fields(server, &mut object);
@@ -132,6 +141,7 @@ pub(crate) async fn create_object(
         let reservation = allocation::reserve(server, resource, &mut object, None)?;
         let errors = strategy.validate_create(&object);
         if !errors.is_empty() {
+            let errors = sent_empty.shown_in(errors);
             let name = object.str_at(&["metadata", "name"]);
             return Err(api::field::invalid(resource, name, errors));
         }
@@ -153,13 +163,24 @@ pub(crate) async fn create_object(
             old: None,
         };
         let charge = admission::validate(&admitted).await?;
+        if names_version {
+            charge.give_back(context).await;
+            // Found out late by upstream's storage, which has no reason to give.
+            return Err(Status::new(
+                Reason::Unknown,
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        // As reading it back from the store would.
+        strategy.default(&mut object);
         let result = insert(context, requested, &object, hops).await;
         if result.is_err() {
             charge.give_back(context).await;
         }
         if let (Ok(entry), true) = (&result, reservation.holds()) {
-            // The reservation may go once the cache shows the service itself.
-            server.cache.reach(entry.revision).await;
+            // The reservation may go once the cache shows the service itself. The service is
+            // written, also if the cache does not get there in time.
+            let _ = server.reach(entry.revision).await;
         }
         attempts -= 1;
         match result {
@@ -192,7 +213,7 @@ async fn insert(
         object.str_at(&["metadata", "namespace"]),
         object.str_at(&["metadata", "name"]),
     );
-    let bytes = Bytes::from(object.to_json());
+    let bytes = stored_bytes(object);
     let key = Server::store_key(resource, namespace, name);
     if context.dry_run {
         if server.get(resource, namespace, name).await.is_ok() {
@@ -245,14 +266,7 @@ async fn insert(
 fn fill_system_fields(server: &Server, object: &mut Value) {
     object.set(&["metadata", "creationTimestamp"], server.timestamp());
     object.set(&["metadata", "uid"], server.environment.uuid());
-    for field in [
-        "resourceVersion",
-        "selfLink",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-    ] {
-        object.remove(&["metadata", field]);
-    }
+    object.remove(&["metadata", "resourceVersion"]);
 }
 
 /// Puts the request's namespace into the object, or refuses a different one.

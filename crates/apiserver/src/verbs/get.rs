@@ -19,8 +19,12 @@ pub(crate) async fn get(
         ""
     };
     let version = context.query.get("resourceVersion");
-    // Upstream hands this error on as it is.
-    let asked = parse_revision(version).map_err(|problem| Status::new(Reason::Unknown, problem))?;
+    // Upstream hands the error of its cache on as it is; events have no cache there.
+    let stored = api::conversion::storage_of(resource);
+    let asked = parse_revision(version).map_err(|problem| match stored.kind {
+        "Event" => Status::bad_request(format!("invalid resource version: {problem}")),
+        _ => Status::new(Reason::Unknown, problem),
+    })?;
     let entry = match asked {
         // Any cached state will do.
         Some(0) => context.server.find(resource, namespace, &info.name).await?,

@@ -1,5 +1,5 @@
 //! GET of a collection: a snapshot of the cache, or, for later pages and exact revisions, of the
-//! store's history. Items are spliced bytes; nothing is decoded unless the form demands it.
+//! store's history. How it goes out is `list_body`'s.
 
 use std::sync::Arc;
 
@@ -9,15 +9,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Response;
 use store::{KeyRange, RangeRequest};
 
+use super::list_body::{self, Items, Page};
 use super::list_options::check_list;
 use super::selection::Selection;
-use super::{go_type, partial, protobuf_kind, table};
 use crate::body::Body;
 use crate::cache::{Entry, ResourceCache, storage_prefix};
-use crate::negotiate::{Encoding, Form, JSON, PROTOBUF};
 use crate::query::Query;
-use crate::response;
-use crate::server::{Context, store_failure};
+use crate::server::{Context, store_failure, too_large};
 
 /// Entries read from the store at a time when a page is cut from history.
 const HISTORY_PAGE: usize = 500;
@@ -28,35 +26,40 @@ pub(crate) async fn list(
     context: &Context,
     resource: &'static Resource,
 ) -> Result<Response<Body>, Status> {
-    let kind = context.server.kind(resource)?;
     let selection = Selection::of(context, resource)?;
+    let page = page(context, resource, &selection).await?;
+    list_body::render(context, resource, page).await
+}
+
+/// The entries that the options of a request ask for.
+pub(super) async fn page(
+    context: &Context,
+    resource: &'static Resource,
+    selection: &Selection,
+) -> Result<Page, Status> {
+    let kind = context.server.kind(resource)?;
     let request = ListRequest::parse(context)?;
-    let page = match &request.position {
+    Ok(match &request.position {
         Position::Newest { at_least, start } => {
             match at_least {
                 Some(revision) => reach(context, *revision).await?,
                 None => context.server.catch_up().await?,
             }
-            check_start(&selection, start)?;
-            from_cache(context, kind, &selection, start, request.limit)
+            check_start(selection, start)?;
+            from_cache(context, kind, selection, start, request.limit)
         }
         Position::At { revision, start } => {
             from_history(
                 context,
                 resource,
-                &selection,
+                selection,
                 *revision,
                 start,
                 request.limit,
             )
             .await?
         }
-    };
-    let mut page = page;
-    for entry in &mut page.entries {
-        *entry = context.server.cache.forms.shown(resource, entry)?;
-    }
-    render(context, resource, &page)
+    })
 }
 
 struct ListRequest {
@@ -78,11 +81,10 @@ enum Position {
 impl ListRequest {
     fn parse(context: &Context) -> Result<ListRequest, Status> {
         let query = &context.query;
-        check_list(query)?;
         parse_timeout(query)?;
-        let limit = match query.get("limit") {
-            "" => 0,
-            text => text
+        let limit = match query.all("limit").next() {
+            None => 0,
+            Some(text) => text
                 .parse::<i64>()
                 .map_err(|_| {
                     Status::bad_request(format!(
@@ -91,7 +93,15 @@ impl ListRequest {
                 })?
                 .max(0) as usize,
         };
+        check_list(query)?;
         let version = query.get("resourceVersion");
+        // Upstream's cache has no pages: whoever takes what it has takes all. Events have none.
+        let stored = context.info.resource.map(api::conversion::storage_of);
+        let cached = stored.is_some_and(|stored| stored.kind != "Event");
+        let limit = match version == "0" && cached {
+            true => 0,
+            false => limit,
+        };
         let exact = match query.get("resourceVersionMatch") {
             "" => None,
             matching => Some(matching == "Exact"),
@@ -168,25 +178,9 @@ pub(crate) async fn reach(context: &Context, revision: u64) -> Result<(), Status
         if newest < revision {
             return Err(too_large(revision, newest));
         }
-        server.cache.reach(revision).await;
+        server.reach(revision).await?;
     }
     Ok(())
-}
-
-fn too_large(requested: u64, newest: u64) -> Status {
-    Status::new(
-        Reason::Timeout,
-        format!("Too large resource version: {requested}, current: {newest}"),
-    )
-    .with_details(api::Details {
-        causes: vec![api::Cause {
-            reason: "ResourceVersionTooLarge",
-            message: "Too large resource version".to_string(),
-            field: String::new(),
-        }],
-        retry_after_seconds: 1,
-        ..api::Details::default()
-    })
 }
 
 /// A continue token is the client's: it must not lead out of what was asked for.
@@ -197,13 +191,6 @@ fn check_start(selection: &Selection, start: &str) -> Result<(), Status> {
     }
 }
 
-struct Page {
-    entries: Vec<Arc<Entry>>,
-    revision: u64,
-    next: Option<String>,
-    remaining: Option<usize>,
-}
-
 fn from_cache(
     context: &Context,
     kind: &ResourceCache,
@@ -212,6 +199,21 @@ fn from_cache(
     limit: usize,
 ) -> Page {
     let snapshot = context.server.cache.snapshot(kind);
+    let revision = snapshot.revision;
+    if limit == 0 && !selection.is_selective() {
+        let (prefix, start) = (selection.prefix.clone(), start.to_string());
+        return Page {
+            items: Items::Whole {
+                snapshot,
+                prefix,
+                start,
+            },
+            is_selective: false,
+            revision,
+            next: None,
+            remaining: None,
+        };
+    }
     let mut entries = Vec::new();
     let mut rest = snapshot.range(&selection.prefix, start);
     let mut more = false;
@@ -225,14 +227,14 @@ fn from_cache(
             entries.push(entry.clone());
         }
     }
-    let revision = snapshot.revision;
     let next = match (more, entries.last()) {
         (true, Some(last)) => Some(Token::after(revision, &last.key).text()),
         _ => None,
     };
     let remaining = (more && !selection.is_selective()).then(|| rest.count() + 1);
     Page {
-        entries,
+        items: Items::Some(entries),
+        is_selective: selection.is_selective(),
         revision,
         next,
         remaining,
@@ -254,11 +256,14 @@ async fn from_history(
     if !start.is_empty() {
         range.start = format!("{prefix}{start}").into();
     }
-    let mut page = Page {
-        entries: Vec::new(),
+    let kind = context.server.kind(resource)?;
+    let mut entries: Vec<Arc<Entry>> = Vec::new();
+    let page = |entries, next, remaining| Page {
+        items: Items::Some(entries),
+        is_selective: selection.is_selective(),
         revision,
-        next: None,
-        remaining: None,
+        next,
+        remaining,
     };
     loop {
         let result = context
@@ -278,23 +283,29 @@ async fn from_history(
         let (read, count) = (result.items.len(), result.count);
         for (index, item) in result.items.into_iter().enumerate() {
             let key = String::from_utf8_lossy(&item.key[prefix.len()..]).into_owned();
-            if limit > 0 && page.entries.len() == limit {
-                if let Some(last) = page.entries.last() {
-                    page.next = Some(Token::after(revision, &last.key).text());
-                }
-                if !selection.is_selective() {
-                    page.remaining = Some(count - index);
-                }
-                return Ok(page);
+            if limit > 0 && entries.len() == limit {
+                let next = entries
+                    .last()
+                    .map(|last| Token::after(revision, &last.key).text());
+                let remaining = (!selection.is_selective()).then_some(count - index);
+                return Ok(page(entries, next, remaining));
             }
             range.start = [&item.key[..], &[0]].concat().into();
-            let entry = Entry::decode(resource, &key, item.value, item.mod_revision)?;
+            // What has not changed since is in the cache, and need not be read again.
+            let cached = kind.get(&key);
+            let entry = match cached.filter(|entry| entry.revision == item.mod_revision) {
+                Some(entry) => entry,
+                None => {
+                    let (value, revision) = (item.value, item.mod_revision);
+                    Arc::new(Entry::decode(resource, &key, value, revision)?)
+                }
+            };
             if selection.matches(&entry) {
-                page.entries.push(Arc::new(entry));
+                entries.push(entry);
             }
         }
         if read == count || read == 0 {
-            return Ok(page);
+            return Ok(page(entries, None, None));
         }
     }
 }
@@ -320,110 +331,6 @@ fn history_failure(problem: store::Error, start: &str) -> Status {
         store::Error::Future { requested, newest } => too_large(requested, newest),
         other => store_failure(other),
     }
-}
-
-fn render(context: &Context, resource: &Resource, page: &Page) -> Result<Response<Body>, Status> {
-    let mut metadata = api::document!({"resourceVersion": page.revision.to_string()});
-    if let Some(next) = &page.next {
-        metadata.set(&["continue"], next.as_str());
-    }
-    if let Some(remaining) = page.remaining {
-        metadata.set(&["remainingItemCount"], remaining as i64);
-    }
-    match (context.output.form, context.output.encoding) {
-        (Form::PartialObjectMetadata, _) => Err(Status::new(
-            Reason::NotAcceptable,
-            format!(
-                "you requested PartialObjectMetadata, but the requested object is a list ({})",
-                go_type(resource, "List")
-            ),
-        )),
-        (Form::Object | Form::PartialObjectMetadataList, Encoding::Json) => {
-            let body = json(context, resource, page, &metadata);
-            Ok(response::large(200, JSON, body, &context.headers))
-        }
-        (Form::Object | Form::PartialObjectMetadataList, Encoding::Protobuf) => {
-            let body = protobuf(context, resource, page, &metadata)?;
-            Ok(response::large(200, PROTOBUF, body, &context.headers))
-        }
-        (form, encoding) => {
-            let mut items = Vec::with_capacity(page.entries.len());
-            for entry in &page.entries {
-                items.push(entry.object_with_version()?);
-            }
-            let document = match form {
-                Form::Table => table(context, resource, &items, &metadata, true)?,
-                _ => {
-                    let (kind, api_version) = list_kind(context, resource);
-                    let items: Vec<Value> = match form {
-                        Form::PartialObjectMetadataList => items.iter().map(partial).collect(),
-                        _ => items,
-                    };
-                    let mut list = api::document!({"kind": kind, "apiVersion": api_version});
-                    list.set(&["metadata"], metadata);
-                    list.set(&["items"], items);
-                    list
-                }
-            };
-            response::encoded_for(&context.headers, 200, &document, encoding)
-        }
-    }
-}
-
-/// The kind and apiVersion of the answer.
-fn list_kind(context: &Context, resource: &Resource) -> (String, String) {
-    match context.output.form {
-        Form::PartialObjectMetadataList => (
-            "PartialObjectMetadataList".to_string(),
-            "meta.k8s.io/v1".to_string(),
-        ),
-        _ => (format!("{}List", resource.kind), resource.api_version()),
-    }
-}
-
-fn json(context: &Context, resource: &Resource, page: &Page, metadata: &Value) -> Vec<u8> {
-    let sizes = page.entries.iter().map(|entry| entry.bytes.len() + 32);
-    let mut body = Vec::with_capacity(sizes.sum::<usize>() + 256);
-    let (kind, api_version) = list_kind(context, resource);
-    body.extend_from_slice(
-        format!(
-            "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":["
-        )
-        .as_bytes(),
-    );
-    for (index, entry) in page.entries.iter().enumerate() {
-        if index > 0 {
-            body.push(b',');
-        }
-        match context.output.form {
-            Form::Object => entry.write_list_item(&mut body),
-            _ => entry.write_metadata(&mut body, entry.revision),
-        }
-    }
-    body.extend_from_slice(b"]}\n");
-    body
-}
-
-fn protobuf(
-    context: &Context,
-    resource: &Resource,
-    page: &Page,
-    metadata: &Value,
-) -> Result<Vec<u8>, Status> {
-    let (shape, ..) = protobuf_kind(resource, context.output.form);
-    let forms = &context.server.cache.forms;
-    let mut items = Vec::with_capacity(page.entries.len());
-    for entry in &page.entries {
-        let message = forms.message(resource, entry, shape)?;
-        items.push((message, entry.revision));
-    }
-    let (kind, api_version) = list_kind(context, resource);
-    let definition = api::protobuf::definition_of(&api_version, &kind).map_err(Status::internal)?;
-    let items = items
-        .iter()
-        .map(|(message, revision)| (&**message, revision.to_string()));
-    api::protobuf::encode_list(definition, (&api_version, &kind), metadata, items)
-        .map_err(Status::internal)
 }
 
 /// Where a list goes on: the revision it is of, and the key after the last one delivered.
@@ -456,19 +363,31 @@ impl Token {
                 "invalid continue token: continue key is not valid: {problem}"
             ))
         };
-        let invalid = || wrong("encoded start key empty (version meta.k8s.io/v1)");
         let bytes = URL_SAFE_NO_PAD
             .decode(text.trim_end_matches('='))
             .map_err(|_| wrong("illegal base64 data at input byte 0"))?;
         let token = api::schema::parse_json(&bytes).map_err(|problem| wrong(&problem))?;
+        let version = token.str_at(&["v"]);
+        if version != "meta.k8s.io/v1" {
+            return Err(wrong(&format!(
+                "server does not recognize this encoded version {version}"
+            )));
+        }
         let revision = match token.get("rv").and_then(Value::as_i64) {
             Some(NEWEST) => None,
             Some(revision) if revision > 0 => Some(revision as u64),
-            _ => return Err(invalid()),
+            _ => {
+                return Err(wrong(
+                    "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+                ));
+            }
         };
         let start = token.str_at(&["start"]).to_string();
         if start.is_empty() {
-            return Err(invalid());
+            return Err(wrong("encoded start key empty (version meta.k8s.io/v1)"));
+        }
+        if start.split('/').any(|part| matches!(part, "." | "..")) {
+            return Err(wrong(&start));
         }
         Ok(Token { revision, start })
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use api::apply::{Write, same_but_times};
 use api::{Resource, Status, Value};
-use bytes::Bytes;
 use http::Response;
 use store::{Compare, Operation, Transaction, TransactionResult};
 
@@ -17,7 +16,7 @@ use crate::cache::Entry;
 use crate::decode;
 use crate::hops::Hops;
 use crate::options;
-use crate::server::{Context, Server, store_failure};
+use crate::server::{Context, Server, store_failure, stored_bytes};
 
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
@@ -32,7 +31,7 @@ pub(crate) async fn update(
     let info = &context.info;
     let sent = decode::object(context, resource, body)?;
     let mut sent = api::conversion::to_storage(resource, sent);
-    check_name(&mut sent, &info.name)?;
+    check_name(&sent, &info.name)?;
     settle_namespace(resource, &info.namespace, &mut sent)?;
     let target = Target::of(context, resource);
     let exists = context
@@ -152,6 +151,7 @@ pub(crate) async fn change(
         // A patch is looked at only here, by when admission might have done it.
         let repeated = api::warnings::without_repeated_owners(&mut new, patched);
         repeated.into_iter().for_each(|word| context.warn(word));
+        let sent_empty = api::schema::forget_empty(resource, &mut new);
         strategy.prepare_update(&mut new, &old, subresource);
         strategy.stamp(&mut new, Some(&old), subresource, &server.timestamp());
         api::schema::forget_empty(resource, &mut new);
@@ -162,6 +162,7 @@ pub(crate) async fn change(
         };
         let errors = strategy.validate_update(&new, &old, subresource);
         if !errors.is_empty() {
+            let errors = sent_empty.shown_in(errors);
             return Err(api::field::invalid(resource, name, errors));
         }
         for word in api::warnings::of(resource, &new, Some(&old), subresource) {
@@ -182,6 +183,8 @@ pub(crate) async fn change(
             old: Some(&old),
         };
         let charge = admission::validate(&admitted).await?;
+        // As reading it back from the store would.
+        strategy.default(&mut new);
         let written = write(context, target, &current, &old, new).await;
         if !matches!(written, Ok(Written::Done(_))) {
             charge.give_back(context).await;
@@ -189,7 +192,8 @@ pub(crate) async fn change(
         match written? {
             Written::Done(entry) => {
                 if reservation.holds() {
-                    server.cache.reach(entry.revision).await;
+                    // Written, also if the cache does not get there in time.
+                    let _ = server.reach(entry.revision).await;
                 }
                 return Ok(entry);
             }
@@ -284,7 +288,7 @@ async fn write(
     for field in ["resourceVersion", "selfLink"] {
         new.remove(&["metadata", field]);
     }
-    let bytes = Bytes::from(new.to_json());
+    let bytes = stored_bytes(&new);
     if bytes == current.bytes {
         return Ok(Written::Done(current.clone()));
     }
@@ -374,17 +378,35 @@ fn check_preconditions(
     name: &str,
     patched: bool,
 ) -> Result<(), Status> {
+    let (given, uid) = (
+        new.str_at(&["metadata", "uid"]),
+        old.str_at(&["metadata", "uid"]),
+    );
+    if !patched && !given.is_empty() && given != uid {
+        let stored = api::conversion::storage_of(resource);
+        let key = Server::store_key(stored, old.str_at(&["metadata", "namespace"]), name);
+        return Err(Status::conflict(
+            resource.group,
+            resource.plural,
+            name,
+            format_args!(
+                "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {uid}",
+                String::from_utf8_lossy(&key)
+            ),
+        ));
+    }
     let version = old.str_at(&["metadata", "resourceVersion"]);
     match new.str_at(&["metadata", "resourceVersion"]) {
         "" | "0" => {
             if !api::strategy::of(resource).allow_unconditional_update() {
+                // The storage says it, which knows the resource, not the kind.
                 return Err(Status::invalid(
                     resource.group,
-                    resource.kind,
+                    resource.plural,
                     name,
                     vec![api::Cause {
                         reason: "FieldValueInvalid",
-                        message: "Invalid value: 0x0: must be specified for an update".to_string(),
+                        message: "Invalid value: 0: must be specified for an update".to_string(),
                         field: "metadata.resourceVersion".to_string(),
                     }],
                 ));
@@ -408,30 +430,15 @@ fn check_preconditions(
             ));
         }
     }
-    let (given, uid) = (
-        new.str_at(&["metadata", "uid"]),
-        old.str_at(&["metadata", "uid"]),
-    );
-    if !patched && !given.is_empty() && given != uid {
-        return Err(Status::conflict(
-            resource.group,
-            resource.plural,
-            name,
-            format_args!(
-                "Precondition failed: UID in precondition: {given}, UID in object meta: {uid}"
-            ),
-        ));
-    }
     Ok(())
 }
 
-fn check_name(object: &mut Value, name: &str) -> Result<(), Status> {
+pub(crate) fn check_name(object: &Value, name: &str) -> Result<(), Status> {
     match object.str_at(&["metadata", "name"]) {
         given if given == name => Ok(()),
-        "" => {
-            object.set(&["metadata", "name"], name);
-            Ok(())
-        }
+        "" => Err(Status::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
         given => Err(Status::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({name})"
         ))),

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use api::{Reason, Resource, Status, Value};
@@ -10,12 +11,12 @@ use futures::Stream;
 use http::Response;
 use tokio::time::{Instant, Sleep};
 
-use super::list::{parse_revision, parse_timeout};
+use super::list::{parse_revision, parse_timeout, reach};
 use super::list_options::check_watch;
 use super::selection::Selection;
-use super::{go_type, partial, protobuf_kind, table};
+use super::{go_type, partial, protobuf_kind, table, write_partial};
 use crate::body::{Body, BoxError};
-use crate::cache::{Change, Entry, EventType, From, Initial, Watch};
+use crate::cache::{Change, Entry, EventType, Frame, From, Initial, Watch};
 use crate::negotiate::{Encoding, Form, Output};
 use crate::response;
 use crate::server::Context;
@@ -61,6 +62,14 @@ pub(crate) async fn watch(
         Some(_) if initial => From::State,
         Some(revision) => From::After(revision),
     };
+    if let Some(revision) = revision.filter(|_| initial)
+        && let Err(status) = reach(&context, revision).await
+    {
+        let mut error = Vec::new();
+        write_event(&mut error, "ERROR", &status.to_document(), encoding)?;
+        let stream = Body::stream(futures::stream::iter([Ok::<_, BoxError>(error.into())]));
+        return Ok(response::bytes(200, encoding.stream_media_type(), stream));
+    }
     let content = match Watch::begin(&server.cache, kind, from, selection.requirement()) {
         Ok(watch) => Ok(watch),
         Err(too_old) => Err(Status::new(
@@ -82,13 +91,13 @@ pub(crate) async fn watch(
                 From::After(revision) => revision,
                 From::State => 0,
             };
-            let shares_lines =
-                context.output == Output::JSON && api::conversion::is_stored_as_itself(resource);
+            let frame = frame_of(resource, context.output)
+                .filter(|_| api::conversion::is_stored_as_itself(resource));
             let state = WatchStream {
                 context,
                 resource,
                 selection,
-                shares_lines,
+                frame,
                 after,
                 bookmarks,
                 end_of_initial: initial && bookmarks,
@@ -115,8 +124,8 @@ struct WatchStream {
     context: Arc<Context>,
     resource: &'static Resource,
     selection: Selection,
-    /// Whether events go out as the lines that all watchers of the stored version share.
-    shares_lines: bool,
+    /// The form of events that all watchers of the stored version share, if this is one.
+    frame: Option<Frame>,
     /// Changes up to this revision are the client's already.
     after: u64,
     bookmarks: bool,
@@ -134,6 +143,8 @@ struct WatchStream {
 fn events(state: WatchStream) -> impl Stream<Item = Result<Bytes, BoxError>> + Send {
     futures::stream::unfold(state, |mut state| async move {
         let events = state.next().await?;
+        let metrics = &state.context.server.metrics;
+        metrics.watched(state.resource, &events);
         Some((Ok(events), state))
     })
 }
@@ -166,12 +177,12 @@ impl WatchStream {
                     let event = change.seen_by(|entry| self.selection.matches(entry));
                     if let Some(event) = event
                         && change.revision > self.after
-                        && self.shares_lines
+                        && let Some(frame) = self.frame
                         && self.watch.subscription.changes.is_empty()
                     {
-                        // The usual case: one event, whose line is shared by all watchers. Others of
-                        // the same revision may follow: a lease takes all its keys at once.
-                        return Some(change.line(event));
+                        // The usual case: one event, whose bytes are shared by all watchers. Others
+                        // of the same revision may follow: a lease takes all its keys at once.
+                        return Some(self.shared(&change, event, frame));
                     }
                     self.take(&mut out, &change);
                     while out.len() < PIECE
@@ -253,21 +264,42 @@ impl WatchStream {
         let Some(event) = event else {
             return;
         };
-        match change.object(event) {
-            Some(_) if self.shares_lines => {
-                out.extend_from_slice(&change.line(event));
-            }
-            Some(entry) => self.write(out, event, entry, change.revision),
-            None => {}
+        match (self.frame, change.object(event)) {
+            (Some(frame), _) => out.extend_from_slice(&self.shared(change, event, frame)),
+            (None, Some(entry)) => self.write(out, event, entry, change.revision),
+            (None, None) => {}
         }
+    }
+
+    /// An event in bytes that all watchers of its form share.
+    fn shared(&mut self, change: &Change, event: EventType, frame: Frame) -> Bytes {
+        let made = change.frame(event, frame, || {
+            let mut out = Vec::new();
+            if let Some(entry) = change.object(event) {
+                out.reserve(entry.bytes.len() + 80);
+                self.try_write(&mut out, event, entry, change.revision)?;
+            }
+            let cache = &self.context.server.cache;
+            cache.frames.fetch_add(1, Ordering::Relaxed);
+            Ok(out.into())
+        });
+        made.unwrap_or_else(|status| {
+            self.fail(change.object(event), &status);
+            Bytes::new()
+        })
     }
 
     /// Writes one event. An object that cannot be written ends the watch: nobody may miss it.
     fn write(&mut self, out: &mut Vec<u8>, event: EventType, entry: &Arc<Entry>, revision: u64) {
         if let Err(status) = self.try_write(out, event, entry, revision) {
-            tracing::error!(key = %entry.key, %status, "an object cannot be shown to a watcher");
-            self.finished = true;
+            self.fail(Some(entry), &status);
         }
+    }
+
+    fn fail(&mut self, entry: Option<&Arc<Entry>>, status: &Status) {
+        let key = entry.map_or("", |entry| &*entry.key);
+        tracing::error!(key, %status, "an object cannot be shown to a watcher");
+        self.finished = true;
     }
 
     fn try_write(
@@ -306,7 +338,7 @@ impl WatchStream {
                 out.extend_from_slice(b"\",\"object\":");
                 match form {
                     Form::Object => entry.write(out, revision),
-                    _ => entry.write_metadata(out, revision),
+                    _ => write_partial(self.resource, entry, out, revision)?,
                 }
                 out.extend_from_slice(b"}\n");
             }
@@ -315,33 +347,31 @@ impl WatchStream {
     }
 
     fn bookmark(&mut self, out: &mut Vec<u8>, revision: u64, end_of_initial: bool) {
-        let mut metadata =
-            api::document!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        let mut whole = empty_object(self.resource);
+        whole.set(&["kind"], self.resource.kind);
+        whole.set(&["apiVersion"], self.resource.api_version());
+        whole.set(&["metadata", "resourceVersion"], revision.to_string());
         if end_of_initial {
-            metadata.set(&["annotations", "k8s.io/initial-events-end"], "true");
+            let mark = ["metadata", "annotations", "k8s.io/initial-events-end"];
+            whole.set(&mark, "true");
         }
         let object = match self.context.output.form {
-            Form::Object => {
-                let mut object = empty_object(self.resource);
-                object.set(&["kind"], self.resource.kind);
-                object.set(&["apiVersion"], self.resource.api_version());
-                object.set(&["metadata"], metadata);
-                object
-            }
+            Form::Object => whole,
             Form::PartialObjectMetadata | Form::PartialObjectMetadataList => {
-                partial(&api::document!({"metadata": metadata}))
+                let mut partial = partial(&whole);
+                if let Some(metadata) = partial.at_mut(&["metadata"]) {
+                    api::strategy::of(self.resource).row_metadata(metadata);
+                }
+                partial
             }
             Form::Table => {
-                let mut row = api::document!({"cells": []});
-                row.set(
-                    &["object"],
-                    partial(&api::document!({"metadata": metadata})),
-                );
-                api::document!({
-                    "kind": "Table", "apiVersion": "meta.k8s.io/v1",
-                    "metadata": {"resourceVersion": revision.to_string()},
-                    "columnDefinitions": [], "rows": [row],
-                })
+                let metadata = api::document!({"resourceVersion": revision.to_string()});
+                let columns = !std::mem::replace(&mut self.columns_sent, true);
+                let rows = [whole];
+                match table(&self.context, self.resource, &rows, &metadata, columns) {
+                    Ok(table) => table,
+                    Err(_) => return,
+                }
             }
         };
         let encoding = self.context.output.encoding;
@@ -352,22 +382,33 @@ impl WatchStream {
     }
 }
 
-/// The required fields of a kind, empty: typed clients decode bookmarks as whole objects.
-fn empty_object(resource: &Resource) -> Value {
-    match resource.kind {
-        "Pod" => api::document!({"spec": {"containers": null}, "status": {}}),
-        "Deployment" | "ReplicaSet" => api::document!({
-            "spec": {"selector": null, "template": {"metadata": {"creationTimestamp": null}, "spec": {"containers": null}}},
-            "status": {},
-        }),
-        "EndpointSlice" => api::document!({"addressType": "", "endpoints": null, "ports": null}),
-        "Event" => api::document!({"involvedObject": {}}),
-        "RoleBinding" | "ClusterRoleBinding" => {
-            api::document!({"roleRef": {"apiGroup": "", "kind": "", "name": ""}})
-        }
-        "PriorityClass" => api::document!({"value": 0}),
-        _ => Value::object(),
+fn frame_of(resource: &Resource, output: Output) -> Option<Frame> {
+    let plain = !api::strategy::of(resource).hides_metadata();
+    match (output.form, output.encoding) {
+        (Form::Object, Encoding::Json) => Some(Frame::Json),
+        (Form::Object, Encoding::Protobuf) => Some(Frame::Protobuf),
+        (Form::PartialObjectMetadata, Encoding::Json) if plain => Some(Frame::JsonMetadata),
+        (Form::PartialObjectMetadata, Encoding::Protobuf) => Some(Frame::ProtobufMetadata),
+        // Columns go out with the first row only.
+        _ => None,
     }
+}
+
+/// An object of the kind without anything in it: typed clients decode bookmarks as whole objects.
+fn empty_object(resource: &Resource) -> Value {
+    let mut object = Value::object();
+    if let Some(definition) = api::schema::table().definition(resource.definition) {
+        api::schema::normalise(definition, &mut object);
+    }
+    // Where upstream's own type counts without a pointer, there is a zero to be seen.
+    if matches!(resource.kind, "Deployment" | "ReplicaSet" | "StatefulSet") {
+        object.set(&["spec", "replicas"], 0);
+    }
+    if resource.kind == "DaemonSet" {
+        let counted = "deprecated.daemonset.template.generation";
+        object.set(&["metadata", "annotations", counted], "0");
+    }
+    object
 }
 
 /// Writes an event around a document that names its own kind.

@@ -3,8 +3,11 @@
 
 use api::Value;
 use apiserver::Identity;
+use environment::Environment;
+use store::disk::SimulatedDisk;
+use store::embedded::Embedded;
 
-use crate::harness::{Cluster, config_map, pod};
+use crate::harness::{Authority, Cluster, config_map, pod};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -33,6 +36,41 @@ async fn health_is_told_check_by_check() {
         told.ends_with("warn: some health checks cannot be excluded: no matches for \"nonsense\"\nreadyz check passed\n"),
         "{told}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_gone_is_not_healthy() {
+    let environment = Environment::simulated(1, 1_800_000_000_000_000);
+    let disk = SimulatedDisk::new(1).mount();
+    let options = store::embedded::Options::default();
+    let store = Embedded::open(disk, environment.clone(), options)
+        .await
+        .unwrap();
+    let cluster = Cluster::over(store.clone(), Authority::new(), environment).await;
+    let admin = cluster.admin();
+    store.close().await.unwrap();
+    let following = "poststarthook/generic-apiserver-start-informers";
+    // The cache is told in a moment.
+    while admin.get(&format!("/livez/{following}")).await.code == 200 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    for endpoint in ["healthz", "livez", "readyz"] {
+        let answer = admin.get(&format!("/{endpoint}")).await;
+        assert_eq!(answer.code, 500);
+        let told = String::from_utf8(answer.bytes.to_vec()).unwrap();
+        for failed in ["etcd", following] {
+            let line = format!("[-]{failed} failed: reason withheld\n");
+            assert!(told.contains(&line), "{told}");
+        }
+        assert_eq!(
+            told.contains("[-]etcd-readiness failed"),
+            endpoint == "readyz"
+        );
+        let end = format!("{endpoint} check failed\n");
+        assert!(told.ends_with(&end), "{told}");
+    }
+    let excluded = format!("/livez?exclude=etcd&exclude={following}");
+    assert_eq!(admin.get(&excluded).await.code, 200);
 }
 
 #[tokio::test(start_paused = true)]

@@ -94,6 +94,7 @@ impl Cluster {
             advertise: "192.0.2.1:6443".parse().unwrap(),
             kubelet_client: None,
             cluster_domain: "cluster.local".to_string(),
+            compaction: apiserver::COMPACTION,
         })
         .await
         .unwrap();

@@ -8,6 +8,7 @@ mod get;
 mod image;
 mod logs;
 mod resource;
+mod snapshot;
 mod trace;
 mod wait;
 
@@ -56,6 +57,8 @@ pub enum Command {
     Wait(wait::WaitArguments),
     /// Show a pod's life hop by hop, with times
     Trace(trace::TraceArguments),
+    /// Save all objects to a file, or make a store of such a file
+    Snapshot(snapshot::SnapshotArguments),
     /// Import and list images
     Image(image::ImageArguments),
     #[command(hide = true)]
@@ -98,6 +101,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Delete(arguments) => block_on(delete::run(arguments)),
         Command::Wait(arguments) => block_on(wait::run(arguments)),
         Command::Trace(arguments) => block_on(trace::run(arguments)),
+        Command::Snapshot(arguments) => block_on(snapshot::run(arguments)),
         Command::Image(arguments) => image::run(arguments),
         // Handled before flags are parsed.
         Command::Shim | Command::Oci | Command::Cni => Ok(ExitCode::FAILURE),

@@ -1,5 +1,5 @@
 //! Blobs by their sha256: written to a private file, hashed on the way, synced, then renamed into
-//! place. A blob that is present is complete and correct.
+//! place. A blob that is read is checked again, and one that is wrong is forgotten.
 
 use std::{
     fs::{self, File},
@@ -10,6 +10,7 @@ use std::{
 use ring::digest::{Context, SHA256};
 
 use super::Error;
+use crate::failpoint;
 
 /// The blobs under one directory.
 #[derive(Clone, Debug)]
@@ -33,13 +34,19 @@ impl Content {
 
     pub fn read(&self, digest: &str) -> Result<Vec<u8>, Error> {
         let path = self.path(digest)?;
-        fs::read(&path).map_err(Error::file(path))
+        let bytes = fs::read(&path).map_err(Error::file(path))?;
+        if let Err(error) = check(digest, &bytes) {
+            tracing::warn!(%error, "a stored blob is damaged");
+            self.remove(digest)?;
+            return Err(error);
+        }
+        Ok(bytes)
     }
 
     /// Stores small content (manifests, configurations) after checking it against its digest.
     pub fn put(&self, digest: &str, bytes: &[u8], ingest: &Path) -> Result<(), Error> {
         check(digest, bytes)?;
-        if self.contains(digest)? {
+        if self.read(digest).is_ok() {
             return Ok(());
         }
         let mut file = File::create(ingest).map_err(Error::file(ingest))?;
@@ -51,6 +58,7 @@ impl Content {
     pub fn commit(&self, digest: &str, file: &File, written: &Path) -> Result<(), Error> {
         let target = self.path(digest)?;
         file.sync_all().map_err(Error::file(written))?;
+        failpoint::reach("before a blob is put in its place");
         fs::rename(written, &target).map_err(Error::file(&target))?;
         sync_directory(&self.directory)
     }
@@ -61,6 +69,20 @@ impl Content {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file(path)(error)),
             _ => Ok(()),
         }
+    }
+
+    /// The bytes of all blobs on disk, and how many there are.
+    pub fn usage(&self) -> (u64, u64) {
+        use std::os::unix::fs::MetadataExt;
+        let entries = fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten();
+        entries
+            .filter_map(|entry| entry.metadata().ok())
+            .fold((0, 0), |(bytes, inodes), found| {
+                (bytes + found.blocks() * 512, inodes + 1)
+            })
     }
 
     /// Every blob present, as digests.
@@ -111,7 +133,8 @@ pub fn sync_directory(directory: &Path) -> Result<(), Error> {
         .map_err(Error::file(directory))
 }
 
-fn finish(context: Context) -> String {
+/// The digest of what the context has seen.
+pub fn finish(context: Context) -> String {
     let mut text = String::with_capacity(71);
     text.push_str("sha256:");
     for byte in context.finish().as_ref() {

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{Error, content, manifest::ProcessDefaults};
+use crate::failpoint;
 
 /// One image: its identity is the digest of its configuration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -118,12 +119,16 @@ impl IndexFile {
         {
             return Ok(images.clone());
         }
-        let images: Arc<Images> = Arc::new(
-            serde_json::from_reader(io::BufReader::new(file)).map_err(|source| Error::Json {
-                what: "image index",
-                source,
-            })?,
-        );
+        let images: Arc<Images> = match serde_json::from_reader(io::BufReader::new(file)) {
+            Ok(images) => Arc::new(images),
+            // Images can be pulled again; a store that refuses everything for good cannot be used.
+            Err(error) => {
+                tracing::error!(%error, "the image index is damaged; it is set aside");
+                let aside = path.with_extension("damaged");
+                fs::rename(&path, &aside).map_err(Error::file(&aside))?;
+                return Ok(Arc::default());
+            }
+        };
         *cached = Some((version, images.clone()));
         Ok(images)
     }
@@ -147,7 +152,9 @@ impl IndexFile {
         file.write_all(&bytes)
             .and_then(|()| file.sync_all())
             .map_err(Error::file(&temporary))?;
+        failpoint::reach("before the image index is replaced");
         fs::rename(&temporary, &path).map_err(Error::file(&path))?;
+        failpoint::reach("the image index is replaced");
         content::sync_directory(&self.directory)?;
         Ok(result)
     }

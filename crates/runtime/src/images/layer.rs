@@ -6,7 +6,7 @@
 
 use std::{
     cell::Cell,
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     ffi::{CString, OsStr},
     io::{self, Read},
     os::{
@@ -24,20 +24,52 @@ use nix::{
 };
 use tar::EntryType;
 
-use super::Error;
+use super::{
+    Error,
+    content::Hashing,
+    recipe::{Tape, Taped},
+};
 
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// A layer may not claim more entries than this; bounded as everything is.
-const MOST_ENTRIES: usize = 5_000_000;
+/// How much room is looked for between two looks at the file system's free space.
+const SPACE_STEP: u64 = 64 << 20;
+/// Directories inside each other; more could neither be opened nor removed reliably.
+const DEEPEST: usize = 250;
+
+/// What one layer may take: a small file can unpack to more than any disk holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub entries: usize,
+    /// Bytes of the uncompressed tar.
+    pub bytes: u64,
+    /// Bytes that must stay free on the file system, but no more than this share of it.
+    pub reserve: u64,
+    pub reserve_percent: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            entries: 2_000_000,
+            bytes: 256 << 30,
+            reserve: 256 << 20,
+            reserve_percent: 5,
+        }
+    }
+}
 
 /// The most bytes between one file's content and the next one's.
 const HEADER_BYTES: u64 = 4 << 20;
 
-/// Refuses to give more than the allowance.
+/// Refuses to give more than the allowance, and more than `left` in all.
 struct Bounded<'a, R> {
     inner: R,
     allowance: &'a Cell<u64>,
+    left: u64,
+    /// Bytes that may pass until the free space is looked at again.
+    unlooked: u64,
+    space: &'a dyn Fn() -> io::Result<()>,
 }
 
 impl<R: Read> Read for Bounded<'_, R> {
@@ -49,6 +81,17 @@ impl<R: Read> Read for Bounded<'_, R> {
         let most = usize::try_from(allowed).unwrap_or(usize::MAX);
         let length = buffer.len().min(most);
         let count = self.inner.read(&mut buffer[..length])?;
+        self.left = self
+            .left
+            .checked_sub(count as u64)
+            .ok_or_else(|| io::Error::other("the layer unpacks to more than is allowed"))?;
+        match self.unlooked.checked_sub(count as u64) {
+            Some(rest) => self.unlooked = rest,
+            None => {
+                (self.space)()?;
+                self.unlooked = SPACE_STEP;
+            }
+        }
         if allowed != u64::MAX {
             self.allowance.set(allowed - count as u64);
         }
@@ -58,21 +101,34 @@ impl<R: Read> Read for Bounded<'_, R> {
 
 /// Applies the uncompressed tar. `parents` are the layers below, highest first: a directory that
 /// the tar only implies takes its attributes from them, as overlayfs shows the topmost ones.
-pub fn apply(tar: impl Read, directory: &Path, parents: &[PathBuf]) -> Result<(), Error> {
+/// Everything is taped; the digests of the files' content come back by inode.
+pub fn apply(
+    tar: impl Read,
+    directory: &Path,
+    parents: &[PathBuf],
+    limits: Limits,
+    tape: &Tape,
+) -> Result<BTreeMap<u64, String>, Error> {
     let root = Root::open(directory)?;
+    let space = || enough_space(&root.fd, limits);
+    space().map_err(Error::file(directory))?;
     // Long names and attributes are read into memory whole, so what stands between two files is
     // bounded.
     let allowance = Cell::new(HEADER_BYTES);
     let reader = Bounded {
-        inner: tar,
+        inner: Taped { inner: tar, tape },
         allowance: &allowance,
+        left: limits.bytes,
+        unlooked: SPACE_STEP,
+        space: &space,
     };
+    let mut digests = BTreeMap::new();
     let mut archive = tar::Archive::new(reader);
     archive.set_ignore_zeros(false);
     let mut directory_times: Vec<(PathBuf, u64)> = Vec::new();
     let mut entries = archive.entries().map_err(broken)?;
     for number in 0.. {
-        if number > MOST_ENTRIES {
+        if number > limits.entries {
             return Err(Error::Layer("too many entries".into()));
         }
         allowance.set(HEADER_BYTES);
@@ -118,16 +174,41 @@ pub fn apply(tar: impl Read, directory: &Path, parents: &[PathBuf]) -> Result<()
             &name,
             &path,
             parents,
-            &mut directory_times,
+            Findings {
+                directory_times: &mut directory_times,
+                digests: &mut digests,
+                tape,
+            },
         )?;
     }
+    // What follows the last entry belongs to the tar too.
+    allowance.set(u64::MAX);
+    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(broken)?;
     // Children change the times of their directories, so these come last.
     for (path, modified) in directory_times.into_iter().rev() {
         if let Ok(fd) = root.open_directory(&path) {
             set_times(&fd, c"", modified, libc::AT_EMPTY_PATH);
         }
     }
+    Ok(digests)
+}
+
+/// Fails when the file system is about to be full: others need room too.
+fn enough_space(directory: &OwnedFd, limits: Limits) -> io::Result<()> {
+    let found = nix::sys::statvfs::fstatvfs(directory)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(found.fragment_size());
+    let share = bytes(found.blocks()) / 100 * limits.reserve_percent;
+    if bytes(found.blocks_available()) < limits.reserve.min(share) {
+        return Err(Errno::ENOSPC.into());
+    }
     Ok(())
+}
+
+/// What is learnt on the way.
+struct Findings<'a> {
+    directory_times: &'a mut Vec<(PathBuf, u64)>,
+    digests: &'a mut BTreeMap<u64, String>,
+    tape: &'a Tape,
 }
 
 /// Puts one ordinary entry at `name` inside `parent`.
@@ -138,7 +219,7 @@ fn place<R: Read>(
     name: &OsStr,
     path: &Path,
     parents: &[PathBuf],
-    directory_times: &mut Vec<(PathBuf, u64)>,
+    findings: Findings<'_>,
 ) -> Result<(), Error> {
     let attributes = Attributes::of(entry)?;
     let kind = entry.header().entry_type();
@@ -153,8 +234,11 @@ fn place<R: Read>(
             other => other.map_err(at(path))?,
         }
         let fd = open_at(parent, name, OFlag::O_DIRECTORY).map_err(at(path))?;
+        too_deep(&fd, path)?;
         attributes.apply_to(&fd)?;
-        directory_times.push((path.to_owned(), attributes.modified));
+        findings
+            .directory_times
+            .push((path.to_owned(), attributes.modified));
         return Ok(());
     }
     if kind != EntryType::Link {
@@ -166,8 +250,14 @@ fn place<R: Read>(
             let fd =
                 open_with(parent, name, how, Mode::from_bits_truncate(0o600)).map_err(at(path))?;
             let mut file = std::fs::File::from(fd);
-            io::copy(entry, &mut file).map_err(broken)?;
+            let mut content = Hashing::new(entry);
+            findings.tape.begin_content().map_err(broken)?;
+            io::copy(&mut content, &mut file).map_err(broken)?;
+            findings.tape.end_content(path).map_err(broken)?;
+            let digest = content.finish().map_err(broken)?;
             let fd = OwnedFd::from(file);
+            let inode = nix::sys::stat::fstat(&fd).map_err(at(path))?.st_ino;
+            findings.digests.insert(inode, digest);
             attributes.apply_to(&fd)?;
             set_times(&fd, c"", attributes.modified, libc::AT_EMPTY_PATH);
         }
@@ -284,7 +374,7 @@ fn hard_link(
             gid: Gid::from_raw(metadata.gid()),
             mode: metadata.mode() & 0o7777,
             modified: metadata.mtime().max(0) as u64,
-            xattrs: HashMap::new(),
+            xattrs: xattrs_of(&source),
         };
         return attributes.apply_to(&OwnedFd::from(file));
     }
@@ -408,6 +498,7 @@ impl Root {
                     mkdirat(&current, name, Mode::from_bits_truncate(0o755))
                         .map_err(at(&walked))?;
                     let fd = open_at(&current, name, OFlag::O_DIRECTORY).map_err(at(&walked))?;
+                    too_deep(&fd, &walked)?;
                     copy_attributes_from(parents, &walked, &fd)?;
                     fd
                 }
@@ -430,6 +521,9 @@ fn copy_attributes_from(parents: &[PathBuf], path: &Path, fd: &OwnedFd) -> Resul
         )
         .and_then(|()| fchmod(fd, Mode::from_bits_truncate(status.st_mode & 0o7777)))
         .map_err(at(path))?;
+        for (key, value) in xattrs_of(&found) {
+            set_xattr_fd(fd, &key, &value)?;
+        }
         return Ok(());
     }
     Ok(())
@@ -492,6 +586,46 @@ fn remove(parent: &OwnedFd, name: &OsStr) -> Result<(), Error> {
     unlinkat(parent, name, UnlinkatFlags::RemoveDir).map_err(at(Path::new(name)))
 }
 
+/// Links make paths longer than they look, so the kernel is asked where a new directory lies.
+fn too_deep(directory: &OwnedFd, path: &Path) -> Result<(), Error> {
+    let place =
+        std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).map_err(broken)?;
+    match place.components().count() > DEEPEST {
+        true => Err(Error::Layer(format!("{} lies too deep", path.display()))),
+        false => Ok(()),
+    }
+}
+
+/// Extended attributes but those that are overlayfs' own. None can be read: there are none.
+fn xattrs_of(file: &impl AsRawFd) -> HashMap<CString, Vec<u8>> {
+    let fd = file.as_raw_fd();
+    let mut names = vec![0_u8; 1 << 16];
+    // SAFETY: the buffer is valid for the length given and the descriptor is open.
+    let length = unsafe { libc::flistxattr(fd, names.as_mut_ptr().cast(), names.len()) };
+    names.truncate(usize::try_from(length).unwrap_or(0));
+    let mut found = HashMap::new();
+    for name in names
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
+        let Ok(key) = CString::new(name) else {
+            continue;
+        };
+        if name.starts_with(b"trusted.") {
+            continue;
+        }
+        let mut value = vec![0_u8; 1 << 16];
+        // SAFETY: as above; the name ends with a zero.
+        let length =
+            unsafe { libc::fgetxattr(fd, key.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+        if let Ok(length) = usize::try_from(length) {
+            value.truncate(length);
+            found.insert(key, value);
+        }
+    }
+    found
+}
+
 /// A filesystem without this kind of attribute is no reason to refuse the image, except for ours.
 fn set_xattr_fd(fd: &OwnedFd, key: &std::ffi::CStr, value: &[u8]) -> Result<(), Error> {
     // SAFETY: the pointers are valid for the lengths given and the descriptor is open.
@@ -539,6 +673,103 @@ fn at(path: &Path) -> impl FnOnce(Errno) -> Error {
 mod tests {
     use super::*;
 
+    fn apply_to(tar: impl Read, directory: &Path, limits: Limits) -> Result<(), Error> {
+        let recipes = tempfile::tempdir().expect("temporary directory");
+        let tape = Tape::create(&recipes.path().join("recipe")).expect("tape");
+        apply(tar, directory, &[], limits, &tape).map(|_| ())
+    }
+
+    fn archive(entries: &[(EntryType, &str, u64, &str)]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (kind, path, size, link) in entries {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(*kind);
+            header.set_mode(0o755);
+            header.set_uid(0);
+            header.set_gid(0);
+            header.set_mtime(0);
+            header.set_size(*size);
+            let content = io::repeat(0).take(*size);
+            match link.is_empty() {
+                true => builder.append_data(&mut header, path, content),
+                false => builder.append_link(&mut header, path, link),
+            }
+            .expect("entry");
+        }
+        builder.into_inner().expect("archive")
+    }
+
+    #[test]
+    fn bombs_are_stopped() {
+        let refused = |tar: &[u8], limits: Limits, why: &str| {
+            let directory = tempfile::tempdir().expect("temporary directory");
+            let error = apply_to(tar, directory.path(), limits).expect_err(why);
+            assert!(error.to_string().contains(why), "{error}");
+        };
+        let limits = Limits::default();
+        let large = archive(&[(EntryType::Regular, "zeros", 3 << 20, "")]);
+        let few = Limits {
+            bytes: 1 << 20,
+            ..limits
+        };
+        refused(&large, few, "more than is allowed");
+        let full = Limits {
+            reserve: u64::MAX,
+            reserve_percent: 200,
+            ..limits
+        };
+        refused(&large, full, "No space left");
+        let names: Vec<String> = (0..100).map(|number| format!("f{number}")).collect();
+        let many: Vec<_> = names
+            .iter()
+            .map(|name| (EntryType::Regular, name.as_str(), 0, ""))
+            .collect();
+        let few = Limits {
+            entries: 50,
+            ..limits
+        };
+        refused(&archive(&many), few, "too many entries");
+        // Depth, plain and through links that each look shallow.
+        let deep = "d/".repeat(300);
+        refused(
+            &archive(&[(EntryType::Directory, &deep, 0, "")]),
+            limits,
+            "too deep",
+        );
+        let half = "d/".repeat(140);
+        let (link, below) = (format!("{half}d"), format!("down/{half}x"));
+        let chained = [
+            (EntryType::Directory, half.as_str(), 0, ""),
+            (EntryType::Directory, link.as_str(), 0, ""),
+            (EntryType::Symlink, "down", 0, link.as_str()),
+            (EntryType::Directory, below.as_str(), 0, ""),
+        ];
+        refused(&archive(&chained), limits, "too deep");
+    }
+
+    #[test]
+    fn link_loops_and_chains_stay_inside() {
+        let outside = tempfile::tempdir().expect("temporary directory");
+        let target = outside.path().to_str().expect("plain path").to_owned();
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let up = "../".repeat(30) + &target;
+        let tar = archive(&[
+            (EntryType::Symlink, "loop", 0, "loop"),
+            (EntryType::Regular, "loop/file", 3, ""),
+            (EntryType::Symlink, "one", 0, "two"),
+            (EntryType::Symlink, "two", 0, &up),
+            (EntryType::Regular, "one/file", 3, ""),
+            // A directory that becomes a link while files are put below it.
+            (EntryType::Directory, "swap", 0, ""),
+            (EntryType::Regular, "swap/before", 3, ""),
+            (EntryType::Symlink, "swap", 0, &target),
+            (EntryType::Regular, "swap/after", 3, ""),
+        ]);
+        apply_to(&tar[..], directory.path(), Limits::default()).expect("applied inside");
+        let left = std::fs::read_dir(outside.path()).expect("listing").count();
+        assert_eq!(left, 0, "nothing came out");
+    }
+
     #[test]
     fn a_header_that_would_fill_the_memory_is_refused() {
         let mut header = tar::Header::new_gnu();
@@ -547,7 +778,7 @@ mod tests {
         header.set_cksum();
         let layer = header.as_bytes().chain(io::repeat(b'a').take(1 << 40));
         let directory = tempfile::tempdir().expect("temporary directory");
-        let error = apply(layer, directory.path(), &[]).expect_err("refused");
+        let error = apply_to(layer, directory.path(), Limits::default()).expect_err("refused");
         assert!(error.to_string().contains("too large"), "{error}");
     }
 
@@ -568,7 +799,7 @@ mod tests {
         }
         let archive = builder.into_inner().expect("archive");
         let directory = tempfile::tempdir().expect("temporary directory");
-        apply(&archive[..], directory.path(), &[]).expect("applied");
+        apply_to(&archive[..], directory.path(), Limits::default()).expect("applied");
         for name in ["one", "two"] {
             let metadata = std::fs::metadata(directory.path().join(name)).expect("file");
             assert_eq!(metadata.len(), HEADER_BYTES + 1);

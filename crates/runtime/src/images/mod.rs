@@ -3,21 +3,31 @@
 //!
 //! Layout under `<root>/images`: `blobs/sha256/<hex>` (manifests and configurations; layer blobs
 //! only until they are unpacked), `layers/<chain id>` (one overlayfs lower directory each),
-//! `index.json` (who is called what), `ingest/` (everything unfinished).
+//! `seals/` and `recipes/` (how each layer must look, and how its tar is made again), `index.json`
+//! (who is called what), `ingest/` (everything unfinished).
 
 mod archive;
 mod content;
+mod download;
+mod export;
 mod index;
 mod layer;
 mod manifest;
+mod progress;
 mod pull;
+mod recipe;
 pub mod reference;
+pub mod registry;
+mod seal;
 mod store;
 mod unpack;
 
 pub use index::ImageRecord;
-pub use pull::{Credentials, Puller};
-pub use store::ImageStore;
+pub use layer::Limits;
+pub use progress::{LayerProgress, Stage};
+pub use pull::{Pull, Puller};
+pub use registry::{Credentials, Settings};
+pub use store::{ImageStore, Removed};
 
 use std::path::PathBuf;
 
@@ -56,8 +66,10 @@ pub enum Error {
     Registry {
         reference: String,
         #[source]
-        source: Box<oci_client::errors::OciDistributionError>,
+        source: Box<registry::Error>,
     },
+    #[error("image {name:?} is damaged ({damage}) and must be pulled or imported again")]
+    Damaged { name: String, damage: String },
     #[error("pull interrupted: {0}")]
     Interrupted(String),
 }

@@ -1,9 +1,9 @@
-//! Pulling from a registry: manifest, configuration, then the layers that are not here yet, in
-//! parallel. Pulls of the same name with the same credentials share one download.
+//! Pulling from a registry: manifest, configuration, then the layers that are not here yet, several
+//! at once, each unpacked as soon as the ones below it are. Pulls of the same name with the same
+//! credentials share one download.
 
 use std::{
-    collections::{BTreeSet, HashMap},
-    path::PathBuf,
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -11,82 +11,67 @@ use futures::{
     FutureExt, StreamExt,
     future::{BoxFuture, Shared},
 };
-use oci_client::{
-    Reference,
-    client::{ClientConfig, ClientProtocol},
-    errors::OciDistributionError,
-    secrets::RegistryAuth,
-};
 use parking_lot::Mutex;
-use tokio::io::AsyncWriteExt;
+use tokio::sync::{oneshot, watch};
 
 use super::{
-    Error, ImageRecord, ImageStore, content,
-    manifest::{ConfigFile, MANIFEST_TYPES, Manifest},
-    reference::{self, Name},
+    Error, ImageRecord, ImageStore, content, download,
+    manifest::{ConfigFile, Descriptor, Manifest},
+    progress::{LayerProgress, Progress, Stage},
+    reference::Name,
+    registry::{Credentials, LARGEST_DOCUMENT, Registry, Settings},
     store::Description,
     unpack,
 };
 
 const LAYERS_AT_ONCE: usize = 3;
-const LARGEST_DOCUMENT: u64 = 8 << 20;
 
-/// How to prove who we are to a registry.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub enum Credentials {
-    #[default]
-    Anonymous,
-    Basic(String, String),
-    Bearer(String),
+type Done = Shared<BoxFuture<'static, Result<Arc<ImageRecord>, Arc<Error>>>>;
+
+/// A pull under way. Dropping it does not stop the pull.
+#[derive(Clone)]
+pub struct Pull {
+    pub done: Done,
+    pub progress: watch::Receiver<Vec<LayerProgress>>,
 }
-
-type Pull = Shared<BoxFuture<'static, Result<Arc<ImageRecord>, Arc<Error>>>>;
 
 /// Pulls into one store. Cheap to clone.
 #[derive(Clone)]
 pub struct Puller {
     store: Arc<ImageStore>,
-    insecure: Arc<Vec<String>>,
+    settings: Arc<Settings>,
     running: Arc<Mutex<HashMap<String, Vec<(Credentials, Pull)>>>>,
 }
 
 impl Puller {
-    pub fn new(store: Arc<ImageStore>, insecure: Vec<String>) -> Puller {
+    pub fn new(store: Arc<ImageStore>, settings: Settings) -> Puller {
         Puller {
             store,
-            insecure: Arc::new(insecure),
+            settings: Arc::new(settings),
             running: Arc::default(),
         }
     }
 
     /// Pulls `name`, or joins a pull of it that is under way. The download goes on when the caller
     /// gives up, so that its retry finds the work done.
-    pub async fn pull(
-        &self,
-        name: &str,
-        credentials: Credentials,
-    ) -> Result<Arc<ImageRecord>, Arc<Error>> {
+    pub fn begin(&self, name: &str, credentials: Credentials) -> Result<Pull, Error> {
         let parsed = Name::parse(name)?;
         let key = parsed.to_string();
-        let pull = {
-            let mut running = self.running.lock();
-            let pulls = running.entry(key.clone()).or_default();
-            match pulls.iter().find(|(known, _)| *known == credentials) {
-                Some((_, pull)) => pull.clone(),
-                None => {
-                    let pull = self.start(parsed, key.clone(), credentials.clone());
-                    pulls.push((credentials, pull.clone()));
-                    pull
-                }
-            }
-        };
-        pull.await
+        let mut running = self.running.lock();
+        let pulls = running.entry(key.clone()).or_default();
+        if let Some((_, pull)) = pulls.iter().find(|(known, _)| *known == credentials) {
+            return Ok(pull.clone());
+        }
+        let pull = self.start(parsed, key, credentials.clone());
+        pulls.push((credentials, pull.clone()));
+        Ok(pull)
     }
 
     fn start(&self, name: Name, key: String, credentials: Credentials) -> Pull {
         let puller = self.clone();
+        let (sender, progress) = Progress::new();
         let task = tokio::spawn(async move {
-            let result = puller.download(&name, &credentials).await;
+            let result = puller.download(&name, &credentials, &sender).await;
             let mut running = puller.running.lock();
             if let Some(pulls) = running.get_mut(&key) {
                 pulls.retain(|(known, _)| *known != credentials);
@@ -96,51 +81,38 @@ impl Puller {
             }
             result.map(Arc::new).map_err(Arc::new)
         });
-        async move {
+        let done = async move {
             task.await
                 .unwrap_or_else(|error| Err(Arc::new(Error::Interrupted(error.to_string()))))
         }
         .boxed()
-        .shared()
+        .shared();
+        Pull { done, progress }
     }
 
-    async fn download(&self, name: &Name, credentials: &Credentials) -> Result<ImageRecord, Error> {
-        let image = &name.to_client();
-        let failed = |source: OciDistributionError| Error::Registry {
-            reference: image.whole(),
-            source: Box::new(source),
-        };
-        let client = self.client(image.resolve_registry());
-        let auth = match credentials {
-            Credentials::Anonymous => RegistryAuth::Anonymous,
-            Credentials::Basic(user, password) => {
-                RegistryAuth::Basic(user.clone(), password.clone())
-            }
-            Credentials::Bearer(token) => RegistryAuth::Bearer(token.clone()),
-        };
-        let (bytes, listed_digest) = client
-            .pull_manifest_raw(image, &auth, &MANIFEST_TYPES)
-            .await
-            .map_err(failed)?;
-        let mut manifest_bytes = bytes.to_vec();
-        let mut manifest_digest = content::sha256(&manifest_bytes);
-        if manifest_digest != listed_digest {
-            return Err(Error::Digest {
-                expected: listed_digest,
-                actual: manifest_digest,
-            });
-        }
+    async fn download(
+        &self,
+        name: &Name,
+        credentials: &Credentials,
+        progress: &Progress,
+    ) -> Result<ImageRecord, Error> {
+        let registry =
+            Registry::new(name, credentials, &self.settings).map_err(|source| Error::Registry {
+                reference: name.to_string(),
+                source: Box::new(source),
+            })?;
+        let wanted = name.digest.as_deref().or(name.tag.as_deref());
+        let (mut manifest_bytes, listed_digest) =
+            registry.manifest(wanted.unwrap_or("latest")).await?;
+        let mut manifest_digest = listed_digest.clone();
         let mut manifest = Manifest::parse(&manifest_bytes)?;
         if manifest.config.is_none() && !manifest.manifests.is_empty() {
-            let chosen = manifest.for_this_platform(&image.whole())?.digest.clone();
-            let chosen_image = image.clone_with_digest(chosen.clone());
-            let (bytes, _) = client
-                .pull_manifest_raw(&chosen_image, &auth, &MANIFEST_TYPES)
-                .await
-                .map_err(failed)?;
-            manifest_bytes = bytes.to_vec();
-            content::check(&chosen, &manifest_bytes)?;
-            manifest_digest = chosen;
+            let chosen = manifest
+                .for_this_platform(&name.to_string())?
+                .digest
+                .clone();
+            content::hex_of(&chosen)?;
+            (manifest_bytes, manifest_digest) = registry.manifest(&chosen).await?;
             manifest = Manifest::parse(&manifest_bytes)?;
         }
         let config = manifest
@@ -149,17 +121,11 @@ impl Puller {
             .ok_or_else(|| Error::MediaType(manifest.media_type.clone()))?;
         let store = self.store.clone();
         let _adding = blocking(move || store.begin_adding()).await?;
-        let config_bytes = self
-            .configuration(&client, image, &config.digest, config.size)
+        let config_bytes = self.configuration(&registry, &config).await?;
+        progress.begin(&manifest.layers);
+        let missing = self
+            .missing_layers(&manifest, &config_bytes, progress)
             .await?;
-        let missing = self.missing_layers(&manifest, &config_bytes)?;
-        let mut downloads = futures::stream::iter(missing)
-            .map(|digest| self.layer(&client, image, digest))
-            .buffer_unordered(LAYERS_AT_ONCE);
-        while let Some(result) = downloads.next().await {
-            result?;
-        }
-        drop(downloads);
         let mut tags = BTreeSet::new();
         if name.digest.is_none() {
             tags.insert(name.to_string());
@@ -173,109 +139,121 @@ impl Puller {
             tags,
             manifest,
         };
-        let store = self.store.clone();
-        blocking(move || {
+        self.layers(&registry, description, missing, progress).await
+    }
+
+    /// Downloads what is missing and unpacks it, lowest first, while the rest arrives.
+    async fn layers(
+        &self,
+        registry: &Registry,
+        description: Description,
+        missing: BTreeMap<String, Descriptor>,
+        progress: &Progress,
+    ) -> Result<ImageRecord, Error> {
+        let (mut arrivals, mut senders) = (HashMap::new(), Vec::new());
+        for (digest, layer) in missing {
+            let (sender, receiver) = oneshot::channel::<()>();
+            arrivals.insert(digest, receiver);
+            senders.push((layer, sender));
+        }
+        // In the order of the image, since they are unpacked in it.
+        let place = |wanted: &Descriptor| {
+            let layers = &description.manifest.layers;
+            layers
+                .iter()
+                .position(|layer| layer.digest == wanted.digest)
+        };
+        senders.sort_by_key(|(layer, _)| place(layer));
+        let (store, watched) = (self.store.clone(), progress.clone());
+        let unpacking = blocking(move || {
             let blobs: Vec<String> = description
                 .manifest
                 .layers
                 .iter()
                 .map(|layer| layer.digest.clone())
                 .collect();
-            let record = store.add(description, |number| {
+            let mut last: Option<usize> = None;
+            let result = store.add(description, |number| {
+                if let Some(last) = last.replace(number) {
+                    watched.stage(&blobs[last], Stage::Done);
+                }
+                if let Some(arrival) = arrivals.remove(&blobs[number]) {
+                    // An error means that the download failed, and why is told there.
+                    let gone = |_| Error::Interrupted("a layer did not arrive".into());
+                    arrival.blocking_recv().map_err(gone)?;
+                }
+                watched.stage(&blobs[number], Stage::Unpacking);
                 let path = store.content.path(&blobs[number])?;
                 std::fs::File::open(&path).map_err(Error::file(path))
-            })?;
-            // Once unpacked, the compressed form has served its purpose.
-            for digest in &blobs {
-                store.content.remove(digest)?;
+            });
+            // Once unpacked, the compressed form has served its purpose; one that could not be
+            // unpacked is not worth keeping either.
+            if matches!(result, Ok(_) | Err(Error::Digest { .. } | Error::Layer(_))) {
+                for digest in &blobs {
+                    store.content.remove(digest)?;
+                    watched.stage(digest, Stage::Done);
+                }
             }
-            Ok(record)
-        })
-        .await
+            result
+        });
+        // A failed download drops all senders, which ends the unpacking too.
+        let downloading = async move {
+            let mut downloads = futures::stream::iter(senders)
+                .map(|(layer, sender)| async move {
+                    download::blob(&self.store, registry, &layer, progress).await?;
+                    let _ = sender.send(());
+                    Ok::<_, Error>(())
+                })
+                .buffer_unordered(LAYERS_AT_ONCE);
+            while let Some(result) = downloads.next().await {
+                result?;
+            }
+            Ok::<_, Error>(())
+        };
+        let (downloaded, unpacked) = tokio::join!(downloading, unpacking);
+        downloaded?;
+        unpacked
     }
 
     async fn configuration(
         &self,
-        client: &oci_client::Client,
-        image: &Reference,
-        digest: &str,
-        size: u64,
+        registry: &Registry,
+        config: &Descriptor,
     ) -> Result<Vec<u8>, Error> {
-        if size > LARGEST_DOCUMENT {
+        if config.size > LARGEST_DOCUMENT {
             return Err(Error::Layer("the image configuration is too large".into()));
         }
-        if self.store.content.contains(digest)? {
-            return self.store.content.read(digest);
+        let (store, digest) = (self.store.clone(), config.digest.clone());
+        // One that is here but wrong is fetched again.
+        if let Ok(bytes) = blocking(move || store.content.read(&digest)).await {
+            return Ok(bytes);
         }
-        let mut bytes = Vec::new();
-        client
-            .pull_blob(image, digest, &mut bytes)
-            .await
-            .map_err(|source| Error::Registry {
-                reference: image.whole(),
-                source: Box::new(source),
-            })?;
-        content::check(digest, &bytes)?;
-        Ok(bytes)
+        registry.document(&config.digest).await
     }
 
-    fn missing_layers(
+    /// By digest, what must come from the registry.
+    async fn missing_layers(
         &self,
         manifest: &Manifest,
         config_bytes: &[u8],
-    ) -> Result<BTreeSet<String>, Error> {
+        progress: &Progress,
+    ) -> Result<BTreeMap<String, Descriptor>, Error> {
         let chain = unpack::chain_ids(&ConfigFile::parse(config_bytes)?.rootfs.diff_ids)?;
-        let mut missing = BTreeSet::new();
-        for (layer, chain_id) in manifest.layers.iter().zip(&chain) {
-            if !self.store.layer_directory(chain_id)?.exists()
-                && !self.store.content.contains(&layer.digest)?
-            {
-                missing.insert(layer.digest.clone());
+        let (store, layers) = (self.store.clone(), manifest.layers.clone());
+        let progress = progress.clone();
+        blocking(move || {
+            let mut missing = BTreeMap::new();
+            for (layer, chain_id) in layers.into_iter().zip(&chain) {
+                content::hex_of(&layer.digest)?;
+                if store.layer_is_sound(chain_id)? {
+                    progress.stage(&layer.digest, Stage::Present);
+                } else if !store.content.contains(&layer.digest)? {
+                    missing.insert(layer.digest.clone(), layer);
+                }
             }
-        }
-        Ok(missing)
-    }
-
-    async fn layer(
-        &self,
-        client: &oci_client::Client,
-        image: &Reference,
-        digest: String,
-    ) -> Result<(), Error> {
-        let path: PathBuf = self.store.ingest_path();
-        let mut file = tokio::fs::File::create(&path)
-            .await
-            .map_err(Error::file(&path))?;
-        let result = client.pull_blob(image, digest.as_str(), &mut file).await;
-        if let Err(source) = result {
-            let _ = tokio::fs::remove_file(&path).await;
-            return Err(Error::Registry {
-                reference: image.whole(),
-                source: Box::new(source),
-            });
-        }
-        file.flush().await.map_err(Error::file(&path))?;
-        let file = file.into_std().await;
-        let store = self.store.clone();
-        blocking(move || store.content.commit(&digest, &file, &path)).await
-    }
-
-    fn client(&self, registry: &str) -> oci_client::Client {
-        // The first caller decides the process's provider; an error means it is already decided.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let plain =
-            reference::is_loopback(registry) || self.insecure.iter().any(|known| known == registry);
-        oci_client::Client::new(ClientConfig {
-            protocol: if plain {
-                ClientProtocol::Http
-            } else {
-                ClientProtocol::Https
-            },
-            connect_timeout: Some(std::time::Duration::from_secs(30)),
-            read_timeout: Some(std::time::Duration::from_secs(60)),
-            user_agent: "coracle",
-            ..ClientConfig::default()
+            Ok(missing)
         })
+        .await
     }
 }
 

@@ -1,7 +1,5 @@
 //! Image names as users write them and as the store keeps them (`docker.io/library/busybox:latest`).
 
-use oci_client::Reference;
-
 use super::{Error, content};
 
 const DEFAULT_REGISTRY: &str = "docker.io";
@@ -86,18 +84,6 @@ impl Name {
     /// `registry/repository@sha256:…` for a manifest found under this name.
     pub fn with_digest(&self, digest: &str) -> String {
         format!("{}/{}@{digest}", self.registry, self.repository)
-    }
-
-    /// For the registry client. A digest counts more than a tag.
-    pub(super) fn to_client(&self) -> Reference {
-        let (registry, repository) = (self.registry.clone(), self.repository.clone());
-        match (&self.digest, &self.tag) {
-            (Some(digest), _) => Reference::with_digest(registry, repository, digest.clone()),
-            (None, tag) => {
-                let tag = tag.clone().unwrap_or_else(|| "latest".into());
-                Reference::with_tag(registry, repository, tag)
-            }
-        }
     }
 }
 

@@ -2,22 +2,33 @@
 //! collecting what nothing refers to.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::Read,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 use nix::fcntl::{Flock, FlockArg};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::{
     Error, ImageRecord, archive,
     content::{self, Content},
+    export,
     index::IndexFile,
+    layer::Limits,
     manifest::{ConfigFile, Manifest},
+    seal::{Seal, Verdict},
     unpack,
 };
+
+/// A layer that was looked at this recently is not looked at again.
+const LOOKED_AT: Duration = Duration::from_secs(600);
+/// Parts of downloads are kept this long for the next attempt.
+const PARTIAL_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// The images under `<root>/images`. Several processes may open the same root.
 #[derive(Debug)]
@@ -25,6 +36,16 @@ pub struct ImageStore {
     directory: PathBuf,
     pub(super) content: Content,
     index: IndexFile,
+    limits: Limits,
+    /// When each layer was found sound.
+    looked_at: Mutex<BTreeMap<String, Instant>>,
+}
+
+/// What went away.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    pub layers: usize,
+    pub bytes: u64,
 }
 
 /// Everything about one image but its layers' bytes.
@@ -45,7 +66,7 @@ pub struct Adding(#[allow(dead_code)] Flock<File>);
 impl ImageStore {
     pub fn open(root: &Path) -> Result<ImageStore, Error> {
         let directory = root.join("images");
-        for part in ["layers", "ingest"] {
+        for part in ["layers", "ingest", "seals", "recipes"] {
             let path = directory.join(part);
             fs::create_dir_all(&path).map_err(Error::file(&path))?;
         }
@@ -53,7 +74,20 @@ impl ImageStore {
             content: Content::open(directory.join("blobs/sha256"))?,
             index: IndexFile::new(directory.clone()),
             directory,
+            limits: Limits::default(),
+            looked_at: Mutex::default(),
         })
+    }
+
+    /// The same store with other bounds for what is unpacked.
+    pub fn with_limits(mut self, limits: Limits) -> ImageStore {
+        self.limits = limits;
+        self
+    }
+
+    /// Writes the named images as an OCI layout tar.
+    pub fn export(&self, names: &[String], archive: &Path) -> Result<(), Error> {
+        export::export(self, names, archive)
     }
 
     /// Imports every image of an OCI layout or `docker save` archive and returns their names.
@@ -82,6 +116,132 @@ impl ImageStore {
         &self.directory
     }
 
+    pub(super) fn seal_path(&self, chain_id: &str) -> Result<PathBuf, Error> {
+        Ok(self
+            .directory
+            .join("seals")
+            .join(content::hex_of(chain_id)?))
+    }
+
+    pub(super) fn recipe_path(&self, chain_id: &str) -> Result<PathBuf, Error> {
+        let recipes = self.directory.join("recipes");
+        Ok(recipes.join(content::hex_of(chain_id)?))
+    }
+
+    /// Where the bytes of an unfinished download are.
+    pub(super) fn partial_path(&self, digest: &str) -> Result<PathBuf, Error> {
+        let name = format!("partial-{}", content::hex_of(digest)?);
+        Ok(self.directory.join("ingest").join(name))
+    }
+
+    /// The image, if there is one and all of its layers are sound. A damaged layer is thrown away,
+    /// so that the next pull or import brings it again.
+    pub fn find_sound(&self, name: &str) -> Result<Option<ImageRecord>, Error> {
+        let Some(record) = self.find(name)? else {
+            return Ok(None);
+        };
+        match self.check(&record, false) {
+            Ok(()) => Ok(Some(record)),
+            Err(error @ Error::Damaged { .. }) => {
+                tracing::warn!(%error, "noticed");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fails if a layer of the image is missing or damaged; `deep` reads every byte.
+    pub fn check(&self, record: &ImageRecord, deep: bool) -> Result<(), Error> {
+        let mut damage = None;
+        for layer in &record.layers {
+            if let Some(found) = self.damage(layer, deep)? {
+                self.condemn(layer)?;
+                damage.get_or_insert(found);
+            }
+        }
+        match damage {
+            None => Ok(()),
+            Some(damage) => Err(Error::Damaged {
+                name: record.tags.first().unwrap_or(&record.id).clone(),
+                damage,
+            }),
+        }
+    }
+
+    /// True if the layer is here and right; a wrong one is thrown away.
+    pub(super) fn layer_is_sound(&self, chain_id: &str) -> Result<bool, Error> {
+        if !self.layer_directory(chain_id)?.exists() {
+            return Ok(false);
+        }
+        match self.damage(chain_id, false)? {
+            None => Ok(true),
+            Some(damage) => {
+                tracing::warn!(layer = chain_id, damage, "a layer is damaged");
+                self.condemn(chain_id)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// What is wrong with a layer, if anything is.
+    fn damage(&self, chain_id: &str, deep: bool) -> Result<Option<String>, Error> {
+        let looked_at = self.looked_at.lock().get(chain_id).copied();
+        if !deep && looked_at.is_some_and(|when| when.elapsed() < LOOKED_AT) {
+            return Ok(None);
+        }
+        let (directory, seal_path) = (self.layer_directory(chain_id)?, self.seal_path(chain_id)?);
+        if !directory.exists() {
+            return Ok(Some(format!("layer {chain_id} is missing")));
+        }
+        // Without a seal (made before there were any) nothing can be said against a layer.
+        if let Some(seal) = Seal::read(&seal_path) {
+            match seal
+                .check(&directory, deep)
+                .map_err(Error::file(&directory))?
+            {
+                Verdict::Sound => {}
+                Verdict::Moved => Seal::of(&directory, &BTreeMap::new())?.write(&seal_path)?,
+                Verdict::Damaged(what) => return Ok(Some(format!("layer {chain_id}: {what}"))),
+            }
+        }
+        self.looked_at
+            .lock()
+            .insert(chain_id.to_owned(), Instant::now());
+        Ok(None)
+    }
+
+    /// Throws a layer away. Containers that stand on it keep what they have open.
+    fn condemn(&self, chain_id: &str) -> Result<(), Error> {
+        self.looked_at.lock().remove(chain_id);
+        let (directory, aside) = (self.layer_directory(chain_id)?, self.ingest_path());
+        match fs::rename(&directory, &aside) {
+            Ok(()) => {
+                let _ = fs::remove_dir_all(&aside);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::file(directory)(error)),
+        }
+        let _ = fs::remove_file(self.seal_path(chain_id)?);
+        let _ = fs::remove_file(self.recipe_path(chain_id)?);
+        Ok(())
+    }
+
+    /// Disk space and inodes of blobs and layers, from what was noted when they were made.
+    pub fn usage(&self) -> (u64, u64) {
+        let (mut bytes, mut inodes) = self.content.usage();
+        let entries = fs::read_dir(self.directory.join("layers"));
+        for entry in entries.into_iter().flatten().flatten() {
+            let seal = self.directory.join("seals").join(entry.file_name());
+            let (more, most) = match Seal::read(&seal) {
+                Some(seal) => (seal.bytes, seal.inodes),
+                None => crate::service::usage_of(&entry.path()),
+            };
+            (bytes, inodes) = (bytes + more, inodes + most);
+        }
+        let (more, most) = crate::service::usage_of(&self.directory.join("ingest"));
+        (bytes + more, inodes + most)
+    }
+
     /// Removes the image (all its names). Returns false if there was none. Its layers go with
     /// [`ImageStore::collect`].
     pub fn remove(&self, name: &str) -> Result<bool, Error> {
@@ -96,11 +256,17 @@ impl ImageStore {
     /// Removes blobs and layers that no image refers to and that are not in `used` (the layers of
     /// existing containers). Returns false, having done nothing, while an image is being added.
     pub fn collect(&self, used: &BTreeSet<String>) -> Result<bool, Error> {
+        Ok(self.collect_counting(used)?.is_some())
+    }
+
+    /// The same, telling what went away.
+    pub fn collect_counting(&self, used: &BTreeSet<String>) -> Result<Option<Removed>, Error> {
         let path = self.directory.join("adding.lock");
         let file = File::create(&path).map_err(Error::file(&path))?;
-        let Ok(_lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
-            return Ok(false);
+        let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
+            return Ok(None);
         };
+        let before = self.usage().0;
         let images = self.index.read()?;
         let mut layers: BTreeSet<&str> = used
             .iter()
@@ -122,12 +288,30 @@ impl ImageStore {
                 self.content.remove(&digest)?;
             }
         }
-        self.remove_children("layers", |name| !layers.contains(name))?;
-        self.remove_children("ingest", |_| true)?;
-        Ok(true)
+        let removed = self.remove_children("layers", |name| !layers.contains(name))?;
+        for part in ["seals", "recipes"] {
+            self.remove_children(part, |name| !layers.contains(name))?;
+        }
+        self.looked_at
+            .lock()
+            .retain(|layer, _| layers.contains(layer.trim_start_matches("sha256:")));
+        // The file system's own clock: a file that was just written tells it.
+        lock.set_len(1).map_err(Error::file(&path))?;
+        let modified = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
+        let now = modified(&path);
+        let ingest = self.directory.join("ingest");
+        self.remove_children("ingest", |name| {
+            let age = now.and_then(|now| now.duration_since(modified(&ingest.join(name))?).ok());
+            !name.starts_with("partial-") || age.is_some_and(|age| age > PARTIAL_KEPT)
+        })?;
+        Ok(Some(Removed {
+            layers: removed,
+            bytes: before.saturating_sub(self.usage().0),
+        }))
     }
 
-    fn remove_children(&self, part: &str, unwanted: impl Fn(&str) -> bool) -> Result<(), Error> {
+    fn remove_children(&self, part: &str, unwanted: impl Fn(&str) -> bool) -> Result<usize, Error> {
+        let mut count = 0;
         let directory = self.directory.join(part);
         for entry in fs::read_dir(&directory)
             .map_err(Error::file(&directory))?
@@ -143,8 +327,9 @@ impl ImageStore {
                 fs::remove_file(&path)
             };
             removed.map_err(Error::file(path))?;
+            count += 1;
         }
-        Ok(())
+        Ok(count)
     }
 
     /// Announces that something is being added, until the guard is dropped.
@@ -192,15 +377,20 @@ impl ImageStore {
         let mut parents: Vec<PathBuf> = Vec::new();
         for (number, layer) in layers.iter().enumerate() {
             let target = self.layer_directory(&chain[number])?;
-            if !target.exists() {
+            if !self.layer_is_sound(&chain[number])? {
                 let digest = (!layer.digest.is_empty()).then_some(layer.digest.as_str());
                 unpack::unpack(
                     open_layer(number)?,
                     digest,
                     &config.rootfs.diff_ids[number],
                     &parents,
-                    &self.ingest_path(),
-                    &target,
+                    self.limits,
+                    &unpack::Places {
+                        ingest: &self.ingest_path(),
+                        target: &target,
+                        seal: &self.seal_path(&chain[number])?,
+                        recipe: &self.recipe_path(&chain[number])?,
+                    },
                 )?;
             }
             parents.insert(0, target);

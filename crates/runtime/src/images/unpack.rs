@@ -8,7 +8,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Error, content::Hashing, layer};
+use crate::failpoint;
+
+use super::{
+    Error,
+    content::Hashing,
+    layer::{self, Limits},
+    recipe::Tape,
+    seal::Seal,
+};
 
 /// The chain ids of a stack of layers, as the OCI image specification defines them.
 pub fn chain_ids(diff_ids: &[String]) -> Result<Vec<String>, Error> {
@@ -23,27 +31,48 @@ pub fn chain_ids(diff_ids: &[String]) -> Result<Vec<String>, Error> {
     Ok(chain)
 }
 
-/// Unpacks `compressed` into `target`, which appears only when both digests are right.
-/// `parents` are the layer directories below it, highest first.
+/// Where one layer is made and where it goes.
+pub struct Places<'a> {
+    /// Unfinished work; the recipe is made beside it.
+    pub ingest: &'a Path,
+    pub target: &'a Path,
+    pub seal: &'a Path,
+    pub recipe: &'a Path,
+}
+
+/// Unpacks `compressed` into its place, which appears only when both digests are right, with its
+/// seal and its recipe. `parents` are the layer directories below it, highest first.
 pub fn unpack(
     compressed: impl Read,
     digest: Option<&str>,
     diff_id: &str,
     parents: &[PathBuf],
-    ingest: &Path,
-    target: &Path,
+    limits: Limits,
+    places: &Places<'_>,
 ) -> Result<(), Error> {
+    let (ingest, target) = (places.ingest, places.target);
+    let taped = ingest.with_extension("recipe");
     let _ = fs::remove_dir_all(ingest);
     fs::create_dir_all(ingest).map_err(Error::file(ingest))?;
-    let result = unpack_into(compressed, digest, diff_id, parents, ingest);
-    if result.is_ok() {
-        sync_filesystem(ingest)?;
-        match fs::rename(ingest, target) {
-            // Somebody else unpacked the same layer meanwhile: theirs is as good.
-            Err(_) if target.exists() => {}
-            other => return other.map_err(Error::file(target)),
-        }
-    }
+    let result = unpack_into(compressed, digest, diff_id, parents, limits, ingest, &taped)
+        .and_then(|(seal, has_recipe)| {
+            failpoint::reach("a layer is unpacked");
+            seal.write(places.seal)?;
+            if has_recipe {
+                fs::rename(&taped, places.recipe).map_err(Error::file(places.recipe))?;
+            }
+            sync_filesystem(ingest)?;
+            failpoint::reach("before a layer is put in its place");
+            match fs::rename(ingest, target) {
+                // Somebody else unpacked the same layer meanwhile: theirs is as good, but the
+                // seal tells of ours.
+                Err(_) if target.exists() => {
+                    Seal::of(target, &Default::default())?.write(places.seal)
+                }
+                other => other.map_err(Error::file(target)),
+            }
+        });
+    let _ = fs::remove_file(&taped);
     let _ = fs::remove_dir_all(ingest);
     result
 }
@@ -53,24 +82,33 @@ fn unpack_into(
     digest: Option<&str>,
     diff_id: &str,
     parents: &[PathBuf],
+    limits: Limits,
     directory: &Path,
-) -> Result<(), Error> {
+    taped: &Path,
+) -> Result<(Seal, bool), Error> {
+    let tape = Tape::create(taped)?;
+    let apply = |tar: &mut dyn Read| {
+        let mut hashing = Hashing::new(tar);
+        let digests = layer::apply(&mut hashing, directory, parents, limits, &tape)?;
+        let diff_id = hashing
+            .finish()
+            .map_err(|error| Error::Layer(error.to_string()))?;
+        Ok::<_, Error>((diff_id, digests))
+    };
     let broken = |error: io::Error| Error::Layer(error.to_string());
     let mut compressed = BufReader::with_capacity(1 << 17, Hashing::new(compressed));
     let magic = compressed.fill_buf().map_err(broken)?;
     let kind = Compression::of(magic);
-    let actual_diff_id = match kind {
-        Compression::Gzip => apply(
-            flate2::bufread::MultiGzDecoder::new(&mut compressed),
-            directory,
-            parents,
-        ),
-        Compression::Zstd => apply(
-            zstd::stream::read::Decoder::with_buffer(&mut compressed).map_err(broken)?,
-            directory,
-            parents,
-        ),
-        Compression::None => apply(&mut compressed, directory, parents),
+    let (actual_diff_id, digests) = match kind {
+        Compression::Gzip => apply(&mut flate2::bufread::MultiGzDecoder::new(&mut compressed)),
+        Compression::Zstd => {
+            let mut decoder =
+                zstd::stream::read::Decoder::with_buffer(&mut compressed).map_err(broken)?;
+            // A frame may not ask for more memory than any honest encoder does.
+            decoder.window_log_max(27).map_err(broken)?;
+            apply(&mut decoder)
+        }
+        Compression::None => apply(&mut compressed),
     }?;
     if let Some(expected) = digest {
         // What the buffer holds has already been hashed; the rest follows here.
@@ -88,15 +126,8 @@ fn unpack_into(
             actual: actual_diff_id,
         });
     }
-    Ok(())
-}
-
-fn apply(tar: impl Read, directory: &Path, parents: &[PathBuf]) -> Result<String, Error> {
-    let mut hashing = Hashing::new(tar);
-    layer::apply(&mut hashing, directory, parents)?;
-    hashing
-        .finish()
-        .map_err(|error| Error::Layer(error.to_string()))
+    let has_recipe = tape.finish().map_err(Error::file(taped))?;
+    Ok((Seal::of(directory, &digests)?, has_recipe))
 }
 
 enum Compression {

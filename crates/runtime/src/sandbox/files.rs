@@ -4,7 +4,7 @@ use std::{fs, io, path::PathBuf};
 
 use cri::v1::DnsConfig;
 
-use crate::sys;
+use crate::{failpoint, sys};
 
 /// Where they lie, below the sandbox's directory.
 pub struct Files(pub PathBuf);
@@ -43,13 +43,17 @@ impl Files {
         fs::write(self.hosts(), fs::read("/etc/hosts").unwrap_or_default())?;
         if !host_ipc {
             fs::create_dir_all(self.own_shm())?;
+            failpoint::reach("a pod's files are written");
             sys::mount_tmpfs(&self.own_shm(), "mode=1777,size=65536k")?;
         }
         Ok(())
     }
 
     pub fn unmount(&self) -> io::Result<()> {
-        Ok(sys::unmount(&self.own_shm())?)
+        failpoint::reach("before a pod's shared memory is unmounted");
+        sys::unmount(&self.own_shm())?;
+        failpoint::reach("a pod's shared memory is unmounted");
+        Ok(())
     }
 }
 

@@ -7,9 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::sched::{CloneFlags, unshare};
+use nix::{
+    errno::Errno,
+    sched::{CloneFlags, unshare},
+};
 
-use crate::sys;
+use crate::{failpoint, sys};
 
 /// `<state>/netns/<cluster>-<sandbox>`.
 pub fn path(state: &Path, cluster_id: &str, sandbox: &str) -> PathBuf {
@@ -23,6 +26,7 @@ pub async fn create(path: PathBuf) -> io::Result<()> {
             fs::create_dir_all(parent)?;
         }
         File::create(&path)?;
+        failpoint::reach("a file for a network namespace is made");
         let target = path.clone();
         let made = std::thread::Builder::new()
             .name("netns".into())
@@ -38,15 +42,31 @@ pub async fn create(path: PathBuf) -> io::Result<()> {
         if made.is_err() {
             let _ = fs::remove_file(&path);
         }
+        failpoint::reach("a network namespace is made");
         made
     })
     .await
     .unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
+/// Removes a file that never became a namespace, or is none any more: plugins take a path that is
+/// not there for a namespace that has gone, but stumble over a plain file.
+pub fn discard_if_empty(path: &Path) -> io::Result<()> {
+    let found = match nix::sys::statfs::statfs(path) {
+        Err(Errno::ENOENT) => return Ok(()),
+        other => other?,
+    };
+    match found.filesystem_type() {
+        nix::sys::statfs::NSFS_MAGIC => Ok(()),
+        _ => fs::remove_file(path),
+    }
+}
+
 /// Unmounts and removes; nothing there is fine.
 pub fn remove(path: &Path) -> io::Result<()> {
+    failpoint::reach("before a network namespace is removed");
     sys::unmount(path)?;
+    failpoint::reach("a network namespace is removed, its file is not");
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -46,7 +46,10 @@ impl Runtime {
             .as_ref()
             .map(|image| image.image.clone())
             .unwrap_or_default();
-        let image = self.0.images.find(&name)?.ok_or_else(|| Error::NotFound {
+        let images = self.0.images.clone();
+        let wanted = name.clone();
+        let found = blocking(move || Ok(images.find_sound(&wanted)?)).await?;
+        let image = found.ok_or_else(|| Error::NotFound {
             kind: "image",
             id: name,
         })?;

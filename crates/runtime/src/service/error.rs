@@ -103,28 +103,14 @@ impl Error {
 }
 
 fn image_code(error: &images::Error) -> Code {
-    use oci_client::errors::{OciDistributionError, OciErrorCode};
+    use images::registry::Error as Registry;
     match error {
         images::Error::NotFound(_) => Code::NotFound,
         images::Error::Reference(..) => Code::InvalidArgument,
         images::Error::Registry { source, .. } => match source.as_ref() {
-            OciDistributionError::ImageManifestNotFoundError(_) => Code::NotFound,
-            OciDistributionError::ServerError { code: 404, .. } => Code::NotFound,
-            OciDistributionError::RegistryError { envelope, .. }
-                if envelope.errors.iter().any(|error| {
-                    matches!(
-                        error.code,
-                        OciErrorCode::ManifestUnknown
-                            | OciErrorCode::NameUnknown
-                            | OciErrorCode::NotFound
-                    )
-                }) =>
-            {
-                Code::NotFound
-            }
-            OciDistributionError::UnauthorizedError { .. }
-            | OciDistributionError::AuthenticationFailure(_) => Code::Unauthenticated,
-            OciDistributionError::RequestError(_) => Code::Unavailable,
+            Registry::NotFound { .. } => Code::NotFound,
+            Registry::Unauthorized { .. } => Code::Unauthenticated,
+            Registry::Transport { .. } | Registry::Silent { .. } => Code::Unavailable,
             _ => Code::Unknown,
         },
         _ => Code::Unknown,

@@ -11,7 +11,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
-    Error,
+    Error, pull_trace,
     state::{Runtime, blocking},
     stats::usage_of,
 };
@@ -48,7 +48,7 @@ impl ImageService for Runtime {
     ) -> Result<Response<ImageStatusResponse>, Status> {
         let name = name_of(request.into_inner().image)?;
         let images = self.0.images.clone();
-        let found = blocking(move || Ok(images.find(&name)?)).await?;
+        let found = blocking(move || Ok(images.find_sound(&name)?)).await?;
         Ok(Response::new(ImageStatusResponse {
             image: found.as_ref().map(to_cri),
             ..Default::default()
@@ -62,8 +62,21 @@ impl ImageService for Runtime {
         let request = request.into_inner();
         let name = name_of(request.image)?;
         let credentials = request.auth.map(credentials).unwrap_or_default();
-        let pulled = self.0.puller.pull(&name, credentials).await;
-        let record = pulled.map_err(|source| Error::Pull { name, source })?;
+        let puller = &self.0.puller;
+        let pull = puller.begin(&name, credentials).map_err(Error::from)?;
+        let uid = request
+            .sandbox_config
+            .and_then(|config| config.metadata)
+            .map(|metadata| metadata.uid)
+            .filter(|uid| !uid.is_empty());
+        if let Some(uid) = uid {
+            let (recorder, environment) = (&self.0.config.recorder, &self.0.environment);
+            pull_trace::follow(recorder.clone(), environment.clone(), uid, &pull);
+        }
+        let record = pull
+            .done
+            .await
+            .map_err(|source| Error::Pull { name, source })?;
         Ok(Response::new(PullImageResponse {
             image_ref: record.id.clone(),
         }))
@@ -90,37 +103,27 @@ impl ImageService for Runtime {
             self.0.images.clone(),
             self.0.config.root.clone(),
         );
-        let usage = move |path: std::path::PathBuf| {
-            let (bytes, inodes) = usage_of(&path);
-            FilesystemUsage {
-                timestamp: now,
-                fs_id: Some(FilesystemIdentifier {
-                    mountpoint: path.to_string_lossy().into_owned(),
-                }),
-                used_bytes: Some(UInt64Value { value: bytes }),
-                inodes_used: Some(UInt64Value { value: inodes }),
-            }
+        let usage = move |path: &std::path::Path, (bytes, inodes): (u64, u64)| FilesystemUsage {
+            timestamp: now,
+            fs_id: Some(FilesystemIdentifier {
+                mountpoint: path.to_string_lossy().into_owned(),
+            }),
+            used_bytes: Some(UInt64Value { value: bytes }),
+            inodes_used: Some(UInt64Value { value: inodes }),
         };
         let response = blocking(move || {
             let uppers = std::fs::read_dir(root.join("containers"))
                 .into_iter()
                 .flatten()
                 .flatten();
-            let (bytes, inodes) = uppers
+            let written = uppers
                 .map(|entry| usage_of(&entry.path().join("upper")))
                 .fold((0, 0), |(bytes, inodes), (more, most)| {
                     (bytes + more, inodes + most)
                 });
             Ok(ImageFsInfoResponse {
-                image_filesystems: vec![usage(images.directory().to_owned())],
-                container_filesystems: vec![FilesystemUsage {
-                    timestamp: now,
-                    fs_id: Some(FilesystemIdentifier {
-                        mountpoint: root.to_string_lossy().into_owned(),
-                    }),
-                    used_bytes: Some(UInt64Value { value: bytes }),
-                    inodes_used: Some(UInt64Value { value: inodes }),
-                }],
+                image_filesystems: vec![usage(images.directory(), images.usage())],
+                container_filesystems: vec![usage(&root, written)],
             })
         });
         Ok(Response::new(response.await?))
@@ -169,6 +172,9 @@ fn to_cri(record: &ImageRecord) -> Image {
 fn credentials(auth: AuthConfig) -> Credentials {
     if !auth.registry_token.is_empty() {
         return Credentials::Bearer(auth.registry_token);
+    }
+    if !auth.identity_token.is_empty() {
+        return Credentials::Identity(auth.identity_token);
     }
     if !auth.username.is_empty() {
         return Credentials::Basic(auth.username, auth.password);

@@ -9,6 +9,7 @@ mod features;
 mod image_api;
 mod mapped;
 mod metrics;
+mod pull_trace;
 mod recovery;
 mod runtime_api;
 mod sandboxes;
@@ -17,6 +18,7 @@ mod stats;
 mod streams;
 
 pub use error::Error;
+pub use stats::usage_of;
 
 use std::{fs, os::unix::fs::PermissionsExt};
 

@@ -27,7 +27,7 @@ impl Runtime {
     pub async fn recover(&self) -> Result<(), Error> {
         let runtime = self.clone();
         let (sandboxes, containers) = blocking(move || runtime.load()).await?;
-        let boot_id = sys::boot_id();
+        let boot_id = self.0.config.boot_id();
         let mut unfinished = Vec::new();
         {
             let mut state = self.0.state.lock();

@@ -103,7 +103,7 @@ impl Runtime {
             network_released: host_network,
             pid: 0,
             cgroup: format!("{}/{id}", parent.trim_end_matches('/')),
-            boot_id: sys::boot_id(),
+            boot_id: self.0.config.boot_id(),
             config,
         };
         let mut state = self.0.state.lock();
@@ -378,6 +378,7 @@ impl Runtime {
         let (Some(path), false) = (&record.netns, record.network_released) else {
             return Ok(());
         };
+        netns::discard_if_empty(path).map_err(Error::file(path))?;
         match self.network() {
             Ok(network) => network
                 .del(&attachment(

@@ -19,7 +19,7 @@ use crate::{
     config::Config,
     images::{ImageStore, Puller},
     pause,
-    records::{ContainerRecord, Directory, SandboxRecord},
+    records::{ContainerRecord, Directory, SandboxPhase, SandboxRecord},
     sandbox::files::Files,
     shim::{Layout, client::Shim},
     snapshots::Snapshot,
@@ -92,7 +92,7 @@ impl Runtime {
         let images = Arc::new(ImageStore::open(&config.root)?);
         let hierarchies = Hierarchies::detect().map_err(Error::file("/proc/self/mountinfo"))?;
         Ok(Runtime(Arc::new(Inner {
-            puller: Puller::new(images.clone(), config.insecure_registries.clone()),
+            puller: Puller::new(images.clone(), config.registries()),
             images,
             hierarchies,
             sandbox_records: Directory::new(&config.root, "sandboxes"),
@@ -204,11 +204,12 @@ impl Runtime {
         let Some(entry) = state.sandboxes.get_mut(id) else {
             return Ok(());
         };
+        let born = entry.record.phase != SandboxPhase::Creating;
         change(&mut entry.record);
-        self.0
-            .sandbox_records
-            .write(id, &entry.record)
-            .map_err(Error::file(self.0.sandbox_records.of(id)))
+        match self.0.sandbox_records.write(id, &entry.record) {
+            Err(error) if born && is_full(&error) => Ok(()),
+            other => other.map_err(Error::file(self.0.sandbox_records.of(id))),
+        }
     }
 
     pub fn update_container(
@@ -221,10 +222,11 @@ impl Runtime {
             return Ok(());
         };
         change(&mut entry.record);
-        self.0
-            .container_records
-            .write(id, &entry.record)
-            .map_err(Error::file(self.0.container_records.of(id)))
+        let born = entry.record.started_at != 0 || entry.record.exit.is_some();
+        match self.0.container_records.write(id, &entry.record) {
+            Err(error) if born && is_full(&error) => Ok(()),
+            other => other.map_err(Error::file(self.0.container_records.of(id))),
+        }
     }
 
     /// The layers that existing containers stand on.
@@ -236,6 +238,15 @@ impl Runtime {
             .flat_map(|entry| entry.record.layers.iter().cloned())
             .collect()
     }
+}
+
+/// What becomes of something that is there must not wait for space: its end is what gives space
+/// back. Memory knows of it, and after a restart the shim or its absence tells it again.
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
+    )
 }
 
 fn full_id<T>(map: &BTreeMap<String, T>, id: &str) -> Option<String> {

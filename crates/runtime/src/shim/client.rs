@@ -29,7 +29,7 @@ use super::{
         ShimState, Started,
     },
 };
-use crate::sys;
+use crate::{failpoint, sys};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -110,6 +110,7 @@ pub async fn start(
     let bytes = serde_json::to_vec(config).map_err(|error| failed(error.into()))?;
     fs::create_dir_all(layout.oci_root()).map_err(failed)?;
     fs::write(layout.config(), bytes).map_err(failed)?;
+    failpoint::reach("a shim's directory is made");
     let listener = sys::listen(&layout.socket()).map_err(failed)?;
     let mut child = tokio::process::Command::new(program)
         .args(arguments)
@@ -124,6 +125,7 @@ pub async fn start(
         .stderr(Stdio::inherit())
         .spawn()
         .map_err(failed)?;
+    failpoint::reach("a shim is being started");
     let stream = sys::connect(&layout.socket()).map_err(failed)?;
     // It forks and ends at once; the socket tells if that went wrong.
     tokio::spawn(async move {
@@ -212,6 +214,7 @@ impl Shim {
     async fn call(&self, request: Request) -> Result<Message, Error> {
         let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
+        failpoint::reach("before a shim is asked for something");
         match self.inner.waiting.lock().as_mut() {
             Some(waiting) => waiting.insert(id, sender),
             None => return Err(Error::Gone),
@@ -223,7 +226,9 @@ impl Shim {
         };
         let frame = protocol::frame(&call).map_err(|_| Error::Answer)?;
         self.inner.writer.send(frame).map_err(|_| Error::Gone)?;
+        failpoint::reach("a shim is being asked for something");
         let message = receiver.await.map_err(|_| Error::Gone)?;
+        failpoint::reach("a shim has answered");
         match message.error {
             Some(failure) => Err(Error::Refused(failure)),
             None => Ok(message),

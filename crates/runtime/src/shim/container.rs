@@ -4,7 +4,7 @@ use super::{
     attachment::Attachment,
     logs::{LineBuffer, LogFile},
     process::Pipe,
-    protocol::{Exit, OUTPUT_LIMIT},
+    protocol::{Exit, Failure, FailureKind, OUTPUT_LIMIT},
 };
 use crate::sys;
 
@@ -120,6 +120,17 @@ pub struct Exec {
 }
 
 impl Exec {
+    /// What is told of one that was ended because its time was over.
+    pub fn late(&self) -> Failure {
+        Failure {
+            kind: FailureKind::Timeout,
+            message: format!(
+                "the command in container {} did not end in time",
+                self.container
+            ),
+        }
+    }
+
     pub fn drain(&mut self, number: usize) {
         let Some(pipe) = &mut self.pipes[number] else {
             return;

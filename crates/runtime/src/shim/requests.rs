@@ -404,10 +404,14 @@ impl Shim {
                 (None, Some(pid)) => self.exec_started(exec, pid),
                 (failure, _) => {
                     if let Some(exec) = self.execs.remove(&exec) {
-                        let error = failure.unwrap_or_else(|| Failure {
-                            kind: FailureKind::Failed,
-                            message: "the OCI command wrote no pid file".into(),
-                        });
+                        let error = match exec.timed_out {
+                            // It was ended on its way in, which is what failed.
+                            true => exec.late(),
+                            false => failure.unwrap_or_else(|| Failure {
+                                kind: FailureKind::Failed,
+                                message: "the OCI command wrote no pid file".into(),
+                            }),
+                        };
                         let message = Message {
                             error: Some(error),
                             ..Message::default()
@@ -551,15 +555,8 @@ impl Shim {
         exec.drain(0);
         exec.drain(1);
         let message = if exec.timed_out {
-            let message = format!(
-                "the command in container {} did not end in time",
-                exec.container
-            );
             Message {
-                error: Some(Failure {
-                    kind: FailureKind::Timeout,
-                    message,
-                }),
+                error: Some(exec.late()),
                 ..Message::default()
             }
         } else {

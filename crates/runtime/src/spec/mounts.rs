@@ -57,7 +57,7 @@ pub fn build(
     let parent_taken = taken("/sys/fs/cgroup") || taken("/sys");
     mounts.retain(|mount| {
         let destination = mount["destination"].as_str().unwrap_or_default();
-        !taken(destination) && !(parent_taken && destination.starts_with("/sys/fs/cgroup"))
+        !(taken(destination) || parent_taken && destination.starts_with("/sys/fs/cgroup"))
     });
     for (path, source) in [
         ("/dev/shm", provided.shm),

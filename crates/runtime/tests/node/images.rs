@@ -1,12 +1,6 @@
 //! Import, registry, removal, and archives that mean harm.
 
-use std::{
-    collections::BTreeMap,
-    os::unix::fs::MetadataExt,
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::{collections::BTreeMap, os::unix::fs::MetadataExt, process::Command};
 
 use anyhow::{Context, Result, ensure};
 use cri::v1::*;
@@ -15,6 +9,7 @@ use tar::EntryType;
 
 use super::{
     image::{Archive, BUSYBOX, Layer, busybox_layer, sha256},
+    registry::{Demands, Registry},
     server::{container, with_server},
 };
 
@@ -204,50 +199,11 @@ fn archives_cannot_reach_outside() {
     assert_eq!(unfinished, 0, "nothing half-done is left");
 }
 
-/// Debian's docker-registry on a loopback port.
-struct Registry(Child, u16);
-
-impl Registry {
-    fn start(directory: &Path) -> Result<Registry> {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?
-            .local_addr()?
-            .port();
-        let config = format!(
-            "version: 0.1\nlog: {{level: error}}\nstorage:\n  filesystem: {{rootdirectory: {}}}\n  delete: {{enabled: true}}\nhttp: {{addr: \"127.0.0.1:{port}\"}}\n",
-            directory.join("registry").display()
-        );
-        std::fs::write(directory.join("registry.yml"), config)?;
-        let child = Command::new("docker-registry")
-            .arg("serve")
-            .arg(directory.join("registry.yml"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        Ok(Registry(child, port))
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn images_come_from_a_registry() {
     with_server(&[], async |server| {
-        let registry = Registry::start(&server.directory)?;
-        let name = format!("127.0.0.1:{}/team/box:v1", registry.1);
-        for _ in 0..3_000 {
-            if tokio::net::TcpStream::connect(("127.0.0.1", registry.1))
-                .await
-                .is_ok()
-            {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let registry = Registry::start(&server.directory, Demands::default()).await?;
+        let name = registry.name("team/box:v1");
         // An image that only the registry has.
         let extra = Layer::new().file("from-registry", 0o644, b"yes").finish();
         let archive = Archive {
@@ -256,21 +212,7 @@ fn images_come_from_a_registry() {
             ..Default::default()
         };
         let path = archive.write(&server.directory.join("archives"));
-        let pushed = Command::new("skopeo")
-            .args([
-                "copy",
-                "--quiet",
-                "--insecure-policy",
-                "--dest-tls-verify=false",
-            ])
-            .arg(format!("oci-archive:{}", path.display()))
-            .arg(format!("docker://{name}"))
-            .output()?;
-        ensure!(
-            pushed.status.success(),
-            "{}",
-            String::from_utf8_lossy(&pushed.stderr)
-        );
+        registry.push(&path, "team/box:v1")?;
         let spec = ImageSpec {
             image: name.clone(),
             ..Default::default()
@@ -366,10 +308,7 @@ fn images_come_from_a_registry() {
             "only busybox's layer is left"
         );
         for (missing, code) in [
-            (
-                format!("127.0.0.1:{}/team/box:v2", registry.1),
-                tonic::Code::NotFound,
-            ),
+            (registry.name("team/box:v2"), tonic::Code::NotFound),
             (
                 "127.0.0.1:1/team/box:v1".to_owned(),
                 tonic::Code::Unavailable,
@@ -391,5 +330,277 @@ fn images_come_from_a_registry() {
             ensure!(error.code() == code, "{missing}: {error:?}");
         }
         Ok(())
+    });
+}
+
+#[test]
+fn damage_is_noticed_at_use_and_mended_by_pulling_again() {
+    with_server(&[], async |server| {
+        let registry = Registry::start(&server.directory, Demands::default()).await?;
+        let path = Archive::default().write(&server.directory.join("archives"));
+        registry.push(&path, "team/box:v1")?;
+        let name = registry.name("team/box:v1");
+        // The imported one shares its layer, so it goes first.
+        let spec = |image: &str| {
+            Some(ImageSpec {
+                image: image.into(),
+                ..Default::default()
+            })
+        };
+        server
+            .images
+            .remove_image(RemoveImageRequest {
+                image: spec(BUSYBOX),
+            })
+            .await?;
+        let pull = PullImageRequest {
+            image: spec(&name),
+            ..Default::default()
+        };
+        server.images.pull_image(pull.clone()).await?;
+        let pod = server.sandbox_config("mended", true);
+        let sandbox = server.run_sandbox(&pod).await?;
+        let config = |number: usize| {
+            let mut config = container(&format!("main{number}"), &["sleep", "1000"]);
+            config.image = spec(&name);
+            config
+        };
+        server.run(&sandbox, &pod, config(0)).await?;
+        let status = ImageStatusRequest {
+            image: spec(&name),
+            verbose: false,
+        };
+        type Harm = fn(&std::path::Path) -> std::io::Result<()>;
+        let harms: [Harm; 4] = [
+            |layer| std::fs::write(layer.join("etc/passwd"), "root::0:0::/:/bin/sh\n"),
+            |layer| std::fs::remove_file(layer.join("bin/busybox")),
+            |layer| std::fs::write(layer.join("bin/intruder"), "#!/bin/sh\n"),
+            |layer| std::fs::remove_dir_all(layer),
+        ];
+        for (number, harm) in harms.into_iter().enumerate() {
+            let layers = server.root().join("images/layers");
+            let layer = std::fs::read_dir(&layers)?
+                .flatten()
+                .next()
+                .context("no layer")?;
+            harm(&layer.path())?;
+            // A server that has just looked at it would look again after a while; a new one at once.
+            server.kill()?;
+            server.launch().await?;
+            let refused = server.create(&sandbox, &pod, config(number + 1)).await;
+            ensure!(
+                refused.is_err(),
+                "a container was made from a damaged image"
+            );
+            let found = server
+                .images
+                .image_status(status.clone())
+                .await?
+                .into_inner();
+            ensure!(found.image.is_none(), "{found:?}");
+            server.images.pull_image(pull.clone()).await?;
+            let found = server
+                .images
+                .image_status(status.clone())
+                .await?
+                .into_inner();
+            ensure!(found.image.is_some());
+            let id = server.run(&sandbox, &pod, config(number + 1)).await?;
+            ensure!(server.output(&id, &["id", "-u"]).await? == "0");
+        }
+        // Damaged blobs and a damaged index are mended the same way.
+        for entry in std::fs::read_dir(server.root().join("images/blobs/sha256"))?.flatten() {
+            std::fs::write(entry.path(), "damaged")?;
+        }
+        std::fs::write(
+            server.root().join("images/index.json"),
+            "{\"version\":1,\"ima",
+        )?;
+        let found = server
+            .images
+            .image_status(status.clone())
+            .await?
+            .into_inner();
+        ensure!(found.image.is_none(), "{found:?}");
+        server.images.pull_image(pull).await?;
+        ensure!(
+            server
+                .images
+                .image_status(status)
+                .await?
+                .into_inner()
+                .image
+                .is_some()
+        );
+        server.remove_sandbox(&sandbox).await
+    });
+}
+
+#[test]
+fn what_is_exported_is_the_same_image() {
+    let directory = tempfile::tempdir().unwrap();
+    let second = Layer::new()
+        .file("bin/.wh.false", 0o644, b"")
+        .file("tmp/deep/file", 0o4755, b"new")
+        .add(
+            EntryType::Link,
+            "tmp/linked",
+            0o644,
+            0,
+            b"",
+            "tmp/deep/file",
+        )
+        .symlink("tmp/link", "deep/file")
+        .finish();
+    let archive = Archive {
+        layers: vec![busybox_layer(), second, Layer::new().finish()],
+        ..Default::default()
+    };
+    let store = ImageStore::open(&directory.path().join("one")).unwrap();
+    store
+        .import(&archive.write(directory.path()), None)
+        .unwrap();
+    let id = store.find(BUSYBOX).unwrap().unwrap().id;
+    let exported = directory.path().join("exported.tar");
+    store
+        .export(&["busybox:test".to_owned()], &exported)
+        .unwrap();
+    let other = ImageStore::open(&directory.path().join("two")).unwrap();
+    assert_eq!(other.import(&exported, None).unwrap(), [BUSYBOX]);
+    let record = other.find(BUSYBOX).unwrap().unwrap();
+    assert_eq!(record.id, id, "the same identity");
+    other.check(&record, true).unwrap();
+    // Others understand it too.
+    let copied = Command::new("skopeo")
+        .args(["copy", "--quiet", "--insecure-policy"])
+        .arg(format!("oci-archive:{}", exported.display()))
+        .arg(format!("dir:{}", directory.path().join("copied").display()))
+        .output()
+        .unwrap();
+    assert!(copied.status.success(), "{copied:?}");
+    // A layer that is not what it was cannot be exported as if it were.
+    let layer = store.layer_directory(&record.layers[0]).unwrap();
+    std::fs::write(layer.join("etc/group"), "root:x:1:\n").unwrap();
+    assert!(store.export(&[BUSYBOX.to_owned()], &exported).is_err());
+    assert!(
+        store
+            .export(&["no/such:image".to_owned()], &exported)
+            .is_err()
+    );
+}
+
+#[test]
+fn attributes_survive_and_space_is_accounted() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut tar = tar::Builder::new(Vec::new());
+    let pax = [
+        ("SCHILY.xattr.user.note", &b"kept"[..]),
+        ("SCHILY.xattr.trusted.overlay.opaque", b"y"),
+    ];
+    tar.append_pax_extensions(pax).unwrap();
+    let mut header = tar::Header::new_ustar();
+    header.set_size(5);
+    header.set_mode(0o755);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(1);
+    tar.append_data(&mut header, "program", &b"bytes"[..])
+        .unwrap();
+    let upper = Layer::new()
+        .add(EntryType::Link, "other", 0o755, 0, b"", "program")
+        .finish();
+    let archive = Archive {
+        layers: vec![tar.into_inner().unwrap(), upper],
+        ..Default::default()
+    };
+    let store = ImageStore::open(directory.path()).unwrap();
+    let before = store.usage();
+    store
+        .import(&archive.write(directory.path()), None)
+        .unwrap();
+    let record = store.find(BUSYBOX).unwrap().unwrap();
+    for (number, name) in [(0, "program"), (1, "other")] {
+        let path = store
+            .layer_directory(&record.layers[number])
+            .unwrap()
+            .join(name);
+        assert_eq!(
+            xattr(&path, c"user.note").as_deref(),
+            Some(&b"kept"[..]),
+            "{name}"
+        );
+        assert_eq!(xattr(&path, c"trusted.overlay.opaque"), None, "{name}");
+    }
+    let (bytes, inodes) = store.usage();
+    assert!(
+        bytes > before.0 && inodes >= before.1 + 4,
+        "{bytes} {inodes}"
+    );
+    assert!(store.remove(BUSYBOX).unwrap());
+    let removed = store
+        .collect_counting(&Default::default())
+        .unwrap()
+        .unwrap();
+    assert_eq!(removed.layers, 2);
+    assert_eq!(store.usage(), before);
+    for part in ["layers", "seals", "recipes", "ingest", "blobs/sha256"] {
+        let left = std::fs::read_dir(store.directory().join(part))
+            .unwrap()
+            .count();
+        assert_eq!(left, 0, "{part}");
+    }
+}
+
+#[allow(unsafe_code)]
+fn xattr(path: &std::path::Path, name: &std::ffi::CStr) -> Option<Vec<u8>> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+    let mut value = vec![0_u8; 100];
+    // SAFETY: both strings end with a zero and the buffer is as long as said.
+    let length = unsafe {
+        libc::lgetxattr(
+            path.as_ptr(),
+            name.as_ptr(),
+            value.as_mut_ptr().cast(),
+            value.len(),
+        )
+    };
+    value.truncate(usize::try_from(length).ok()?);
+    Some(value)
+}
+
+#[test]
+fn many_layers_can_be_mounted() {
+    with_server(&[], async |server| {
+        let mut layers = vec![busybox_layer()];
+        layers.extend((0..100).map(|number| {
+            Layer::new()
+                .file(&format!("layer{number}"), 0o644, b"here")
+                .finish()
+        }));
+        let archive = Archive {
+            layers,
+            name: "example.com/many:1",
+            ..Default::default()
+        };
+        let path = archive.write(&server.directory.join("archives"));
+        ImageStore::open(&server.root())?.import(&path, None)?;
+        let pod = server.sandbox_config("many", true);
+        let sandbox = server.run_sandbox(&pod).await?;
+        let mut config = container("main", &["sleep", "1000"]);
+        config.image = Some(ImageSpec {
+            image: "example.com/many:1".into(),
+            ..Default::default()
+        });
+        let id = server.run(&sandbox, &pod, config).await?;
+        for number in [0, 50, 99] {
+            ensure!(
+                server
+                    .output(&id, &["cat", &format!("/layer{number}")])
+                    .await?
+                    == "here"
+            );
+        }
+        server.remove_sandbox(&sandbox).await
     });
 }

@@ -219,24 +219,44 @@ fn limits_are_kept_and_out_of_memory_is_told() {
             std::fs::read_to_string(format!("{}/{file}", group.replace('%', controller)))
                 .unwrap_or_default()
         };
-        if std::path::Path::new("/sys/fs/cgroup/memory").exists() {
-            ensure!(read("memory", "memory.limit_in_bytes").trim() == "20971520");
-            ensure!(read("cpu", "cpu.shares").trim() == "512");
-            ensure!(read("cpu", "cpu.cfs_quota_us").trim() == "50000");
-            let limits = LinuxContainerResources {
+        let legacy = std::path::Path::new("/sys/fs/cgroup/memory").exists();
+        // What the kernel says of each limit, before and after they are changed.
+        let files: &[(&str, &str, &str, &str)] = match legacy {
+            true => &[
+                ("memory", "memory.limit_in_bytes", "20971520", "31457280"),
+                ("cpu", "cpu.shares", "512", "256"),
+                ("cpu", "cpu.cfs_quota_us", "50000", "20000"),
+            ],
+            // Shares become weights: 1 + (shares - 2) * 9999 / 262142.
+            false => &[
+                ("", "memory.max", "20971520", "31457280"),
+                ("", "cpu.weight", "20", "10"),
+                ("", "cpu.max", "50000 100000", "20000 100000"),
+            ],
+        };
+        for (controller, file, expected, _) in files {
+            let found = read(controller, file);
+            ensure!(found.trim() == *expected, "{file}: {found}");
+        }
+        let request = UpdateContainerResourcesRequest {
+            container_id: id.clone(),
+            linux: Some(LinuxContainerResources {
                 memory_limit_in_bytes: 30 << 20,
                 cpu_shares: 256,
+                cpu_quota: 20_000,
+                cpu_period: 100_000,
                 ..Default::default()
-            };
-            let update = UpdateContainerResourcesRequest {
-                container_id: id.clone(),
-                linux: Some(limits),
-                ..Default::default()
-            };
-            server.runtime.update_container_resources(update).await?;
-            ensure!(read("memory", "memory.limit_in_bytes").trim() == "31457280");
-            ensure!(read("cpu", "cpu.shares").trim() == "256");
+            }),
+            ..Default::default()
+        };
+        server.runtime.update_container_resources(request).await?;
+        for (controller, file, _, expected) in files {
+            let found = read(controller, file);
+            ensure!(found.trim() == *expected, "{file}: {found}");
         }
+        // Every pod's processes are bounded, and what the kernel counts is what stats tell.
+        let processes = read(if legacy { "pids" } else { "" }, "pids.current");
+        ensure!(processes.trim() == "1", "{processes}");
         ensure!(
             server
                 .output(&id, &["cat", "/proc/1/oom_score_adj"])
@@ -257,6 +277,12 @@ fn limits_are_kept_and_out_of_memory_is_told() {
             stats
                 .memory
                 .and_then(|memory| memory.usage_bytes)
+                .is_some_and(|usage| usage.value > 0)
+        );
+        ensure!(
+            stats
+                .cpu
+                .and_then(|cpu| cpu.usage_core_nano_seconds)
                 .is_some_and(|usage| usage.value > 0)
         );
         let request = PodSandboxStatsRequest {

@@ -24,6 +24,8 @@ pub struct Server {
     pub cluster_id: String,
     oci: Vec<String>,
     process: Option<Child>,
+    /// For the next launch.
+    pub environment: Vec<(&'static str, String)>,
     pub runtime: RuntimeServiceClient<Channel>,
     pub images: ImageServiceClient<Channel>,
 }
@@ -65,6 +67,15 @@ fn newest(directory: &Path) -> Option<std::time::SystemTime> {
 
 /// Runs a test against a server, then checks that nothing is left of it.
 pub fn with_server<F: AsyncFnOnce(&mut Server) -> Result<()>>(oci: &[&str], test: F) {
+    with_prepared_server(oci, |_| Ok(()), test);
+}
+
+/// The same, with something done to the new directory before anything is put into it.
+pub fn with_prepared_server<F: AsyncFnOnce(&mut Server) -> Result<()>>(
+    oci: &[&str],
+    prepare: impl FnOnce(&Path) -> Result<()>,
+    test: F,
+) {
     assert!(nix::unistd::geteuid().is_root(), "these tests need root");
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -72,8 +83,11 @@ pub fn with_server<F: AsyncFnOnce(&mut Server) -> Result<()>>(oci: &[&str], test
         .build()
         .expect("tokio");
     tokio.block_on(async {
-        let mut server = Server::start(oci).await.expect("the server starts");
-        let result = test(&mut server).await;
+        let mut server = Server::new(oci).expect("a directory");
+        let result = match server.begin(prepare).await {
+            Ok(()) => test(&mut server).await,
+            Err(error) => Err(error.context("the server does not start")),
+        };
         let log = std::fs::read_to_string(server.directory.join("server.log")).unwrap_or_default();
         let cleaned = server.clean_up();
         if let Err(error) = result {
@@ -84,7 +98,7 @@ pub fn with_server<F: AsyncFnOnce(&mut Server) -> Result<()>>(oci: &[&str], test
 }
 
 impl Server {
-    async fn start(oci: &[&str]) -> Result<Server> {
+    fn new(oci: &[&str]) -> Result<Server> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let cluster_id = format!("{:06x}", (std::process::id() << 8 | number) & 0xff_ffff);
@@ -96,18 +110,23 @@ impl Server {
             std::fs::create_dir_all(directory.join(part))?;
         }
         let channel = Channel::from_static("http://unused").connect_lazy();
-        let mut server = Server {
+        Ok(Server {
             directory,
             cluster_id,
             oci: oci.iter().map(|part| (*part).to_owned()).collect(),
             process: None,
+            environment: Vec::new(),
             runtime: RuntimeServiceClient::new(channel.clone()),
             images: ImageServiceClient::new(channel),
-        };
-        let archive = Archive::default().write(&server.directory.join("archives"));
-        ImageStore::open(&server.root())?.import(&archive, None)?;
-        server.launch().await?;
-        Ok(server)
+        })
+    }
+
+    /// The first launch, with busybox imported.
+    async fn begin(&mut self, prepare: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        prepare(&self.directory)?;
+        let archive = Archive::default().write(&self.directory.join("archives"));
+        ImageStore::open(&self.root())?.import(&archive, None)?;
+        self.launch().await
     }
 
     pub fn root(&self) -> PathBuf {
@@ -130,6 +149,7 @@ impl Server {
             .args([self.root(), self.state(), self.directory.join("cni")])
             .arg(&self.cluster_id)
             .args(&self.oci)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -137,6 +157,7 @@ impl Server {
         self.process = Some(child);
         let socket = self.state().join("cri.sock");
         for _ in 0..500 {
+            ensure!(!self.has_died(), "the server has ended");
             if std::os::unix::net::UnixStream::connect(&socket).is_ok() {
                 let connector = tower::service_fn(move |_| {
                     let socket = socket.clone();
@@ -157,6 +178,17 @@ impl Server {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         anyhow::bail!("the server does not listen")
+    }
+
+    /// The server's own process, while there is one.
+    pub fn server_pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Child::id)
+    }
+
+    /// True once the process has ended by itself.
+    pub fn has_died(&mut self) -> bool {
+        let process = self.process.as_mut();
+        process.is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()))
     }
 
     /// `kill -9` of the server.

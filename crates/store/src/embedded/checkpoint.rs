@@ -1,5 +1,5 @@
 //! Writes a checkpoint: the keys as they were before the kept history, then that history, so that
-//! watches and reads in the past survive a restart. Runs beside the committer, on a snapshot.
+//! watches and reads in the past survive a restart. Runs beside the committer, on a copy.
 
 use super::files::{Files, FramedFile, Name, add};
 use super::frame::FrameWriter;
@@ -9,7 +9,7 @@ use super::state::State;
 use crate::Error;
 
 /// Bytes per frame, so that encoding never holds the thread for long.
-const CHUNK: usize = 128 * 1024;
+pub const CHUNK: usize = 128 * 1024;
 
 /// Writes checkpoint `number`, then removes the files it replaces. Returns its size.
 pub async fn write(
@@ -23,6 +23,7 @@ pub async fn write(
     let mut output = Output {
         file: files.begin(Name::Checkpoint(number), salt).await?,
         frame: FrameWriter::buffer(),
+        records: 0,
     };
     let base = Record::Base {
         revision: history.base_revision(state.revision),
@@ -44,7 +45,8 @@ pub async fn write(
         };
         output.record(transaction).await?;
     }
-    output.record(Record::End).await?;
+    let records = Some(output.records);
+    output.record(Record::End { records }).await?;
     output.file.append_frame(output.frame).await?;
     files
         .finish(&mut output.file, Name::Checkpoint(number))
@@ -64,11 +66,13 @@ pub async fn write(
 struct Output {
     file: FramedFile,
     frame: Vec<u8>,
+    records: u64,
 }
 
 impl Output {
     async fn record(&mut self, record: Record) -> Result<(), Error> {
         record.encode(&mut self.frame);
+        self.records += 1;
         if self.frame.len() >= CHUNK {
             let full = std::mem::replace(&mut self.frame, FrameWriter::buffer());
             self.file.append_frame(full).await?;

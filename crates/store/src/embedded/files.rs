@@ -82,6 +82,11 @@ impl Name {
     }
 }
 
+/// What a file of an older format is kept as when it has been brought to this one.
+pub fn backup(format: u32, name: Name) -> String {
+    format!("backup-format-{format}-{}", name.text())
+}
+
 /// Whether a file is an unfinished one, to be removed.
 pub fn is_temporary(name: &str) -> bool {
     name.ends_with(TEMPORARY)
@@ -177,6 +182,18 @@ impl Files {
     pub async fn read(&self, name: Name) -> Result<Vec<u8>, Error> {
         let name = name.text();
         self.disk.read(&name).await.map_err(self.failed(&name))
+    }
+
+    /// Writes a copy, durably, whatever bore its name before.
+    pub async fn copy(&self, from: Name, to: &str) -> Result<(), Error> {
+        let bytes = self.read(from).await?;
+        let temporary = format!("{to}{TEMPORARY}");
+        let failed = self.failed(&temporary);
+        let mut file = self.disk.create(&temporary).await.map_err(&failed)?;
+        file.append_and_sync(bytes).await.map_err(&failed)?;
+        let renamed = self.disk.rename(&temporary, to).await;
+        renamed.map_err(self.failed(to))?;
+        self.sync_directory().await
     }
 
     pub async fn remove(&self, name: &str) -> Result<(), Error> {

@@ -3,12 +3,13 @@
 
 use crate::Error;
 
-/// The format this version writes.
-pub const FORMAT: u32 = 1;
-/// The oldest format this version reads (always the one before, once there is one).
-const OLDEST_READABLE: u32 = 1;
+/// The format this version writes. 1: the first; 2: a checkpoint's end counts its records, and
+/// there are snapshots.
+pub const FORMAT: u32 = 2;
+/// The oldest format this version reads: always the one before.
+pub const OLDEST_READABLE: u32 = FORMAT - 1;
 
-const FILE_MAGIC: &[u8; 8] = b"CORSTORE";
+pub const FILE_MAGIC: &[u8; 8] = b"CORSTORE";
 const FRAME_MAGIC: [u8; 4] = [0xc0, 0x7a, 0xc1, 0xe5];
 /// magic 8, format 4, kind 4, salt 8, checksum 4.
 pub const HEADER_LENGTH: usize = 28;
@@ -20,6 +21,7 @@ const FRAME_HEADER_LENGTH: usize = 20;
 pub enum Kind {
     Log = 1,
     Checkpoint = 2,
+    Snapshot = 3,
 }
 
 /// Writes one file's header and frames into buffers.
@@ -70,6 +72,8 @@ impl FrameWriter {
 /// A file's frames, read back.
 #[derive(Debug)]
 pub struct Frames<'a> {
+    /// The format they were written in.
+    pub format: u32,
     pub payloads: Vec<&'a [u8]>,
     /// Where the last whole frame ends.
     pub valid_length: usize,
@@ -90,7 +94,7 @@ impl Frames<'_> {
 /// later one behind it is corruption, because that later one was only written after the first had
 /// been made durable.
 pub fn read<'a>(path: &str, kind: Kind, bytes: &'a [u8]) -> Result<Frames<'a>, Error> {
-    let salt = read_header(path, kind, bytes)?;
+    let (format, salt) = read_header(path, kind, bytes)?;
     let mut payloads = Vec::new();
     let mut offset = HEADER_LENGTH;
     while let Some((number, payload)) = frame_at(salt, bytes, offset) {
@@ -114,6 +118,7 @@ pub fn read<'a>(path: &str, kind: Kind, bytes: &'a [u8]) -> Result<Frames<'a>, E
         }
     }
     Ok(Frames {
+        format,
         payloads,
         valid_length: offset,
         salt,
@@ -127,7 +132,7 @@ pub fn corrupt(path: &str, reason: impl Into<String>) -> Error {
     }
 }
 
-fn read_header(path: &str, kind: Kind, bytes: &[u8]) -> Result<u64, Error> {
+fn read_header(path: &str, kind: Kind, bytes: &[u8]) -> Result<(u32, u64), Error> {
     let Some(header) = bytes.first_chunk::<HEADER_LENGTH>() else {
         return Err(corrupt(path, "shorter than a file header"));
     };
@@ -150,12 +155,19 @@ fn read_header(path: &str, kind: Kind, bytes: &[u8]) -> Result<u64, Error> {
         return Err(corrupt(path, "header checksum does not match"));
     }
     if format < OLDEST_READABLE {
-        return Err(corrupt(path, format!("format {format} is too old")));
+        return Err(corrupt(
+            path,
+            format!(
+                "format {format} is too old: this version reads {OLDEST_READABLE} and {FORMAT}; \
+                 start the version between once"
+            ),
+        ));
     }
     if number(12) != kind as u32 {
         return Err(corrupt(path, format!("not a {kind:?} file")));
     }
-    Ok(u64::from(number(16)) | u64::from(number(20)) << 32)
+    let salt = u64::from(number(16)) | u64::from(number(20)) << 32;
+    Ok((format, salt))
 }
 
 /// The frame at `offset` if it is whole: its number and payload.
@@ -224,7 +236,7 @@ mod tests {
         newer[8] = FORMAT as u8 + 1;
         assert!(matches!(
             read("f", Kind::Log, &newer),
-            Err(Error::NewerFormat { found: 2, .. })
+            Err(Error::NewerFormat { found, supported: FORMAT, .. }) if found == FORMAT + 1
         ));
         for bytes in [&b"short"[..], &[0; 64]] {
             assert!(matches!(

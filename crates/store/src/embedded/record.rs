@@ -31,8 +31,10 @@ pub enum Record {
     },
     /// A key of a checkpoint's base.
     Item(KeyValue),
-    /// Closes a checkpoint.
-    End,
+    /// Closes a checkpoint, saying how many records came before. Format 1 does not say.
+    End {
+        records: Option<u64>,
+    },
 }
 
 const TRANSACTION: u8 = 1;
@@ -98,13 +100,21 @@ impl Record {
                 put_u64(out, item.version);
                 put_u64(out, item.lease.unwrap_or(0));
             }
-            Record::End => out.push(END),
+            Record::End { records } => {
+                out.push(END);
+                if let Some(records) = records {
+                    put_u64(out, *records);
+                }
+            }
         }
     }
 
-    /// Reads all records of a frame; `None` when the bytes make no sense.
-    pub fn decode_all(frame: &[u8]) -> Option<Vec<Record>> {
-        let mut reader = Reader { rest: frame };
+    /// Reads all records of a frame of that format; `None` when the bytes make no sense.
+    pub fn decode_all(format: u32, frame: &[u8]) -> Option<Vec<Record>> {
+        let mut reader = Reader {
+            format,
+            rest: frame,
+        };
         let mut records = Vec::new();
         while !reader.rest.is_empty() {
             records.push(reader.record()?);
@@ -127,6 +137,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 struct Reader<'a> {
+    format: u32,
     rest: &'a [u8],
 }
 
@@ -173,7 +184,12 @@ impl Reader<'_> {
                 version: self.u64()?,
                 lease: self.lease()?,
             }),
-            END => Record::End,
+            END => Record::End {
+                records: match self.format {
+                    1 => None,
+                    _ => Some(self.u64()?),
+                },
+            },
             _ => return None,
         })
     }
@@ -212,6 +228,7 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::frame::FORMAT;
     use super::*;
 
     fn every_kind() -> Vec<Record> {
@@ -245,7 +262,7 @@ mod tests {
                 seconds: 60,
             },
             Record::EndLease { lease: 9 },
-            Record::End,
+            Record::End { records: Some(6) },
         ]
     }
 
@@ -255,7 +272,7 @@ mod tests {
         for record in every_kind() {
             record.encode(&mut bytes);
         }
-        assert_eq!(Record::decode_all(&bytes), Some(every_kind()));
+        assert_eq!(Record::decode_all(FORMAT, &bytes), Some(every_kind()));
     }
 
     #[test]
@@ -265,7 +282,7 @@ mod tests {
             record.encode(&mut bytes);
         }
         for length in 0..bytes.len() {
-            if let Some(records) = Record::decode_all(&bytes[..length]) {
+            if let Some(records) = Record::decode_all(FORMAT, &bytes[..length]) {
                 assert_eq!(records, every_kind()[..records.len()]);
             }
         }

@@ -3,8 +3,11 @@
 
 use std::sync::Arc;
 
-use super::files::{Files, FramedFile, Name, is_temporary};
-use super::frame::{self, Kind, corrupt};
+use environment::Environment;
+
+use super::checkpoint;
+use super::files::{Files, FramedFile, Name, backup, is_temporary};
+use super::frame::{self, FORMAT, Frames, Kind, corrupt};
 use super::history::{History, Window};
 use super::record::Record;
 use super::state::{FIRST_REVISION, State};
@@ -17,15 +20,18 @@ pub struct Recovered {
     pub log: FramedFile,
     pub log_number: u64,
     pub checkpoint_bytes: u64,
+    /// Whether some of it was in an older format: the log must not go on.
+    pub is_outdated: bool,
 }
 
 /// 1. Remove files that were not finished.
 /// 2. Find the newest checkpoint; older files are left over from a crash after it was finished.
 /// 3. Restore it, or begin with the empty state.
 /// 4. Replay the logs from its number on, which must follow each other without a gap.
-/// 5. Cut the last log after its last whole frame and sync it: bytes that a killed process left
+/// 5. Copy files of an older format aside before anything is changed.
+/// 6. Cut the last log after its last whole frame and sync it: bytes that a killed process left
 ///    only in the page cache become durable before anybody sees them.
-/// 6. Remove what is left over.
+/// 7. Remove what is left over.
 pub async fn recover(files: &Files, window: Window, salt: u64) -> Result<Recovered, Error> {
     let names = files.disk.list().await.map_err(files.failed(""))?;
     for name in names.iter().filter(|name| is_temporary(name)) {
@@ -49,18 +55,18 @@ pub async fn recover(files: &Files, window: Window, salt: u64) -> Result<Recover
         .collect();
     logs.sort_unstable();
 
-    let mut replay = Replay {
-        state: State::new(FIRST_REVISION),
-        history: History::default(),
-        window,
-        ended: false,
-    };
+    let mut replay = Replay::new(window);
+    let mut outdated = Vec::new();
     let mut checkpoint_bytes = 0;
     if let Some(number) = checkpoint {
         let bytes = files.read(Name::Checkpoint(number)).await?;
         checkpoint_bytes = bytes.len() as u64;
         let path = files.disk.describe(&Name::Checkpoint(number).text());
-        replay.checkpoint(&path, &bytes)?;
+        let frames = frame::read(&path, Kind::Checkpoint, &bytes)?;
+        if frames.format < FORMAT {
+            outdated.push((frames.format, Name::Checkpoint(number)));
+        }
+        replay.whole(&path, &bytes, &frames)?;
     }
 
     let log_number;
@@ -94,9 +100,10 @@ pub async fn recover(files: &Files, window: Window, salt: u64) -> Result<Recover
                         "cut off an unfinished write"
                     );
                 }
-                for payload in &frames.payloads {
-                    replay.frame(&path, payload)?;
+                if frames.format < FORMAT {
+                    outdated.push((frames.format, Name::Log(number)));
                 }
+                replay.frames(&path, &frames)?;
                 if number == last {
                     resumed = Some((frames.writer(), frames.valid_length));
                 }
@@ -104,6 +111,9 @@ pub async fn recover(files: &Files, window: Window, salt: u64) -> Result<Recover
             let Some((writer, length)) = resumed else {
                 return Err(corrupt(&Name::Log(last).text(), "missing"));
             };
+            for (format, name) in &outdated {
+                files.copy(*name, &backup(*format, *name)).await?;
+            }
             files.resume_log(last, writer, length).await?
         }
     };
@@ -125,34 +135,95 @@ pub async fn recover(files: &Files, window: Window, salt: u64) -> Result<Recover
         log,
         log_number,
         checkpoint_bytes,
+        is_outdated: !outdated.is_empty(),
     })
+}
+
+/// Brings what was read from an older format to this one: turns to a new log and writes all that was
+/// before into a checkpoint, as at any other time. Until that has its name, the older files count.
+pub async fn migrate(
+    files: &Files,
+    recovered: Recovered,
+    environment: &Environment,
+) -> Result<Recovered, Error> {
+    let log_number = recovered.log_number + 1;
+    let log = files
+        .create_log(log_number, environment.random_u64())
+        .await?;
+    let checkpoint_bytes = checkpoint::write(
+        files.clone(),
+        log_number,
+        environment.random_u64(),
+        recovered.state.clone(),
+        recovered.history.clone(),
+    )
+    .await?;
+    files.sync_directory().await?;
+    let place = files.disk.describe("");
+    tracing::info!(
+        place,
+        format = FORMAT,
+        "the store was brought to the present format"
+    );
+    Ok(Recovered {
+        log,
+        log_number,
+        checkpoint_bytes,
+        is_outdated: false,
+        ..recovered
+    })
+}
+
+/// Reads a snapshot and nothing but a whole one.
+pub fn read_snapshot(path: &str, bytes: &[u8]) -> Result<State, Error> {
+    let frames = frame::read(path, Kind::Snapshot, bytes)?;
+    let mut replay = Replay::new(Window {
+        revisions: 1,
+        bytes: 0,
+    });
+    replay.whole(path, bytes, &frames)?;
+    Ok(replay.state)
 }
 
 struct Replay {
     state: State,
     history: History,
     window: Window,
+    records: u64,
     ended: bool,
 }
 
 impl Replay {
-    fn checkpoint(&mut self, path: &str, bytes: &[u8]) -> Result<(), Error> {
-        let frames = frame::read(path, Kind::Checkpoint, bytes)?;
-        for payload in &frames.payloads {
-            self.frame(path, payload)?;
+    fn new(window: Window) -> Replay {
+        Replay {
+            state: State::new(FIRST_REVISION),
+            history: History::default(),
+            window,
+            records: 0,
+            ended: false,
         }
+    }
+
+    /// A checkpoint or snapshot, which is worth nothing if it has no end.
+    fn whole(&mut self, path: &str, bytes: &[u8], frames: &Frames<'_>) -> Result<(), Error> {
+        self.frames(path, frames)?;
         if frames.valid_length != bytes.len() || !self.ended {
-            return Err(corrupt(path, "the checkpoint is not whole"));
+            return Err(corrupt(path, "it is not whole"));
         }
         Ok(())
     }
 
-    fn frame(&mut self, path: &str, payload: &[u8]) -> Result<(), Error> {
-        let records = Record::decode_all(payload)
-            .ok_or_else(|| corrupt(path, "a frame holds unknown records"))?;
-        records
-            .into_iter()
-            .try_for_each(|record| self.record(record).map_err(|reason| corrupt(path, reason)))
+    fn frames(&mut self, path: &str, frames: &Frames<'_>) -> Result<(), Error> {
+        for payload in &frames.payloads {
+            let records = Record::decode_all(frames.format, payload)
+                .ok_or_else(|| corrupt(path, "a frame holds unknown records"))?;
+            for record in records {
+                self.record(record)
+                    .map_err(|reason| corrupt(path, reason))?;
+                self.records += 1;
+            }
+        }
+        Ok(())
     }
 
     fn record(&mut self, record: Record) -> Result<(), String> {
@@ -184,7 +255,14 @@ impl Replay {
                 self.history = History::new(oldest);
             }
             Record::Item(item) => self.state.restore(item),
-            Record::End => self.ended = true,
+            Record::End { records } => {
+                if let Some(records) = records
+                    && records != self.records
+                {
+                    return Err(format!("{} of {records} records", self.records));
+                }
+                self.ended = true;
+            }
         }
         Ok(())
     }

@@ -77,6 +77,13 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
+    /// Everything that is durable now.
+    pub fn state(&self) -> Result<State, Error> {
+        let published = self.published.read();
+        published.open()?;
+        Ok(published.state.clone())
+    }
+
     /// Ends the store; the first reason stays.
     pub fn close(&self, reason: &str) {
         self.published

@@ -1,6 +1,9 @@
 //! The embedded engine's own behaviour: the contract on both disks, group commit, failed syncs,
 //! checkpoints, bounds and damaged files. Crash histories are in `tests/history.rs`.
 
+mod formats;
+mod snapshots;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -3,6 +3,7 @@
 use super::{MOST_CONFIGURATIONS, configuration, each, selectors};
 use crate::document::Value;
 use crate::field::{FieldError, Path};
+use crate::metadata::{NameRule, Rules};
 use crate::strategy::{MetadataChecks, Strategy, resource_names};
 use crate::table::duration::object_age;
 
@@ -11,6 +12,17 @@ pub struct DeviceClass;
 impl Strategy for DeviceClass {
     fn namespaced(&self) -> bool {
         false
+    }
+
+    fn name_rule(&self) -> NameRule {
+        NameRule::LongName
+    }
+
+    fn metadata_rules(&self) -> Rules {
+        Rules {
+            generate_name: false,
+            ..Rules::new(self.namespaced(), self.name_rule())
+        }
     }
 
     fn has_generation(&self) -> bool {

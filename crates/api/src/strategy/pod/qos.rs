@@ -8,11 +8,7 @@ const COUNTED: [&str; 2] = ["cpu", "memory"];
 /// `Guaranteed`, `Burstable` or `BestEffort`, from the requests and limits of CPU and memory.
 pub fn class(pod: &Value) -> &'static str {
     let pod_level = pod.at(&["spec", "resources"]);
-    let pod_level = pod_level.filter(|resources| {
-        COUNTED
-            .iter()
-            .any(|name| resources.has(&["requests", name]) || resources.has(&["limits", name]))
-    });
+    let pod_level = pod_level.filter(|resources| !resources.is_null());
     let all: Vec<&Value> = match pod_level {
         Some(resources) => vec![resources],
         None => ["containers", "initContainers"]

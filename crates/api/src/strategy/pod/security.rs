@@ -50,6 +50,18 @@ pub fn pod(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     one_of_given(context, "seLinuxChangePolicy", &policies, path, errors);
 }
 
+/// What was there before the feature was closed stays allowed.
+pub fn allow_all_change_policies(pod: &Value, errors: &mut Vec<FieldError>) {
+    let at = ["spec", "securityContext", "seLinuxChangePolicy"];
+    let path = at.join(".");
+    let policies = ["MountOption", "Recursive"];
+    let policy = pod.str_at(&at);
+    errors.retain(|error| error.path != path || !policies.contains(&policy));
+    if let Some(error) = errors.iter_mut().find(|error| error.path == path) {
+        *error = FieldError::not_supported(&Path::new(&path), policy, &policies);
+    }
+}
+
 /// Checks the security context of a container in a Pod that shares the host's users or not.
 pub fn container(context: &Value, host_users: bool, path: &Path, errors: &mut Vec<FieldError>) {
     for name in ["runAsUser", "runAsGroup"] {

@@ -3,7 +3,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::strategy::generic;
-use crate::strategy::pod::{annotations, containers, validate};
+use crate::strategy::pod::{annotations, containers, security, validate};
 
 const CHANGEABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
@@ -11,6 +11,9 @@ const CHANGEABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].ima
 pub fn spec(new: &Value, old: &Value) -> Vec<FieldError> {
     let path = Path::new("spec");
     let mut errors = validate::pod(new);
+    if old.has(&["spec", "securityContext", "seLinuxChangePolicy"]) {
+        security::allow_all_change_policies(new, &mut errors);
+    }
     errors.extend(annotations::validate_update(new, old));
     for list in ["containers", "initContainers"] {
         if new.list_at(&["spec", list]).len() != old.list_at(&["spec", list]).len() {

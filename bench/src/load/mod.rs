@@ -1,0 +1,305 @@
+//! The API server under load: creates, gets and lists of 1 KB ConfigMaps over TLS with a bearer
+//! token, beside kube-apiserver on etcd and nginx where these are there. Server and load share the
+//! machine, so compare columns of one run, not of two.
+
+pub mod connection;
+pub mod drive;
+mod servers;
+mod usage;
+pub mod watchers;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+
+use connection::{Connection, connector};
+use drive::{Load, Outcome, Target, drive, same};
+pub use servers::Server;
+pub use usage::{cpu_time, memory};
+
+/// Parts that are not the API server.
+pub const OTHER_PARTS: &str = "scheduler,controllers,node,proxy,dns";
+const MAPS: &str = "/api/v1/namespaces/bench/configmaps";
+const FEW: &str = "/api/v1/namespaces/bench-500/configmaps";
+const OBJECTS: usize = 10_000;
+const FEW_OBJECTS: usize = 500;
+/// Every row is measured this often on every server, in turn; the median counts.
+const ROUNDS: usize = 3;
+
+/// One kind of load, with the number of requests for us, for upstream and for nginx.
+struct Row {
+    name: &'static str,
+    connections: usize,
+    path: &'static str,
+    more: &'static str,
+    counts: [usize; 3],
+}
+
+const GZIP: &str = "accept-encoding: gzip\r\n";
+const ONE: &str = "/api/v1/namespaces/bench/configmaps/map-1";
+
+const READS: [Row; 5] = [
+    Row {
+        name: "get one",
+        connections: 64,
+        path: ONE,
+        more: "",
+        counts: [40_000, 4_000, 40_000],
+    },
+    Row {
+        name: "list 500, gzip",
+        connections: 8,
+        path: FEW,
+        more: GZIP,
+        counts: [2_000, 150, 0],
+    },
+    Row {
+        name: "list 500, plain",
+        connections: 8,
+        path: FEW,
+        more: "",
+        counts: [1_500, 150, 0],
+    },
+    Row {
+        name: "list 10,000, gzip",
+        connections: 2,
+        path: MAPS,
+        more: GZIP,
+        counts: [150, 16, 0],
+    },
+    Row {
+        name: "list 10,000, plain",
+        connections: 2,
+        path: MAPS,
+        more: "",
+        counts: [100, 16, 0],
+    },
+];
+
+/// Runs all rows and prints them.
+pub async fn run(binary: &Path, kube_apiserver: Option<&Path>) -> Result<()> {
+    let ours = Server::coracle(binary, OTHER_PARTS).await?;
+    let upstream = match kube_apiserver {
+        Some(path) => Some(Server::upstream(path).await?),
+        None => None,
+    };
+    let compared = [Some(&ours), upstream.as_ref()];
+    println!(
+        "                     coracle   upstream     ratio      nginx     ratio    CPU of the server per request"
+    );
+    let mut created = Outcomes::default();
+    for round in 0..ROUNDS {
+        for (index, server) in compared.into_iter().enumerate() {
+            if let Some(server) = server {
+                created.add(index, create(&server.target, round)?);
+            }
+        }
+    }
+    created.print("create");
+    for server in compared.into_iter().flatten() {
+        fill(&server.target)?;
+    }
+    let body = fetch(&ours.target, ONE).await?;
+    let nginx = match which("nginx") {
+        true => Some(Server::nginx(ONE, &body, &ours.target.token).await?),
+        false => None,
+    };
+    for row in &READS {
+        let mut outcomes = Outcomes::default();
+        for round in 0..ROUNDS {
+            let servers = [Some(&ours), upstream.as_ref(), nginx.as_ref()];
+            for (index, server) in servers.into_iter().enumerate() {
+                let count = row.counts[index];
+                if let (Some(server), true) = (server, count > 0) {
+                    let outcome = read(&server.target, row, count, round)?;
+                    outcomes.add(index, outcome);
+                }
+            }
+        }
+        outcomes.print(row.name);
+    }
+    let used = |server: &Server| format!("{:.0} MB", memory(&server.target.processes));
+    println!(
+        "memory with {OBJECTS} objects and after these lists: coracle's API server alone {}{}",
+        used(&ours),
+        upstream.as_ref().map_or(String::new(), |upstream| {
+            format!(", kube-apiserver and etcd {}", used(upstream))
+        })
+    );
+    drop((ours, upstream, nginx));
+    let whole = Server::coracle(binary, "").await?;
+    let idle = memory(&whole.target.processes);
+    let made = create_all(&whole.target, MAPS, OBJECTS)?;
+    println!(
+        "everything in one process: {:.0} creates/s, {:.1} MB before and {:.1} MB with {OBJECTS} objects",
+        made.per_second,
+        idle,
+        memory(&whole.target.processes)
+    );
+    Ok(())
+}
+
+/// The figures of a row, per server.
+#[derive(Default)]
+struct Outcomes([Vec<Outcome>; 3]);
+
+impl Outcomes {
+    fn add(&mut self, server: usize, outcome: Outcome) {
+        self.0[server].push(outcome);
+    }
+
+    fn median(&self, server: usize) -> Option<Outcome> {
+        let mut outcomes = self.0[server].clone();
+        outcomes.sort_by(|one, other| one.per_second.total_cmp(&other.per_second));
+        outcomes.get(outcomes.len() / 2).cloned()
+    }
+
+    fn print(&self, name: &str) {
+        let [ours, upstream, nginx] = [0, 1, 2].map(|server| self.median(server));
+        let Some(ours) = ours else { return };
+        let rate = |outcome: &Option<Outcome>| match outcome {
+            Some(outcome) => format!("{:>8.0}/s", outcome.per_second),
+            None => format!("{:>10}", "–"),
+        };
+        let ratio = |outcome: &Option<Outcome>| match outcome {
+            Some(outcome) => format!("{:>8.2}×", ours.per_second / outcome.per_second),
+            None => format!("{:>9}", "–"),
+        };
+        let cpu = [Some(&ours), upstream.as_ref(), nginx.as_ref()].map(|outcome| {
+            outcome.map_or("–".to_string(), |outcome| {
+                format!("{:.0} µs", outcome.cpu.as_secs_f64() * 1e6)
+            })
+        });
+        println!(
+            "{name:<18}{}{} {}{} {}    {} ({} bytes, p99 {:.1} ms)",
+            rate(&Some(ours.clone())),
+            rate(&upstream),
+            ratio(&upstream),
+            rate(&nginx),
+            ratio(&nginx),
+            cpu.join(" / "),
+            ours.bytes_each,
+            ours.p99.as_secs_f64() * 1e3,
+        );
+    }
+}
+
+/// A 1 KB ConfigMap; no two are alike, and they compress about as text does.
+fn map(name: &str, number: usize) -> String {
+    let mut state = number as u64 + 1;
+    let mut text = String::with_capacity(1100);
+    while text.len() < 1000 {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let word = WORDS[(state >> 33) as usize % WORDS.len()];
+        text.push_str(word);
+        text.push_str(if (state >> 60) == 0 { ".\\n" } else { " " });
+    }
+    format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"text":"{text}"}}}}"#
+    )
+}
+
+const WORDS: [&str; 32] = [
+    "server",
+    "listen",
+    "upstream",
+    "timeout",
+    "seconds",
+    "enabled",
+    "true",
+    "false",
+    "path",
+    "/etc/config",
+    "level",
+    "warn",
+    "10.96.0.1",
+    "port: 8080",
+    "retry",
+    "backoff",
+    "metrics",
+    "namespace",
+    "cluster",
+    "node",
+    "replica",
+    "cache",
+    "size",
+    "limit",
+    "request",
+    "memory",
+    "512Mi",
+    "cpu",
+    "250m",
+    "policy",
+    "default",
+    "rule",
+];
+
+fn create(target: &Target, round: usize) -> Result<Outcome> {
+    let share = OBJECTS / (ROUNDS + 1);
+    let count = share;
+    create_range(target, MAPS, round * share, count)
+}
+
+/// The rest of the objects, so that lists are as long as they are said to be.
+fn fill(target: &Target) -> Result<()> {
+    let done = OBJECTS / (ROUNDS + 1) * ROUNDS;
+    create_range(target, MAPS, done, OBJECTS - done)?;
+    create_range(target, FEW, 0, FEW_OBJECTS)?;
+    Ok(())
+}
+
+fn create_all(target: &Target, path: &'static str, count: usize) -> Result<Outcome> {
+    create_range(target, path, 0, count)
+}
+
+fn create_range(target: &Target, path: &'static str, from: usize, count: usize) -> Result<Outcome> {
+    // Made beforehand: making them is no part of the load.
+    let requests: Vec<Arc<[u8]>> = (from..from + count)
+        .map(|number| {
+            let body = map(&format!("map-{number}"), number);
+            target.request("POST", path, "", &body).into()
+        })
+        .collect();
+    let load = Load {
+        connections: 64,
+        count,
+        requests: Arc::new(move |number| requests[number].clone()),
+        code: 201,
+    };
+    drive(target, &load)
+}
+
+fn read(target: &Target, row: &Row, count: usize, round: usize) -> Result<Outcome> {
+    let request = target.request("GET", row.path, row.more, "");
+    let load = Load {
+        connections: row.connections,
+        count,
+        requests: same(request),
+        code: 200,
+    };
+    if round == 0 {
+        let warm = Load {
+            count: (count / 10).max(row.connections),
+            ..load.clone()
+        };
+        drive(target, &warm)?;
+    }
+    drive(target, &load)
+}
+
+async fn fetch(target: &Target, path: &str) -> Result<Vec<u8>> {
+    let mut connection = Connection::open(target.address, &connector()?).await?;
+    let (code, body) = connection
+        .fetch(&target.request("GET", path, "", ""))
+        .await?;
+    ensure!(code == 200, "{path} answered {code}");
+    Ok(body)
+}
+
+fn which(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}

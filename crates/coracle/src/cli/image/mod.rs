@@ -1,0 +1,176 @@
+//! `coracle image`: the images of a cluster's node, brought in, looked at, taken out and removed.
+//! Works on the store itself, whether a server runs or not.
+
+mod pull;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use runtime::images::ImageStore;
+
+use super::get::align;
+use crate::layout::Layout;
+
+#[derive(Args)]
+pub struct ImageArguments {
+    #[command(subcommand)]
+    command: ImageCommand,
+    /// Data directory of the cluster
+    #[arg(long, value_name = "DIR", default_value = super::DEFAULT_DATA_DIR, global = true)]
+    data_dir: PathBuf,
+}
+
+#[derive(Subcommand)]
+enum ImageCommand {
+    /// Import an OCI or docker-save archive
+    Import {
+        #[arg(value_name = "FILE.tar", required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Export images as an OCI archive
+    Export {
+        #[arg(value_name = "IMAGE", required = true)]
+        images: Vec<String>,
+        /// Where to write the archive
+        #[arg(short, long, value_name = "FILE.tar")]
+        output: PathBuf,
+    },
+    /// Pull images from their registries
+    Pull(pull::PullArguments),
+    /// List images
+    Ls,
+    /// Remove images by name or id
+    Rm {
+        #[arg(value_name = "IMAGE", required = true)]
+        images: Vec<String>,
+    },
+    /// Remove images that no container uses, and whatever is left of earlier ones
+    Prune {
+        /// Imported images too, which no registry could give back
+        #[arg(long)]
+        all: bool,
+    },
+    /// Read every byte of the stored images and throw away what is damaged
+    Verify,
+}
+
+pub fn run(arguments: ImageArguments) -> Result<ExitCode> {
+    // What brings images in may be the first to use the directory.
+    let layout = match arguments.command {
+        ImageCommand::Import { .. } | ImageCommand::Pull(_) => Layout::create(&arguments.data_dir)?,
+        _ => Layout::existing(&arguments.data_dir)?,
+    };
+    let store = ImageStore::open(&layout.runtime())?;
+    match arguments.command {
+        ImageCommand::Import { files } => import(&store, files),
+        ImageCommand::Export { images, output } => {
+            store
+                .export(&images, &output)
+                .with_context(|| format!("exporting to {}", output.display()))?;
+            println!("exported {} to {}", images.join(", "), output.display());
+            Ok(ExitCode::SUCCESS)
+        }
+        ImageCommand::Pull(pull) => super::block_on(pull::run(store, &layout, pull)),
+        ImageCommand::Ls => list(&store),
+        ImageCommand::Rm { images } => remove(&store, &layout, &images),
+        ImageCommand::Prune { all } => prune(&store, &layout, all),
+        ImageCommand::Verify => verify(&store),
+    }
+}
+
+fn import(store: &ImageStore, files: Vec<PathBuf>) -> Result<ExitCode> {
+    for file in files {
+        let names = store
+            .import(&file, None)
+            .with_context(|| format!("importing {}", file.display()))?;
+        for name in names {
+            println!("imported {name}");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(store: &ImageStore) -> Result<ExitCode> {
+    let mut lines = vec![vec!["IMAGE".to_string(), "ID".into(), "SIZE".into()]];
+    for image in store.list()? {
+        let id: String = image
+            .id
+            .trim_start_matches("sha256:")
+            .chars()
+            .take(12)
+            .collect();
+        let size = megabytes(image.size);
+        let names = match image.tags.is_empty() {
+            true => &image.digests,
+            false => &image.tags,
+        };
+        for name in names {
+            lines.push(vec![name.clone(), id.clone(), size.clone()]);
+        }
+        if names.is_empty() {
+            lines.push(vec!["<none>".into(), id, size]);
+        }
+    }
+    print!("{}", align(&lines));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn remove(store: &ImageStore, layout: &Layout, images: &[String]) -> Result<ExitCode> {
+    for image in images {
+        if !store.remove(image)? {
+            bail!("no image {image}");
+        }
+        println!("removed {image}");
+    }
+    collect(store, layout)
+}
+
+fn prune(store: &ImageStore, layout: &Layout, all: bool) -> Result<ExitCode> {
+    let used = runtime::in_use(&layout.runtime())?;
+    for image in store.list()? {
+        if used.images.contains(&image.id) || (image.pinned && !all) {
+            continue;
+        }
+        if store.remove(&image.id)? {
+            let name = image.tags.first().or(image.digests.first());
+            println!("removed {}", name.unwrap_or(&image.id));
+        }
+    }
+    collect(store, layout)
+}
+
+/// Containers keep the layers they stand on, also when their image has no name any more.
+fn collect(store: &ImageStore, layout: &Layout) -> Result<ExitCode> {
+    let used = runtime::in_use(&layout.runtime())?;
+    match store.collect_counting(&used.layers)? {
+        Some(removed) => println!("freed {}", megabytes(removed.bytes)),
+        None => println!("an image is being added; its layers go with the next collection"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify(store: &ImageStore) -> Result<ExitCode> {
+    let mut damaged = 0;
+    for image in store.list()? {
+        match store.check(&image, true) {
+            Ok(()) => {
+                let name = image.tags.first().or(image.digests.first());
+                println!("sound    {}", name.unwrap_or(&image.id));
+            }
+            Err(error) => {
+                println!("DAMAGED  {error}");
+                damaged += 1;
+            }
+        }
+    }
+    Ok(match damaged {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}
