@@ -77,7 +77,10 @@ pub fn to_files(
         |controller: &str, old: &str, old_value: String, new: &str, new_value: String| {
             if let Some(directory) = hierarchies.legacy_path(controller, group) {
                 files.push((directory.join(old), old_value));
-            } else if let Some(directory) = hierarchies.unified_path(group) {
+            } else if let Some(directory) = hierarchies
+                .unified_path(group)
+                .filter(|path| hierarchies.legacy.is_empty() || path.join(new).exists())
+            {
                 files.push((directory.join(new), new_value));
             }
         };
@@ -123,6 +126,15 @@ pub fn to_files(
             limit,
         );
     }
+    for limit in &resources.hugepage_limits {
+        write(
+            "hugetlb",
+            &format!("hugetlb.{}.limit_in_bytes", limit.page_size),
+            limit.limit.to_string(),
+            &format!("hugetlb.{}.max", limit.page_size),
+            limit.limit.to_string(),
+        );
+    }
     for (name, value) in [
         ("cpuset.cpus", &resources.cpuset_cpus),
         ("cpuset.mems", &resources.cpuset_mems),
@@ -131,12 +143,78 @@ pub fn to_files(
             write("cpuset", name, value.clone(), name, value.clone());
         }
     }
+    // Whatever v2 alone can say, by the names of its files; none of them leads elsewhere.
+    if hierarchies.legacy.is_empty()
+        && let Some(directory) = hierarchies.unified_path(group)
+    {
+        let ordered: std::collections::BTreeMap<_, _> = resources.unified.iter().collect();
+        files.extend(
+            ordered
+                .into_iter()
+                .filter(|(name, _)| !name.contains('/'))
+                .map(|(name, value)| (directory.join(name), value.clone())),
+        );
+    }
     files
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changes_are_files_of_the_hierarchy_at_hand() {
+        let limits = LinuxContainerResources {
+            cpu_quota: 50_000,
+            memory_limit_in_bytes: 1 << 20,
+            hugepage_limits: vec![cri::v1::HugepageLimit {
+                page_size: "2MB".into(),
+                limit: 4 << 20,
+            }],
+            unified: [
+                ("memory.high".to_owned(), "900000".to_owned()),
+                ("../../memory.max".to_owned(), "1".to_owned()),
+            ]
+            .into(),
+            ..Default::default()
+        };
+        let names = |hierarchies: &Hierarchies| -> Vec<String> {
+            to_files(&limits, "/pod/c", hierarchies)
+                .into_iter()
+                .map(|(path, value)| format!("{} {value}", path.display()))
+                .collect()
+        };
+        let unified = Hierarchies {
+            unified: Some("/cg".into()),
+            ..Hierarchies::default()
+        };
+        assert_eq!(
+            names(&unified),
+            [
+                "/cg/pod/c/cpu.max 50000 100000",
+                "/cg/pod/c/memory.max 1048576",
+                "/cg/pod/c/hugetlb.2MB.max 4194304",
+                "/cg/pod/c/memory.high 900000",
+            ]
+        );
+        let legacy = Hierarchies {
+            legacy: vec![
+                (vec!["cpu".into()], "/cg/cpu".into()),
+                (vec!["memory".into()], "/cg/memory".into()),
+                (vec!["hugetlb".into()], "/cg/hugetlb".into()),
+            ],
+            unified: None,
+        };
+        assert_eq!(
+            names(&legacy),
+            [
+                "/cg/cpu/pod/c/cpu.cfs_period_us 100000",
+                "/cg/cpu/pod/c/cpu.cfs_quota_us 50000",
+                "/cg/memory/pod/c/memory.limit_in_bytes 1048576",
+                "/cg/hugetlb/pod/c/hugetlb.2MB.limit_in_bytes 4194304",
+            ]
+        );
+    }
 
     #[test]
     fn only_what_was_asked_for_appears() {
