@@ -19,8 +19,7 @@ const SEQUENTIAL_PODS: usize = 40;
 const PODS_AT_ONCE: usize = 50;
 const SOAK_BATCH: usize = 25;
 
-const USAGE: &str =
-    "usage: bench BINARY IMAGE.tar [pods | load | watch | runtime PAUSE.tar | soak N] [--kube-apiserver FILE]";
+const USAGE: &str = "usage: bench BINARY IMAGE.tar [pods | load | watch | runtime PAUSE.tar | soak N] [--kube-apiserver FILE]";
 
 fn main() -> Result<()> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -41,7 +41,9 @@ pub async fn bench(binary: &Path, image: &Path, pause: &Path) -> Result<()> {
             }
         }
     }
-    println!("through CRI, {ROUNDS} rounds     coracle p50    p99   containerd+runc p50    p99   ratio");
+    println!(
+        "through CRI, {ROUNDS} rounds     coracle p50    p99   containerd+runc p50    p99   ratio"
+    );
     for (step, name) in STEPS.into_iter().chain(["sandbox to running"]).enumerate() {
         let (our_p50, our_p99) = spread(&mut times[0][step]);
         let (their_p50, their_p99) = spread(&mut times[1][step]);
@@ -70,11 +72,21 @@ struct Contestant {
 impl Contestant {
     async fn ours(binary: &Path, image: &Path, directory: &Path) -> Result<Contestant> {
         std::fs::create_dir_all(directory)?;
-        run(Command::new(binary).args(["image", "import"]).arg(image).arg("--data-dir").arg(directory))?;
+        run(Command::new(binary)
+            .args(["image", "import"])
+            .arg(image)
+            .arg("--data-dir")
+            .arg(directory))?;
         write_network(directory, "crbo", 41)?;
         let mut command = Command::new(binary);
         command.arg("runtime").arg("--data-dir").arg(directory);
-        command.args(["--log", "warn", "--cni-bin-dir", "/usr/lib/cni", "--cni-conf-dir"]);
+        command.args([
+            "--log",
+            "warn",
+            "--cni-bin-dir",
+            "/usr/lib/cni",
+            "--cni-conf-dir",
+        ]);
         command.arg(directory.join("cni"));
         Contestant::start("ours", command, directory, "cri.sock").await
     }
@@ -87,7 +99,10 @@ impl Contestant {
             "version = 2\nroot = \"{}\"\nstate = \"{}\"\n[grpc]\n  address = \"{}\"\n\
              [plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"docker.io/library/coracle-pause:1\"\n  restrict_oom_score_adj = true\n\
              [plugins.\"io.containerd.grpc.v1.cri\".cni]\n  bin_dir = \"/usr/lib/cni\"\n  conf_dir = \"{}\"\n",
-            place("root"), place("state"), place("cri.sock"), place("cni")
+            place("root"),
+            place("state"),
+            place("cri.sock"),
+            place("cni")
         );
         std::fs::write(directory.join("config.toml"), config)?;
         let mut command = Command::new("containerd");
@@ -131,7 +146,10 @@ impl Contestant {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        bail!("{name} does not answer: {}", std::fs::read_to_string(directory.join("log"))?)
+        bail!(
+            "{name} does not answer: {}",
+            std::fs::read_to_string(directory.join("log"))?
+        )
     }
 
     /// One pod with one container, and how many milliseconds each step took.
@@ -144,14 +162,22 @@ impl Contestant {
             config: Some(pod.clone()),
             ..Default::default()
         };
-        let sandbox = runtime.run_pod_sandbox(request).await?.into_inner().pod_sandbox_id;
+        let sandbox = runtime
+            .run_pod_sandbox(request)
+            .await?
+            .into_inner()
+            .pod_sandbox_id;
         marks.push(clock());
         let request = CreateContainerRequest {
             pod_sandbox_id: sandbox.clone(),
             config: Some(container()),
             sandbox_config: Some(pod),
         };
-        let container_id = runtime.create_container(request).await?.into_inner().container_id;
+        let container_id = runtime
+            .create_container(request)
+            .await?
+            .into_inner()
+            .container_id;
         marks.push(clock());
         let request = StartContainerRequest {
             container_id: container_id.clone(),
@@ -247,16 +273,26 @@ impl Drop for Contestant {
         let _ = self.process.wait();
         let link = if self.name == "ours" { "crbo" } else { "crbt" };
         let bridge = format!("{link}{}", std::process::id());
-        let _ = Command::new("ip").args(["link", "delete", &bridge]).stderr(Stdio::null()).status();
+        let _ = Command::new("ip")
+            .args(["link", "delete", &bridge])
+            .stderr(Stdio::null())
+            .status();
         // What is still mounted below would outlive the directory.
         let below = self.directory.display().to_string();
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let mut points: Vec<&str> = table.lines().filter_map(|line| line.split(' ').nth(4)).collect();
+        let mut points: Vec<&str> = table
+            .lines()
+            .filter_map(|line| line.split(' ').nth(4))
+            .collect();
         points.reverse();
         for point in points.into_iter().filter(|point| point.starts_with(&below)) {
             let _ = Command::new("umount").args(["-l", point]).status();
         }
-        for hierarchy in std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
+        for hierarchy in std::fs::read_dir("/sys/fs/cgroup")
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             let _ = std::fs::remove_dir(hierarchy.path().join(&cgroup_parent()[1..]));
         }
     }
@@ -276,7 +312,10 @@ fn write_network(directory: &Path, link: &str, subnet: u8) -> Result<()> {
     });
     let conf = directory.join("cni");
     std::fs::create_dir_all(&conf)?;
-    Ok(std::fs::write(conf.join("10-bench.conflist"), configuration.to_string())?)
+    Ok(std::fs::write(
+        conf.join("10-bench.conflist"),
+        configuration.to_string(),
+    )?)
 }
 
 /// Create and start of one bundle by each OCI runtime, without anything around it.
@@ -301,7 +340,10 @@ fn floor(binary: &Path, image: &Path, directory: &Path, environment: &Environmen
         let state = directory.join(name.replace(' ', "-"));
         let call = |arguments: &[&str]| {
             let mut call = Command::new(command[0]);
-            call.args(&command[1..]).arg("--root").arg(&state).args(arguments);
+            call.args(&command[1..])
+                .arg("--root")
+                .arg(&state)
+                .args(arguments);
             call.stdin(Stdio::null()).stdout(Stdio::null());
             call
         };
@@ -330,16 +372,34 @@ fn floor(binary: &Path, image: &Path, directory: &Path, environment: &Environmen
 fn unpack(image: &Path, rootfs: &Path, directory: &Path) -> Result<()> {
     let layout = directory.join("layout");
     std::fs::create_dir_all(&layout)?;
-    run(Command::new("tar").arg("-C").arg(&layout).arg("-xf").arg(image))?;
+    run(Command::new("tar")
+        .arg("-C")
+        .arg(&layout)
+        .arg("-xf")
+        .arg(image))?;
     let read = |digest: &str| -> Result<serde_json::Value> {
         let hex = digest.trim_start_matches("sha256:");
-        Ok(serde_json::from_slice(&std::fs::read(layout.join("blobs/sha256").join(hex))?)?)
+        Ok(serde_json::from_slice(&std::fs::read(
+            layout.join("blobs/sha256").join(hex),
+        )?)?)
     };
-    let index: serde_json::Value = serde_json::from_slice(&std::fs::read(layout.join("index.json"))?)?;
-    let digest = index["manifests"][0]["digest"].as_str().context("manifest")?;
-    let layer = read(digest)?["layers"][0]["digest"].as_str().context("layer")?.to_owned();
-    let blob = layout.join("blobs/sha256").join(layer.trim_start_matches("sha256:"));
-    run(Command::new("tar").arg("-C").arg(rootfs).arg("-xzf").arg(blob))?;
+    let index: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(layout.join("index.json"))?)?;
+    let digest = index["manifests"][0]["digest"]
+        .as_str()
+        .context("manifest")?;
+    let layer = read(digest)?["layers"][0]["digest"]
+        .as_str()
+        .context("layer")?
+        .to_owned();
+    let blob = layout
+        .join("blobs/sha256")
+        .join(layer.trim_start_matches("sha256:"));
+    run(Command::new("tar")
+        .arg("-C")
+        .arg(rootfs)
+        .arg("-xzf")
+        .arg(blob))?;
     std::fs::set_permissions(rootfs, std::fs::Permissions::from_mode(0o755))?;
     for part in ["proc", "dev", "sys"] {
         std::fs::create_dir_all(rootfs.join(part))?;
@@ -348,7 +408,10 @@ fn unpack(image: &Path, rootfs: &Path, directory: &Path) -> Result<()> {
 }
 
 fn run(command: &mut Command) -> Result<()> {
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("{command:?}"))?;
     ensure!(
         output.status.success(),
         "{command:?}: {}",
