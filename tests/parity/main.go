@@ -5,12 +5,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 )
@@ -80,6 +82,10 @@ func run(options Options) error {
 			cases = append(cases, c)
 		}
 	}
+	// Mixed, so that those that wait for a watch to end do not all wait at once.
+	slices.SortStableFunc(cases, func(a, b Case) int {
+		return cmp.Compare(hash(a.Kind+"/"+a.Name), hash(b.Kind+"/"+b.Name))
+	})
 	started := time.Now()
 	runCases(cases, servers, report, options.Workers)
 	fmt.Printf("%d cases in %.0f s\n\n", len(cases), time.Since(started).Seconds())

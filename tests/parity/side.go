@@ -158,6 +158,10 @@ func readEvents(body io.Reader) any {
 		if err := decoder.Decode(&event); err != nil {
 			event = "not JSON: " + lines.Text()
 		}
+		// When a bookmark comes is a matter of time; only the one that ends the initial events is not.
+		if Text(event, "type") == "BOOKMARK" && !bytes.Contains(lines.Bytes(), []byte("initial-events-end")) {
+			continue
+		}
 		events = append(events, event)
 	}
 	return events

@@ -15,7 +15,8 @@ mod table;
 
 pub use decode::{
     FieldProblem, Target, TypeError, UnknownField, conform, decode, decode_as, decode_json,
-    decode_json_as, parse_json, restore, strict_error, unrecognized,
+    decode_json_as, parse_json, repeated_fields, restore, strict_error, strict_yaml_error,
+    unrecognized,
 };
 pub use defaults::{apply_declared_defaults, defaults, normalise};
 pub(crate) use empty::is_left_out;

@@ -207,9 +207,13 @@ impl Status {
                     .causes
                     .iter()
                     .map(|cause| {
-                        crate::document!({
-                            "reason": cause.reason, "message": cause.message, "field": cause.field,
-                        })
+                        let mut shown = crate::document!({
+                            "reason": cause.reason, "message": cause.message,
+                        });
+                        if !cause.field.is_empty() {
+                            shown.set(&["field"], cause.field.as_str());
+                        }
+                        shown
                     })
                     .collect();
                 fields.insert("causes", causes);

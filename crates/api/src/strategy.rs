@@ -198,7 +198,12 @@ pub trait Strategy: Send + Sync {
         crate::table::name_and_creation(object)
     }
 
-    /// Takes out of the metadata of a row what upstream keeps elsewhere.
+    /// Whether [`Strategy::row_metadata`] does anything.
+    fn hides_metadata(&self) -> bool {
+        false
+    }
+
+    /// Takes out of the metadata, shown alone, what upstream keeps elsewhere.
     fn row_metadata(&self, _metadata: &mut Value) {}
 
     /// The grace period of a delete that may ask for one; `None` for kinds that go at once.

@@ -84,7 +84,11 @@ pub fn render(
 pub fn name_and_creation(object: &Value) -> Vec<Value> {
     vec![
         object.str_at(&["metadata", "name"]).into(),
-        object.str_at(&["metadata", "creationTimestamp"]).into(),
+        match object.str_at(&["metadata", "creationTimestamp"]) {
+            // A bookmark's: Go's zero.
+            "" => "0001-01-01T00:00:00Z".into(),
+            created => created.into(),
+        },
     ]
 }
 

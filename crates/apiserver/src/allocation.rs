@@ -494,10 +494,36 @@ pub(crate) fn reserve(
     if !(resource.group.is_empty() && resource.kind == "Service") {
         return Ok(Reservation::none());
     }
+    if old.is_some() {
+        check_node_ports(object)?;
+    }
     server.services.reserve(object, old).map_err(|errors| {
         let name = object.str_at(&["metadata", "name"]);
         api::field::invalid(resource, name, errors)
     })
+}
+
+/// Upstream's allocator finds them before anybody looks at the rest, and has no reason to give.
+fn check_node_ports(object: &Value) -> Result<(), Status> {
+    if !matches!(
+        object.str_at(&["spec", "type"]),
+        "NodePort" | "LoadBalancer"
+    ) {
+        return Ok(());
+    }
+    let mut seen: Vec<(&str, i64)> = Vec::new();
+    for port in object.list_at(&["spec", "ports"]) {
+        let number = port.i64_at(&["nodePort"]).unwrap_or(0);
+        let one = (port.str_at(&["protocol"]), number);
+        if number != 0 && seen.contains(&one) {
+            return Err(Status::new(
+                api::Reason::Unknown,
+                format!("duplicate nodePort: {{{} {number}}}", one.0),
+            ));
+        }
+        seen.push(one);
+    }
+    Ok(())
 }
 
 /// Another server gave the address away in the same moment.

@@ -17,13 +17,20 @@ pub(crate) type RequestBody = http_body_util::combinators::UnsyncBoxBody<Bytes, 
 pub struct Body(Content);
 
 enum Content {
+    /// One object: its beginning, its resourceVersion and its rest, or one chunk for all.
+    Few([Bytes; 3]),
     Chunks(VecDeque<Bytes>),
     Stream(BoxStream<'static, Result<Bytes, BoxError>>),
 }
 
 impl Body {
     pub(crate) fn empty() -> Body {
-        Body(Content::Chunks(VecDeque::new()))
+        Body(Content::Few(Default::default()))
+    }
+
+    /// As [`Body::chunks`], without so much as an allocation.
+    pub(crate) fn few(chunks: [Bytes; 3]) -> Body {
+        Body(Content::Few(chunks))
     }
 
     pub(crate) fn chunks(chunks: impl IntoIterator<Item = Bytes>) -> Body {
@@ -44,13 +51,13 @@ impl Body {
 
 impl From<Vec<u8>> for Body {
     fn from(bytes: Vec<u8>) -> Body {
-        Body::chunks([Bytes::from(bytes)])
+        Body::from(Bytes::from(bytes))
     }
 }
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Body {
-        Body::chunks([bytes])
+        Body::few([bytes, Bytes::new(), Bytes::new()])
     }
 }
 
@@ -63,6 +70,10 @@ impl http_body::Body for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.0 {
+            Content::Few(chunks) => {
+                let next = chunks.iter_mut().find(|chunk| !chunk.is_empty());
+                Poll::Ready(next.map(|chunk| Ok(Frame::data(std::mem::take(chunk)))))
+            }
             Content::Chunks(chunks) => {
                 Poll::Ready(chunks.pop_front().map(|chunk| Ok(Frame::data(chunk))))
             }
@@ -74,11 +85,18 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(&self.0, Content::Chunks(chunks) if chunks.is_empty())
+        match &self.0 {
+            Content::Few(chunks) => chunks.iter().all(Bytes::is_empty),
+            Content::Chunks(chunks) => chunks.is_empty(),
+            Content::Stream(_) => false,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
+            Content::Few(chunks) => {
+                SizeHint::with_exact(chunks.iter().map(|chunk| chunk.len() as u64).sum())
+            }
             Content::Chunks(chunks) => {
                 SizeHint::with_exact(chunks.iter().map(|chunk| chunk.len() as u64).sum())
             }

@@ -84,7 +84,8 @@ fn read(context: &Context, target: &Target, body: &[u8]) -> Result<Value, Status
     let (value, problems) = match content_type(&context.headers) {
         JSON => schema::decode_json_as(target, body)?,
         YAML => {
-            let mut documents = api::document::yaml::parse_documents(body).map_err(|problem| {
+            let parsed = api::document::yaml::parse_with_repeated(body);
+            let (mut documents, repeated) = parsed.map_err(|problem| {
                 // Go's parser tells of the first line without its number.
                 let problem = problem.to_string();
                 let problem = problem.trim_start_matches("error converting YAML to JSON: ");
@@ -95,6 +96,14 @@ fn read(context: &Context, target: &Target, body: &[u8]) -> Result<Value, Status
             }
             let mut value = documents.swap_remove(0);
             let problems = schema::decode_as(target, &mut value)?;
+            let repeated: Vec<String> = repeated.iter().map(ToString::to_string).collect();
+            match FieldValidation::of(context) {
+                FieldValidation::Strict if !repeated.is_empty() => {
+                    return Err(schema::strict_yaml_error(target, &repeated, &problems));
+                }
+                FieldValidation::Warn => repeated.into_iter().for_each(|line| context.warn(line)),
+                _ => {}
+            }
             (value, problems)
         }
         PROTOBUF => {

@@ -2,7 +2,7 @@
 //! one member without touching their bytes. What lies between them is stored, not compressed.
 
 use bytes::Bytes;
-use flate2::{Compress, Compression, FlushCompress, Status};
+use flate2::{Compress, Compression, FlushCompress};
 
 /// No name, no time, the fastest algorithm, an unknown system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
@@ -18,29 +18,47 @@ pub(crate) struct Part {
     length: u64,
 }
 
-impl Part {
-    pub fn compress(plain: &[u8]) -> Part {
-        let mut compress = Compress::new(Compression::fast(), false);
-        let mut bytes = Vec::with_capacity(plain.len() / 3 + 64);
+/// Makes parts, one after another, in the same memory.
+pub(crate) struct Compressor {
+    compress: Compress,
+    out: Vec<u8>,
+}
+
+impl Compressor {
+    pub fn new() -> Compressor {
+        Compressor {
+            compress: Compress::new(Compression::fast(), false),
+            out: Vec::new(),
+        }
+    }
+
+    pub fn part(&mut self, plain: &[u8]) -> Part {
+        self.compress.reset();
+        self.out.clear();
+        self.out.reserve(plain.len() / 2 + 64);
         loop {
-            let taken = compress.total_in() as usize;
-            // A growing buffer is all that can be lacking.
-            let status = compress.compress_vec(&plain[taken..], &mut bytes, FlushCompress::Sync);
-            let is_done = compress.total_in() as usize == plain.len();
-            match status {
-                Ok(Status::Ok) if is_done && bytes.len() < bytes.capacity() => break,
-                Ok(_) => bytes.reserve(bytes.capacity().max(64)),
+            let taken = self.compress.total_in() as usize;
+            let rest = &plain[taken..];
+            let done = self
+                .compress
+                .compress_vec(rest, &mut self.out, FlushCompress::Sync);
+            let is_taken = self.compress.total_in() as usize == plain.len();
+            match done {
+                // All is out when there was room left for more.
+                Ok(_) if is_taken && self.out.len() < self.out.capacity() => break,
+                Ok(_) => self.out.reserve(self.out.capacity()),
                 Err(_) => return Part::stored(plain),
             }
         }
-        bytes.shrink_to_fit();
         Part {
-            bytes: bytes.into(),
+            bytes: Bytes::copy_from_slice(&self.out),
             checksum: crc32fast::hash(plain),
             length: plain.len() as u64,
         }
     }
+}
 
+impl Part {
     /// As it is, in blocks that say so.
     pub fn stored(plain: &[u8]) -> Part {
         let mut bytes = Vec::with_capacity(plain.len() + 5);
@@ -111,18 +129,19 @@ mod tests {
             .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
             .collect();
         let plain: [&[u8]; 5] = [b"head", &long, b"", &noise, b"tail"];
+        let mut compressor = Compressor::new();
         let parts: Vec<Part> = plain
             .iter()
             .enumerate()
             .map(|(index, plain)| match index % 2 {
                 0 => Part::stored(plain),
-                _ => Part::compress(plain),
+                _ => compressor.part(plain),
             })
             .collect();
         assert_eq!(unpacked(&parts), plain.concat());
         assert!(parts[1].bytes.len() < long.len() / 10);
         assert_eq!(unpacked(&[]), b"");
         assert_eq!(unpacked(&[Part::stored(&noise)]), noise);
-        assert_eq!(unpacked(&[Part::compress(b"")]), b"");
+        assert_eq!(unpacked(&[compressor.part(b"")]), b"");
     }
 }

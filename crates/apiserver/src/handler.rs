@@ -124,12 +124,12 @@ async fn respond(
     let context = match admit_caller(server, parts, about, caller).await {
         Ok(context) => context,
         Err((status, headers)) => {
-            discard(body, &headers).await;
+            Box::pin(discard(body, &headers)).await;
             return Err(status);
         }
     };
     if connect::is_wanted(&context) {
-        return connect::handle(context, line, body).await;
+        return Box::pin(connect::handle(context, line, body)).await;
     }
     let limit = context.info.verb != "watch";
     let work = dispatch(context, method, body);
@@ -246,7 +246,7 @@ async fn dispatch(
         _ => read_body(body, &context.headers).await?,
     };
     if !context.info.is_resource {
-        return endpoints::handle(&context, &body).await;
+        return Box::pin(endpoints::handle(&context, &body)).await;
     }
     let info = &context.info;
     let Some(resource) = info.resource else {
@@ -291,6 +291,10 @@ async fn dispatch(
 /// What holds for every verb: what can be sent and answered, and the options.
 fn settle(context: &mut Context, resource: &Resource) -> Result<(), Status> {
     let verb = context.info.verb;
+    let subresource = &context.info.subresource;
+    if !subresource.is_empty() && resource.subresource(subresource).is_none() {
+        return Err(not_served());
+    }
     check_media_types(context)?;
     if resource.has_verb(verb)
         && context.info.subresource.is_empty()
@@ -339,26 +343,27 @@ async fn verb(
 ) -> Result<Response<Body>, Status> {
     let info = &context.info;
     if !info.subresource.is_empty() {
-        return subresources::handle(context, resource, body).await;
+        return Box::pin(subresources::handle(context, resource, body)).await;
     }
     if is_misplaced(info) || !resource.has_verb(info.verb) {
         return Err(not_allowed());
     }
     if reviews::is_review(resource) {
-        return reviews::create(context, resource, body).await;
+        return Box::pin(reviews::create(context, resource, body)).await;
     }
     if resource.group.is_empty() && resource.plural == "bindings" {
-        return subresources::bind(context, body).await;
+        return Box::pin(subresources::bind(context, body)).await;
     }
     match info.verb {
         "get" => get::get(context, resource).await,
-        "list" => list::list(context, resource).await,
-        "watch" => watch::watch(context.clone(), resource).await,
-        "create" => create::create(context, resource, body).await,
-        "update" => update::update(context, resource, body).await,
-        "patch" => patch::patch(context, resource, body).await,
-        "delete" => delete::delete(context, resource, body).await,
-        "deletecollection" => delete::delete_collection(context, resource, body).await,
+        // Boxed: their futures are many times as large as that of a get, which would carry them too.
+        "list" => Box::pin(list::list(context, resource)).await,
+        "watch" => Box::pin(watch::watch(context.clone(), resource)).await,
+        "create" => Box::pin(create::create(context, resource, body)).await,
+        "update" => Box::pin(update::update(context, resource, body)).await,
+        "patch" => Box::pin(patch::patch(context, resource, body)).await,
+        "delete" => Box::pin(delete::delete(context, resource, body)).await,
+        "deletecollection" => Box::pin(delete::delete_collection(context, resource, body)).await,
         _ => Err(not_allowed()),
     }
 }

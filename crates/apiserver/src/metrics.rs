@@ -1,9 +1,11 @@
 //! What is counted about requests, under upstream's names. Rendering is `endpoints`'.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use api::Resource;
 use parking_lot::Mutex;
 
 use crate::request::RequestInfo;
@@ -19,6 +21,8 @@ pub(crate) struct Metrics {
     pub failures: AtomicU64,
     /// Of answers that were compressed for one client.
     pub compressed_bytes: AtomicU64,
+    /// How many pieces of watches went out, by the place of the resource in the catalogue.
+    watched: OnceLock<Vec<AtomicU64>>,
     reading: AtomicU64,
     writing: AtomicU64,
     /// Held for moments only. The keys are names of served kinds, so there are only so many.
@@ -87,6 +91,33 @@ pub(crate) struct Requests {
 }
 
 impl Metrics {
+    /// Counts what a watch sent: one line is one event, and a frame of protobuf is one too.
+    pub fn watched(&self, resource: &'static Resource, sent: &[u8]) {
+        let counters = self.counters();
+        let found = api::catalogue::resources()
+            .iter()
+            .position(|known| std::ptr::eq(known, resource));
+        let lines = sent.iter().filter(|byte| **byte == b'\n').count().max(1);
+        if let Some(counter) = found.and_then(|index| counters.get(index)) {
+            counter.fetch_add(lines as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// The resources that were watched, and how many events went out.
+    pub fn watch_events(&self) -> impl Iterator<Item = (&'static Resource, u64)> {
+        let counted = api::catalogue::resources().iter().zip(self.counters());
+        counted
+            .map(|(resource, counter)| (resource, counter.load(Ordering::Relaxed)))
+            .filter(|(_, number)| *number > 0)
+    }
+
+    fn counters(&self) -> &[AtomicU64] {
+        self.watched.get_or_init(|| {
+            let resources = api::catalogue::resources().iter();
+            resources.map(|_| AtomicU64::new(0)).collect()
+        })
+    }
+
     /// The requests that are being answered: those that read, or those that write.
     pub fn in_flight(&self, reads: bool) -> &AtomicU64 {
         match reads {

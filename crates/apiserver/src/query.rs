@@ -47,6 +47,9 @@ impl Query {
 /// Undoes percent-encoding; `plus` also turns `+` into a space, as in queries.
 pub(crate) fn decode(text: &str, plus: bool) -> String {
     let bytes = text.as_bytes();
+    if !bytes.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+        return text.to_string();
+    }
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut position = 0;
     while position < bytes.len() {

@@ -32,19 +32,15 @@ impl RequestInfo {
             verb: plain_verb(method),
             ..RequestInfo::default()
         };
-        let parts: Vec<String> = path
-            .trim_matches('/')
-            .split('/')
-            .map(|part| decode(part, false))
-            .collect();
-        let mut rest = match parts.first().map(String::as_str) {
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let mut rest = match parts.first().copied() {
             Some("api") if parts.len() > 2 => {
-                info.version = parts[1].clone();
+                info.version = decode(parts[1], false);
                 &parts[2..]
             }
             Some("apis") if parts.len() > 3 => {
-                info.group = parts[1].clone();
-                info.version = parts[2].clone();
+                info.group = decode(parts[1], false);
+                info.version = decode(parts[2], false);
                 &parts[3..]
             }
             _ => return info,
@@ -56,20 +52,27 @@ impl RequestInfo {
             rest = &rest[1..];
         }
         if rest[0] == "namespaces" && rest.len() > 1 {
-            info.namespace = rest[1].clone();
+            info.namespace = decode(rest[1], false);
             // `/namespaces/x` and its own subresources are about the namespace itself.
-            let own = rest.len() == 2
-                || rest.len() == 3 && matches!(rest[2].as_str(), "status" | "finalize");
+            let own =
+                rest.len() == 2 || rest.len() == 3 && matches!(rest[2], "status" | "finalize");
             if !own {
                 rest = &rest[2..];
             }
         }
-        info.plural = rest[0].clone();
-        info.name = rest.get(1).cloned().unwrap_or_default();
-        info.subresource = match rest.get(2).map(String::as_str) {
+        info.plural = decode(rest[0], false);
+        info.name = rest
+            .get(1)
+            .map(|name| decode(name, false))
+            .unwrap_or_default();
+        info.subresource = match rest.get(2).copied() {
+            None => String::new(),
             // What follows is the path behind the proxy.
             Some("proxy") => "proxy".to_string(),
-            _ => rest.get(2..).unwrap_or_default().join("/"),
+            Some(_) => {
+                let below = rest[2..].iter().map(|part| decode(part, false));
+                below.collect::<Vec<_>>().join("/")
+            }
         };
         info.resource = catalogue::find(&info.group, &info.version, &info.plural);
         info.verb = match info.verb {

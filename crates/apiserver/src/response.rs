@@ -128,5 +128,6 @@ pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
-        .any(|coding| coding.split(';').next().unwrap_or_default().trim() == "gzip")
+        // With a quality it is not recognised, as upstream has it.
+        .any(|coding| coding.trim() == "gzip")
 }

@@ -174,6 +174,13 @@ impl Server {
     }
 }
 
+/// An object as it is put into the store, with no room to spare: it stays for long.
+pub(crate) fn stored_bytes(object: &Value) -> Bytes {
+    let mut json = object.to_json();
+    json.shrink_to_fit();
+    json.into()
+}
+
 /// RFC 3339 in UTC with whole seconds.
 pub(crate) fn seconds_text(time: jiff::Timestamp) -> String {
     jiff::Timestamp::from_second(time.as_second())
@@ -185,7 +192,7 @@ pub(crate) fn seconds_text(time: jiff::Timestamp) -> String {
 pub(crate) fn too_large(requested: u64, newest: u64) -> Status {
     Status::new(
         Reason::Timeout,
-        format!("Too large resource version: {requested}, current: {newest}"),
+        format!("Timeout: Too large resource version: {requested}, current: {newest}"),
     )
     .with_details(api::Details {
         causes: vec![api::Cause {

@@ -3,13 +3,21 @@
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
-/// What `PartialObjectMetadata` carries. Which kind it is, whoever asked for it knows.
+/// What `PartialObjectMetadata` carries, without its `managedFields`: they are longer than all the
+/// rest, and those who follow every object of a cluster have no use for them. Which kind it is,
+/// whoever asked for it knows.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Metadata {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "without_managed_fields")]
     pub metadata: ObjectMeta,
+}
+
+fn without_managed_fields<'de, D: Deserializer<'de>>(source: D) -> Result<ObjectMeta, D::Error> {
+    let mut metadata = ObjectMeta::deserialize(source)?;
+    metadata.managed_fields = None;
+    Ok(metadata)
 }
 
 impl kube::Resource for Metadata {
@@ -38,5 +46,18 @@ impl kube::Resource for Metadata {
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn managed_fields_are_not_kept() {
+        let json = r#"{"metadata":{"name":"a","managedFields":[{"manager":"m","fieldsV1":{"f:data":{}}}]}}"#;
+        let object: Metadata = serde_json::from_str(json).expect("metadata");
+        assert_eq!(object.metadata.name.as_deref(), Some("a"));
+        assert!(object.metadata.managed_fields.is_none());
     }
 }

@@ -16,7 +16,7 @@ use tracing::info;
 
 use crate::claims::Claims;
 use crate::cli::DEFAULT_DATA_DIR;
-use crate::layout::{Layout, Settings, private_dir};
+use crate::layout::{Layout, Settings, pass_through, private_dir};
 use crate::local_path::LocalPath;
 use crate::pki;
 use crate::server::{self, CLUSTER_DOMAIN, ClusterArguments, Tasks};
@@ -147,6 +147,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
 
     let state = settings.run_dir().join("runtime");
     private_dir(&state)?;
+    pass_through(&settings.run_dir())?;
     let command = |name: &str| vec![executable.clone().into_os_string(), name.into()];
     let runtime_config = runtime::Config {
         root: layout.runtime(),

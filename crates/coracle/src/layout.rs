@@ -6,7 +6,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -249,6 +249,16 @@ pub fn private_dir(path: &Path) -> Result<()> {
         .mode(0o700)
         .create(path)
         .with_context(|| format!("creating {}", path.display()))
+}
+
+/// Lets everybody pass through a directory and the one above it, and see nothing: the users of pods
+/// with a user namespace must reach their own files below.
+pub fn pass_through(path: &Path) -> Result<()> {
+    for path in [Some(path), path.parent()].into_iter().flatten() {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o711))
+            .with_context(|| format!("opening {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Replaces a file by one of mode 0600; readers see the old or the new, never half of it.

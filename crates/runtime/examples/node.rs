@@ -16,7 +16,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// `serve ROOT STATE CNI_CONF CLUSTER_ID OCI…`: the socket is `STATE/cri.sock`. The variable
+/// `serve ROOT STATE CNI_CONF CLUSTER_ID OCI…`: the socket is `STATE/cri.sock`.
+/// CNI plugins are looked for in `CNI_CONF/bin`, then among Debian's. The variable
 /// `INSECURE_REGISTRIES` names registries, between commas, that are spoken to over plain http.
 fn serve(program: OsString, arguments: Vec<OsString>) -> ExitCode {
     let program = std::fs::canonicalize(program)
@@ -37,7 +38,7 @@ fn serve(program: OsString, arguments: Vec<OsString>) -> ExitCode {
         cluster_id: cluster.to_string_lossy().into_owned(),
         data_dir: root.into(),
         cni_conf_dir: cni.into(),
-        cni_bin_dirs: vec!["/usr/lib/cni".into()],
+        cni_bin_dirs: vec![PathBuf::from(cni).join("bin"), "/usr/lib/cni".into()],
         oci_command,
         oci_handlers: runtime::config::installed_handlers(),
         shim_command: vec![program, "shim".into()],

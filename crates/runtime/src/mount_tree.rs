@@ -48,6 +48,17 @@ pub fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
     Ok(tree)
 }
 
+/// Cuts a detached tree off from what happens to its original.
+pub fn make_private(tree: &OwnedFd) -> io::Result<()> {
+    change(
+        tree,
+        &MountAttributes {
+            propagation: libc::MS_PRIVATE,
+            ..MountAttributes::default()
+        },
+    )
+}
+
 /// Makes what root owns in a detached tree belong to the root of `user_namespace`, and so on.
 pub fn map_ids(tree: &OwnedFd, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
     let attributes = MountAttributes {

@@ -32,7 +32,9 @@ pub(super) fn applied(
     let definition = schema::table()
         .definition(resource(plural).definition)
         .unwrap();
-    Ok(schema::conform(definition, object).unwrap().0)
+    let mut object = schema::conform(definition, object).unwrap().0;
+    schema::forget_empty(resource(plural), &mut object);
+    Ok(object)
 }
 
 /// The fields of a manager, or null.

@@ -160,7 +160,7 @@ fn detailed(value: &Value) -> String {
 /// All numbers of a configuration are floats in Go, shown with an exponent from 10⁶ on.
 fn number_or_flag(value: &Value) -> String {
     let number = match value {
-        Value::Integer(whole) => *whole as f64,
+        Value::Integer(whole) => return whole.to_string(),
         Value::Float(number) => *number,
         other => return other.to_string(),
     };

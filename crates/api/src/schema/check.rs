@@ -196,7 +196,10 @@ impl Checker {
             if object.contains(&name) {
                 self.note(&name, true);
             }
-            self.enter(&name);
+            // The converter of unstructured objects leaves the keys of maps out of its paths.
+            if !self.restoring {
+                self.enter(&name);
+            }
             let value = self.value(node, item, &|| item_go_name(&go_name(), item))?;
             self.path.truncate(path_length);
             object.insert(name, value.unwrap_or_else(|| zero(item)));

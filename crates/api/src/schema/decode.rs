@@ -11,6 +11,9 @@ use crate::catalogue::{Resource, Subresource, api_version, split_api_version};
 use crate::document::Value;
 use crate::status::Status;
 
+/// More repeated fields than this are not told.
+const MOST_REPEATED: usize = 100;
+
 /// What strict field validation objects to; otherwise it is dropped, with or without a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldProblem {
@@ -134,6 +137,60 @@ pub fn strict_error(target: &Target, problems: &[FieldProblem]) -> Status {
         (target.version, target.kind),
         &format!("strict decoding error: {}", texts.join(", ")),
     )
+}
+
+/// The same for YAML in which keys are repeated.
+pub fn strict_yaml_error(
+    target: &Target,
+    repeated: &[String],
+    problems: &[FieldProblem],
+) -> Status {
+    let mut texts = vec![format!(
+        "yaml: unmarshal errors:\n  {}",
+        repeated.join("\n  ")
+    )];
+    texts.extend(problems.iter().map(FieldProblem::to_string));
+    unhandled(
+        target,
+        (target.version, target.kind),
+        &format!("strict decoding error: {}", texts.join(", ")),
+    )
+}
+
+/// The fields that a document has twice; what is not JSON has none.
+pub fn repeated_fields(body: &[u8]) -> Vec<FieldProblem> {
+    fn walk(node: &Node<'_>, path: &str, found: &mut Vec<FieldProblem>) {
+        match node {
+            Node::Object(fields) => {
+                for (index, (name, node)) in fields.iter().enumerate() {
+                    let at = match path {
+                        "" => name.to_string(),
+                        path => format!("{path}.{name}"),
+                    };
+                    walk(node, &at, found);
+                    let problem = FieldProblem {
+                        path: at,
+                        duplicate: true,
+                    };
+                    let repeated = fields[..index].iter().any(|(before, _)| before == name);
+                    if repeated && !found.contains(&problem) && found.len() < MOST_REPEATED {
+                        found.push(problem);
+                    }
+                }
+            }
+            Node::Array(items) => {
+                for (index, node) in items.iter().enumerate() {
+                    walk(node, &format!("{path}[{index}]"), found);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    if let Ok(node) = parse(body) {
+        walk(&node, "", &mut found);
+    }
+    found
 }
 
 impl fmt::Display for FieldProblem {

@@ -117,7 +117,11 @@ impl Strategy for DaemonSet {
         errors
     }
 
-    /// Rows show what is stored, where the count is a field.
+    fn hides_metadata(&self) -> bool {
+        true
+    }
+
+    /// Metadata alone is what is stored, where the count is a field.
     fn row_metadata(&self, metadata: &mut Value) {
         metadata.remove(&TEMPLATE_GENERATION[1..]);
         if metadata.fields_at(&["annotations"]).next().is_none() {

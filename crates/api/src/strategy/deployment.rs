@@ -107,7 +107,11 @@ impl Strategy for Deployment {
             object_age(object, now).into(),
             containers,
             images,
-            workload::selector_cell(object),
+            // One that is not there selects nothing, and is shown as nothing.
+            match object.has(&["spec", "selector"]) {
+                true => workload::selector_cell(object),
+                false => "".into(),
+            },
         ]
     }
 }

@@ -44,14 +44,14 @@ impl Strategy for Pod {
 
     fn default(&self, object: &mut Value) {
         defaults::pod(object);
-    }
-
-    fn prepare_create_content(&self, object: &mut Value) {
-        drop_closed(object, None);
         let grace = ["spec", "terminationGracePeriodSeconds"];
         if object.i64_at(&grace).is_some_and(|seconds| seconds < 0) {
             object.set(&grace, 1);
         }
+    }
+
+    fn prepare_create_content(&self, object: &mut Value) {
+        drop_closed(object, None);
         object.set(&["status", "phase"], "Pending");
         object.set(&["status", "qosClass"], qos::class(object));
         if !object.list_at(&["spec", "schedulingGates"]).is_empty() {

@@ -234,7 +234,6 @@ fn selectable_fields() {
     assert!(names("", "Pod").contains(&"spec.nodeName"));
     assert!(names("", "Event").contains(&"involvedObject.uid"));
     assert!(names("", "Secret").contains(&"type"));
-    assert!(names("apps", "ReplicaSet").contains(&"status.replicas"));
 }
 
 #[test]

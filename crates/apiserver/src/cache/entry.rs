@@ -179,6 +179,8 @@ impl Entry {
     pub fn chunks(&self) -> [Bytes; 3] {
         let mut version = Vec::with_capacity(48);
         splice(&mut version, self.revision);
+        // Bytes without room to spare need no second allocation.
+        version.shrink_to_fit();
         [
             self.bytes.slice(..self.outline.layout.slot),
             version.into(),

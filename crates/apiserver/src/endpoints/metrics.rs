@@ -108,6 +108,17 @@ fn objects(context: &Context, text: &mut String) -> std::fmt::Result {
         let (plural, number) = (kind.resource.qualified(), kind.len());
         writeln!(text, "{name}{{resource=\"{plural}\"}} {number}")?;
     }
+    let name = "apiserver_watch_events_total";
+    let help = "Number of events sent in watch clients";
+    head(text, name, "counter", help)?;
+    for (resource, number) in context.server.metrics.watch_events() {
+        let (group, plural) = (resource.group, resource.plural);
+        let version = resource.version;
+        writeln!(
+            text,
+            "{name}{{group=\"{group}\",resource=\"{plural}\",version=\"{version}\"}} {number}"
+        )?;
+    }
     let name = "apiserver_longrunning_requests";
     let help = "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.";
     head(text, name, "gauge", help)?;

@@ -1,6 +1,7 @@
 //! pods/log: the kubelet's answer, passed on as it comes.
 
-use api::{Reason, Resource, Status, Value};
+use api::field::{FieldError, Path};
+use api::{Cause, Reason, Resource, Status, Value};
 use futures::StreamExt;
 use http::Response;
 use http_body_util::{BodyExt, BodyStream, Limited};
@@ -32,11 +33,14 @@ pub(super) async fn get(
         .get(resource, &info.namespace, &info.name)
         .await?
         .object()?;
+    check_options(context)?;
     let container = choose_container(&pod, context.query.get("container"))?;
     let node = pod.str_at(&["spec", "nodeName"]);
     if node.is_empty() {
         // Nothing has run yet: an empty log.
-        return Ok(response::text(204, ""));
+        let mut nothing = Response::new(Body::empty());
+        *nothing.status_mut() = http::StatusCode::NO_CONTENT;
+        return Ok(nothing);
     }
     let (address, port) = locate(context, node).await?;
     let unavailable = |problem: &dyn std::fmt::Display| {
@@ -89,6 +93,34 @@ pub(super) async fn get(
         }
     });
     Ok(response::bytes(200, "text/plain", Body::stream(frames)))
+}
+
+fn check_options(context: &Context) -> Result<(), Status> {
+    let number = |name: &str| context.query.get(name).parse::<i64>().ok();
+    let mut errors = Vec::new();
+    for (name, least, detail) in [
+        ("tailLines", 0, "must be greater than or equal to 0"),
+        ("limitBytes", 1, "must be greater than 0"),
+        ("sinceSeconds", 1, "must be greater than 0"),
+    ] {
+        let both = name == "sinceSeconds" && !context.query.get("sinceTime").is_empty();
+        match number(name) {
+            Some(_) if both => {
+                let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+                errors.push(FieldError::forbidden(&Path::new("[]"), detail));
+            }
+            Some(given) if given < least => {
+                errors.push(FieldError::invalid(&Path::new(name), given, detail));
+            }
+            _ => {}
+        }
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let causes = errors.into_iter().map(Cause::from).collect();
+    let name = &context.info.name;
+    Err(Status::invalid("", "PodLogOptions", name, causes))
 }
 
 pub(super) fn choose_container(pod: &Value, asked: &str) -> Result<String, Status> {

@@ -37,8 +37,8 @@ pub(super) async fn handle(
                 .await?
         }
         "update" => {
-            let mut scale = decode::of_kind(context, "autoscaling", "v1", "Scale", body)?;
-            check_name(&mut scale, target.name)?;
+            let scale = decode::of_kind(context, "autoscaling", "v1", "Scale", body)?;
+            check_name(&scale, target.name)?;
             let version = scale.str_at(&["metadata", "resourceVersion"]);
             change(context, &target, !version.is_empty(), |old| {
                 with_scale(context, resource, old, scale.clone())

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use api::{Reason, Resource, Status, Value};
-use bytes::Bytes;
 use http::Response;
 use store::{Compare, Operation, Transaction, TransactionResult};
 
@@ -16,7 +15,7 @@ use crate::body::Body;
 use crate::cache::Entry;
 use crate::decode;
 use crate::hops::Hops;
-use crate::server::{Context, Server, store_failure};
+use crate::server::{Context, Server, store_failure, stored_bytes};
 
 /// Fresh names tried for `generateName` before giving up.
 const NAME_ATTEMPTS: usize = 8;
@@ -214,7 +213,7 @@ async fn insert(
         object.str_at(&["metadata", "namespace"]),
         object.str_at(&["metadata", "name"]),
     );
-    let bytes = Bytes::from(object.to_json());
+    let bytes = stored_bytes(object);
     let key = Server::store_key(resource, namespace, name);
     if context.dry_run {
         if server.get(resource, namespace, name).await.is_ok() {

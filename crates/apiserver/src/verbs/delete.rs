@@ -8,7 +8,6 @@ use std::sync::Arc;
 use api::field::{FieldError, Path};
 use api::strategy::Dependents;
 use api::{Resource, Status, Value};
-use bytes::Bytes;
 use http::Response;
 use store::{Compare, Operation, Transaction, TransactionResult};
 
@@ -20,7 +19,7 @@ use crate::body::Body;
 use crate::cache::Entry;
 use crate::decode;
 use crate::response;
-use crate::server::{Context, Server, seconds_text, store_failure};
+use crate::server::{Context, Server, seconds_text, store_failure, stored_bytes};
 
 const ATTEMPTS: usize = 20;
 const ORPHAN: &str = "orphan";
@@ -167,22 +166,15 @@ pub(crate) async fn delete_collection(
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let options = DeleteOptions::of_request(context, body)?;
-    warn_of_orphans(context, resource, &options);
-    let kind = context.server.kind(resource)?;
     let selection = Selection::of(context, resource)?;
-    context.server.catch_up().await?;
-    let snapshot = context.server.cache.snapshot(kind);
-    let entries: Vec<Arc<Entry>> = snapshot
-        .range(&selection.prefix, "")
-        .filter(|entry| selection.matches(entry))
-        .cloned()
-        .collect();
-    let mut items = Vec::with_capacity(entries.len());
-    for entry in entries {
+    let page = super::list::page(context, resource, &selection).await?;
+    warn_of_orphans(context, resource, &options);
+    let mut items = Vec::new();
+    for entry in page.items.iter() {
         match delete_object(context, resource, entry.namespace(), entry.name(), &options).await {
             Ok(_) => {
                 // As it was when the collection was read.
-                let shown = context.server.cache.forms.shown(resource, &entry)?;
+                let shown = context.server.cache.forms.shown(resource, entry)?;
                 let mut item = shown.object_with_version()?;
                 for field in ["apiVersion", "kind"] {
                     item.remove(&[field]);
@@ -195,8 +187,8 @@ pub(crate) async fn delete_collection(
     }
     let mut list = api::document!({
         "kind": format!("{}List", resource.kind), "apiVersion": resource.api_version(),
-        "metadata": {"resourceVersion": context.server.cache.applied().to_string()},
     });
+    list.set(&["metadata"], page.metadata());
     list.set(&["items"], items);
     response::encoded_for(context, 200, &list, context.output.encoding)
 }
@@ -225,7 +217,7 @@ pub(crate) async fn delete_object(
         admission::mutate(&mut admitted).await?;
         let plan = plan(server, resource, &mut object, options)?;
         object.remove(&["metadata", "resourceVersion"]);
-        let bytes = Bytes::from(object.to_json());
+        let bytes = stored_bytes(&object);
         let remove = plan == Plan::Remove;
         if !remove && bytes == current.bytes {
             return Ok(Deleted::Pending(current));

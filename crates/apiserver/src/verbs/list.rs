@@ -26,31 +26,40 @@ pub(crate) async fn list(
     context: &Context,
     resource: &'static Resource,
 ) -> Result<Response<Body>, Status> {
-    let kind = context.server.kind(resource)?;
     let selection = Selection::of(context, resource)?;
+    let page = page(context, resource, &selection).await?;
+    list_body::render(context, resource, page).await
+}
+
+/// The entries that the options of a request ask for.
+pub(super) async fn page(
+    context: &Context,
+    resource: &'static Resource,
+    selection: &Selection,
+) -> Result<Page, Status> {
+    let kind = context.server.kind(resource)?;
     let request = ListRequest::parse(context)?;
-    let page = match &request.position {
+    Ok(match &request.position {
         Position::Newest { at_least, start } => {
             match at_least {
                 Some(revision) => reach(context, *revision).await?,
                 None => context.server.catch_up().await?,
             }
-            check_start(&selection, start)?;
-            from_cache(context, kind, &selection, start, request.limit)
+            check_start(selection, start)?;
+            from_cache(context, kind, selection, start, request.limit)
         }
         Position::At { revision, start } => {
             from_history(
                 context,
                 resource,
-                &selection,
+                selection,
                 *revision,
                 start,
                 request.limit,
             )
             .await?
         }
-    };
-    list_body::render(context, resource, page).await
+    })
 }
 
 struct ListRequest {
@@ -72,11 +81,10 @@ enum Position {
 impl ListRequest {
     fn parse(context: &Context) -> Result<ListRequest, Status> {
         let query = &context.query;
-        check_list(query)?;
         parse_timeout(query)?;
-        let limit = match query.get("limit") {
-            "" => 0,
-            text => text
+        let limit = match query.all("limit").next() {
+            None => 0,
+            Some(text) => text
                 .parse::<i64>()
                 .map_err(|_| {
                     Status::bad_request(format!(
@@ -85,7 +93,15 @@ impl ListRequest {
                 })?
                 .max(0) as usize,
         };
+        check_list(query)?;
         let version = query.get("resourceVersion");
+        // Upstream's cache has no pages: whoever takes what it has takes all. Events have none.
+        let stored = context.info.resource.map(api::conversion::storage_of);
+        let cached = stored.is_some_and(|stored| stored.kind != "Event");
+        let limit = match version == "0" && cached {
+            true => 0,
+            false => limit,
+        };
         let exact = match query.get("resourceVersionMatch") {
             "" => None,
             matching => Some(matching == "Exact"),
@@ -347,19 +363,31 @@ impl Token {
                 "invalid continue token: continue key is not valid: {problem}"
             ))
         };
-        let invalid = || wrong("encoded start key empty (version meta.k8s.io/v1)");
         let bytes = URL_SAFE_NO_PAD
             .decode(text.trim_end_matches('='))
             .map_err(|_| wrong("illegal base64 data at input byte 0"))?;
         let token = api::schema::parse_json(&bytes).map_err(|problem| wrong(&problem))?;
+        let version = token.str_at(&["v"]);
+        if version != "meta.k8s.io/v1" {
+            return Err(wrong(&format!(
+                "server does not recognize this encoded version {version}"
+            )));
+        }
         let revision = match token.get("rv").and_then(Value::as_i64) {
             Some(NEWEST) => None,
             Some(revision) if revision > 0 => Some(revision as u64),
-            _ => return Err(invalid()),
+            _ => {
+                return Err(wrong(
+                    "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+                ));
+            }
         };
         let start = token.str_at(&["start"]).to_string();
         if start.is_empty() {
-            return Err(invalid());
+            return Err(wrong("encoded start key empty (version meta.k8s.io/v1)"));
+        }
+        if start.split('/').any(|part| matches!(part, "." | "..")) {
+            return Err(wrong(&start));
         }
         Ok(Token { revision, start })
     }

@@ -8,7 +8,7 @@ use api::{Reason, Resource, Status, Value, conversion};
 use bytes::Bytes;
 use http::Response;
 
-use super::{go_type, partial, protobuf_kind, table};
+use super::{go_type, partial, protobuf_kind, table, write_partial};
 use crate::body::{Body, BoxError};
 use crate::cache::{Entry, Shape, Snapshot, Text};
 use crate::gzip::{self, Part};
@@ -30,6 +30,20 @@ pub(super) struct Page {
     pub remaining: Option<usize>,
 }
 
+impl Page {
+    /// The metadata of the list.
+    pub fn metadata(&self) -> Value {
+        let mut metadata = api::document!({"resourceVersion": self.revision.to_string()});
+        if let Some(next) = &self.next {
+            metadata.set(&["continue"], next.as_str());
+        }
+        if let Some(remaining) = self.remaining {
+            metadata.set(&["remainingItemCount"], remaining as i64);
+        }
+        metadata
+    }
+}
+
 /// Objects as they are stored.
 pub(super) enum Items {
     Some(Vec<Arc<Entry>>),
@@ -42,7 +56,7 @@ pub(super) enum Items {
 }
 
 impl Items {
-    fn iter(&self) -> Box<dyn Iterator<Item = &Arc<Entry>> + Send + '_> {
+    pub fn iter(&self) -> Box<dyn Iterator<Item = &Arc<Entry>> + Send + '_> {
         match self {
             Items::Some(entries) => Box::new(entries.iter()),
             Items::Whole {
@@ -67,17 +81,10 @@ pub(super) async fn render(
     resource: &'static Resource,
     page: Page,
 ) -> Result<Response<Body>, Status> {
-    let mut metadata = api::document!({"resourceVersion": page.revision.to_string()});
-    if let Some(next) = &page.next {
-        metadata.set(&["continue"], next.as_str());
-    }
-    if let Some(remaining) = page.remaining {
-        metadata.set(&["remainingItemCount"], remaining as i64);
-    }
     let list = List {
         context,
         resource,
-        metadata,
+        metadata: page.metadata(),
     };
     match (context.output.form, context.output.encoding) {
         (Form::PartialObjectMetadata, _) => Err(Status::new(
@@ -172,7 +179,15 @@ impl List<'_> {
                 let item = forms.message(self.resource, entry, shape)?;
                 list.write_item(out, &item, &entry.version());
             }
-            None => write_json(self.context.output.form, out, entry, is_first),
+            None if self.is_spliced() => {
+                write_json(self.context.output.form, out, entry, is_first);
+            }
+            None => {
+                if !is_first {
+                    out.push(b',');
+                }
+                write_partial(self.resource, entry, out, entry.revision)?;
+            }
         }
         Ok(())
     }
@@ -186,9 +201,16 @@ impl List<'_> {
         })
     }
 
+    /// Whether the JSON of an item is made of its bytes alone.
+    fn is_spliced(&self) -> bool {
+        self.context.output.form == Form::Object
+            || !api::strategy::of(self.resource).hides_metadata()
+    }
+
     /// Whether nothing can go wrong any more once it has begun.
     fn can_stream(&self) -> bool {
         self.context.output.encoding == Encoding::Json
+            && self.is_spliced()
             && conversion::is_stored_as_itself(self.resource)
     }
 

@@ -47,8 +47,12 @@ pub(crate) fn check_list(query: &Query) -> Result<(), Status> {
 pub(crate) fn check_watch(query: &Query) -> Result<(), Status> {
     let path = Path::new(MATCH);
     let mut errors = Vec::new();
-    let matching = query.get(MATCH);
-    let initial = !query.get(INITIAL).is_empty();
+    let mut matching = query.get(MATCH);
+    let mut initial = !query.get(INITIAL).is_empty();
+    // A watch from anywhere begins with what there is, which counts as asked for.
+    if !initial && matching.is_empty() && matches!(query.get("resourceVersion"), "" | "0") {
+        (initial, matching) = (true, "NotOlderThan");
+    }
     if initial && matching != "NotOlderThan" {
         errors.push(FieldError::forbidden(
             &path,

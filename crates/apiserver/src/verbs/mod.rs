@@ -37,11 +37,11 @@ pub(crate) fn respond(
     let mut body = Vec::new();
     match (output.form, output.encoding) {
         (Form::Object, Encoding::Json) => {
-            let chunks = Body::chunks(entry.chunks());
+            let chunks = Body::few(entry.chunks());
             return Ok(response::bytes(code, media_type, chunks));
         }
         (Form::PartialObjectMetadata, Encoding::Json) => {
-            entry.write_metadata(&mut body, entry.revision);
+            write_partial(resource, entry, &mut body, entry.revision)?;
         }
         (Form::Object | Form::PartialObjectMetadata, Encoding::Protobuf) => {
             let (shape, api_version, kind) = protobuf_kind(resource, output.form);
@@ -94,6 +94,30 @@ pub(crate) fn go_type(resource: &Resource, suffix: &str) -> String {
         Some(package) => package,
     };
     format!("*{package}.{}{suffix}", resource.kind)
+}
+
+/// Appends the object as `PartialObjectMetadata`, from the bytes as they are where nothing of the
+/// metadata is kept elsewhere.
+pub(crate) fn write_partial(
+    resource: &Resource,
+    entry: &Entry,
+    out: &mut Vec<u8>,
+    revision: u64,
+) -> Result<(), Status> {
+    let strategy = api::strategy::of(resource);
+    if !strategy.hides_metadata() {
+        entry.write_metadata(out, revision);
+        return Ok(());
+    }
+    let mut partial = partial(&entry.object()?);
+    if let Some(metadata) = partial.at_mut(&["metadata"]) {
+        strategy.row_metadata(metadata);
+        if revision > 0 {
+            metadata.set(&["resourceVersion"], revision.to_string());
+        }
+    }
+    out.extend_from_slice(&partial.to_json());
+    Ok(())
 }
 
 pub(crate) fn partial(object: &Value) -> Value {

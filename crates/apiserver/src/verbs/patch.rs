@@ -57,6 +57,10 @@ pub(crate) async fn patch(
         }
     };
     let conditional = names_version(patch_type, &patch);
+    let repeated = match patch_type {
+        PatchType::Merge | PatchType::Strategic => schema::repeated_fields(body),
+        _ => Vec::new(),
+    };
     let entry = change(context, &target, conditional, |stored| {
         let converted;
         let old = match conversion::is_stored_as_itself(resource) {
@@ -67,7 +71,8 @@ pub(crate) async fn patch(
             }
         };
         let mut new = apply(patch_type, old, &patch, resource.definition)?;
-        check_patched(context, resource, (patch_type, &patch), &mut new, old)?;
+        let how = (patch_type, &patch, repeated.as_slice());
+        check_patched(context, resource, how, &mut new, old)?;
         Ok(conversion::to_storage(resource, new))
     })
     .await?;
@@ -136,7 +141,7 @@ pub(crate) fn names_version(patch_type: PatchType, patch: &Value) -> bool {
 fn check_patched(
     context: &Context,
     resource: &Resource,
-    (patch_type, patch): (PatchType, &Value),
+    (patch_type, patch, repeated): (PatchType, &Value, &[schema::FieldProblem]),
     new: &mut Value,
     old: &Value,
 ) -> Result<(), Status> {
@@ -165,8 +170,9 @@ fn check_patched(
         PatchType::Strategic => schema::restore,
         _ => schema::conform,
     };
-    let (checked, problems) = conform(target.definition, std::mem::take(new))
+    let (checked, unknown) = conform(target.definition, std::mem::take(new))
         .map_err(|problem| wrong(problem.to_string()))?;
+    let problems = [repeated, unknown.as_slice()].concat();
     *new = checked;
     if !problems.is_empty() && FieldValidation::of(context) == FieldValidation::Strict {
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();

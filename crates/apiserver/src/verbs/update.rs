@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use api::apply::{Write, same_but_times};
 use api::{Resource, Status, Value};
-use bytes::Bytes;
 use http::Response;
 use store::{Compare, Operation, Transaction, TransactionResult};
 
@@ -17,7 +16,7 @@ use crate::cache::Entry;
 use crate::decode;
 use crate::hops::Hops;
 use crate::options;
-use crate::server::{Context, Server, store_failure};
+use crate::server::{Context, Server, store_failure, stored_bytes};
 
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
@@ -32,7 +31,7 @@ pub(crate) async fn update(
     let info = &context.info;
     let sent = decode::object(context, resource, body)?;
     let mut sent = api::conversion::to_storage(resource, sent);
-    check_name(&mut sent, &info.name)?;
+    check_name(&sent, &info.name)?;
     settle_namespace(resource, &info.namespace, &mut sent)?;
     let target = Target::of(context, resource);
     let exists = context
@@ -289,7 +288,7 @@ async fn write(
     for field in ["resourceVersion", "selfLink"] {
         new.remove(&["metadata", field]);
     }
-    let bytes = Bytes::from(new.to_json());
+    let bytes = stored_bytes(&new);
     if bytes == current.bytes {
         return Ok(Written::Done(current.clone()));
     }
@@ -434,13 +433,12 @@ fn check_preconditions(
     Ok(())
 }
 
-pub(crate) fn check_name(object: &mut Value, name: &str) -> Result<(), Status> {
+pub(crate) fn check_name(object: &Value, name: &str) -> Result<(), Status> {
     match object.str_at(&["metadata", "name"]) {
         given if given == name => Ok(()),
-        "" => {
-            object.set(&["metadata", "name"], name);
-            Ok(())
-        }
+        "" => Err(Status::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
         given => Err(Status::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({name})"
         ))),

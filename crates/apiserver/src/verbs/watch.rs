@@ -11,10 +11,10 @@ use futures::Stream;
 use http::Response;
 use tokio::time::{Instant, Sleep};
 
-use super::list::{parse_revision, parse_timeout};
+use super::list::{parse_revision, parse_timeout, reach};
 use super::list_options::check_watch;
 use super::selection::Selection;
-use super::{go_type, partial, protobuf_kind, table};
+use super::{go_type, partial, protobuf_kind, table, write_partial};
 use crate::body::{Body, BoxError};
 use crate::cache::{Change, Entry, EventType, Frame, From, Initial, Watch};
 use crate::negotiate::{Encoding, Form, Output};
@@ -62,6 +62,14 @@ pub(crate) async fn watch(
         Some(_) if initial => From::State,
         Some(revision) => From::After(revision),
     };
+    if let Some(revision) = revision.filter(|_| initial)
+        && let Err(status) = reach(&context, revision).await
+    {
+        let mut error = Vec::new();
+        write_event(&mut error, "ERROR", &status.to_document(), encoding)?;
+        let stream = Body::stream(futures::stream::iter([Ok::<_, BoxError>(error.into())]));
+        return Ok(response::bytes(200, encoding.stream_media_type(), stream));
+    }
     let content = match Watch::begin(&server.cache, kind, from, selection.requirement()) {
         Ok(watch) => Ok(watch),
         Err(too_old) => Err(Status::new(
@@ -83,8 +91,8 @@ pub(crate) async fn watch(
                 From::After(revision) => revision,
                 From::State => 0,
             };
-            let frame =
-                frame_of(context.output).filter(|_| api::conversion::is_stored_as_itself(resource));
+            let frame = frame_of(resource, context.output)
+                .filter(|_| api::conversion::is_stored_as_itself(resource));
             let state = WatchStream {
                 context,
                 resource,
@@ -135,6 +143,8 @@ struct WatchStream {
 fn events(state: WatchStream) -> impl Stream<Item = Result<Bytes, BoxError>> + Send {
     futures::stream::unfold(state, |mut state| async move {
         let events = state.next().await?;
+        let metrics = &state.context.server.metrics;
+        metrics.watched(state.resource, &events);
         Some((Ok(events), state))
     })
 }
@@ -328,7 +338,7 @@ impl WatchStream {
                 out.extend_from_slice(b"\",\"object\":");
                 match form {
                     Form::Object => entry.write(out, revision),
-                    _ => entry.write_metadata(out, revision),
+                    _ => write_partial(self.resource, entry, out, revision)?,
                 }
                 out.extend_from_slice(b"}\n");
             }
@@ -337,33 +347,31 @@ impl WatchStream {
     }
 
     fn bookmark(&mut self, out: &mut Vec<u8>, revision: u64, end_of_initial: bool) {
-        let mut metadata =
-            api::document!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        let mut whole = empty_object(self.resource);
+        whole.set(&["kind"], self.resource.kind);
+        whole.set(&["apiVersion"], self.resource.api_version());
+        whole.set(&["metadata", "resourceVersion"], revision.to_string());
         if end_of_initial {
-            metadata.set(&["annotations", "k8s.io/initial-events-end"], "true");
+            let mark = ["metadata", "annotations", "k8s.io/initial-events-end"];
+            whole.set(&mark, "true");
         }
         let object = match self.context.output.form {
-            Form::Object => {
-                let mut object = empty_object(self.resource);
-                object.set(&["kind"], self.resource.kind);
-                object.set(&["apiVersion"], self.resource.api_version());
-                object.set(&["metadata"], metadata);
-                object
-            }
+            Form::Object => whole,
             Form::PartialObjectMetadata | Form::PartialObjectMetadataList => {
-                partial(&api::document!({"metadata": metadata}))
+                let mut partial = partial(&whole);
+                if let Some(metadata) = partial.at_mut(&["metadata"]) {
+                    api::strategy::of(self.resource).row_metadata(metadata);
+                }
+                partial
             }
             Form::Table => {
-                let mut row = api::document!({"cells": []});
-                row.set(
-                    &["object"],
-                    partial(&api::document!({"metadata": metadata})),
-                );
-                api::document!({
-                    "kind": "Table", "apiVersion": "meta.k8s.io/v1",
-                    "metadata": {"resourceVersion": revision.to_string()},
-                    "columnDefinitions": [], "rows": [row],
-                })
+                let metadata = api::document!({"resourceVersion": revision.to_string()});
+                let columns = !std::mem::replace(&mut self.columns_sent, true);
+                let rows = [whole];
+                match table(&self.context, self.resource, &rows, &metadata, columns) {
+                    Ok(table) => table,
+                    Err(_) => return,
+                }
             }
         };
         let encoding = self.context.output.encoding;
@@ -374,33 +382,33 @@ impl WatchStream {
     }
 }
 
-fn frame_of(output: Output) -> Option<Frame> {
+fn frame_of(resource: &Resource, output: Output) -> Option<Frame> {
+    let plain = !api::strategy::of(resource).hides_metadata();
     match (output.form, output.encoding) {
         (Form::Object, Encoding::Json) => Some(Frame::Json),
         (Form::Object, Encoding::Protobuf) => Some(Frame::Protobuf),
-        (Form::PartialObjectMetadata, Encoding::Json) => Some(Frame::JsonMetadata),
+        (Form::PartialObjectMetadata, Encoding::Json) if plain => Some(Frame::JsonMetadata),
         (Form::PartialObjectMetadata, Encoding::Protobuf) => Some(Frame::ProtobufMetadata),
         // Columns go out with the first row only.
         _ => None,
     }
 }
 
-/// The required fields of a kind, empty: typed clients decode bookmarks as whole objects.
+/// An object of the kind without anything in it: typed clients decode bookmarks as whole objects.
 fn empty_object(resource: &Resource) -> Value {
-    match resource.kind {
-        "Pod" => api::document!({"spec": {"containers": null}, "status": {}}),
-        "Deployment" | "ReplicaSet" => api::document!({
-            "spec": {"selector": null, "template": {"metadata": {"creationTimestamp": null}, "spec": {"containers": null}}},
-            "status": {},
-        }),
-        "EndpointSlice" => api::document!({"addressType": "", "endpoints": null, "ports": null}),
-        "Event" => api::document!({"involvedObject": {}}),
-        "RoleBinding" | "ClusterRoleBinding" => {
-            api::document!({"roleRef": {"apiGroup": "", "kind": "", "name": ""}})
-        }
-        "PriorityClass" => api::document!({"value": 0}),
-        _ => Value::object(),
+    let mut object = Value::object();
+    if let Some(definition) = api::schema::table().definition(resource.definition) {
+        api::schema::normalise(definition, &mut object);
     }
+    // Where upstream's own type counts without a pointer, there is a zero to be seen.
+    if matches!(resource.kind, "Deployment" | "ReplicaSet" | "StatefulSet") {
+        object.set(&["spec", "replicas"], 0);
+    }
+    if resource.kind == "DaemonSet" {
+        let counted = "deprecated.daemonset.template.generation";
+        object.set(&["metadata", "annotations", counted], "0");
+    }
+    object
 }
 
 /// Writes an event around a document that names its own kind.

@@ -254,7 +254,7 @@ async fn put_creates_where_the_kind_allows() {
         .failure(422, "Invalid");
     assert_eq!(
         message,
-        "Lease.coordination.k8s.io \"l\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"
+        "leases.coordination.k8s.io \"l\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"
     );
     let patch = api::document!({"spec": {"holderIdentity": "you"}});
     let patched = admin
@@ -372,7 +372,7 @@ async fn a_dry_run_has_no_version_and_a_future_one_is_refused() {
     assert_eq!(admin.get(&at("0")).await.expect(200), created);
     let message = admin.get(&at("999999")).await.failure(504, "Timeout");
     assert!(
-        message.starts_with("Too large resource version: 999999"),
+        message.starts_with("Timeout: Too large resource version: 999999"),
         "{message}"
     );
     let answer = admin.get(&at("x")).await.expect(500);

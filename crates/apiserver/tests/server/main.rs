@@ -4,6 +4,7 @@ mod access;
 mod admission;
 mod apply;
 mod bad_input;
+mod caches;
 mod fine_print;
 mod harness;
 mod lifecycle;

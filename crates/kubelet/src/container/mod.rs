@@ -12,3 +12,4 @@ pub mod sandbox;
 pub mod security;
 pub mod service_env;
 pub mod termination_message;
+pub mod users;

@@ -281,12 +281,17 @@ fn status(
             .and_then(|resources| resources.requests.clone());
     }
     if status.container_id.is_some() {
-        status.volume_mounts = mount_statuses(container);
+        status.volume_mounts = mount_statuses(container, current);
     }
     status
 }
 
-fn mount_statuses(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+fn mount_statuses(
+    container: &Container,
+    record: Option<&ContainerRecord>,
+) -> Option<Vec<VolumeMountStatus>> {
+    let recursive =
+        |path: &String| record.is_some_and(|record| record.recursively_read_only.contains(path));
     let statuses: Vec<VolumeMountStatus> = container
         .volume_mounts
         .iter()
@@ -295,8 +300,13 @@ fn mount_statuses(container: &Container) -> Option<Vec<VolumeMountStatus>> {
             name: mount.name.clone(),
             mount_path: mount.mount_path.clone(),
             read_only: mount.read_only.filter(|read_only| *read_only),
-            // The runtime does not apply it, so nothing else would be true.
-            recursive_read_only: (mount.read_only == Some(true)).then(|| "Disabled".to_owned()),
+            // By the runtime's word, whatever was asked for.
+            recursive_read_only: (mount.read_only == Some(true)).then(|| {
+                match recursive(&mount.mount_path) {
+                    true => "Enabled".to_owned(),
+                    false => "Disabled".to_owned(),
+                }
+            }),
             ..VolumeMountStatus::default()
         })
         .collect();

@@ -20,7 +20,9 @@ use super::{
     status_writer,
 };
 use crate::{
-    container::{config, dns, env, hosts, sandbox, security, service_env, termination_message},
+    container::{
+        config, dns, env, hosts, sandbox, security, service_env, termination_message, users,
+    },
     images::{self, Image, rpc_error},
     lifecycle,
     node_context::NodeContext,
@@ -64,7 +66,7 @@ pub fn sandbox_config(
     attempt: u32,
     resolv_conf: &str,
 ) -> v1::PodSandboxConfig {
-    sandbox::config(
+    let mut config = sandbox::config(
         pod,
         attempt,
         sandbox::Settings {
@@ -73,7 +75,12 @@ pub fn sandbox_config(
             dns: dns::config(pod, &node.cluster_dns, &node.cluster_domain, resolv_conf),
             domain: &node.cluster_domain,
         },
-    )
+    );
+    // Written before the sandbox is made; a few bytes, and only for pods that ask for it.
+    if let Ok(Some(users)) = users::namespace(node.volumes.pods_root(), pod) {
+        users::apply_to_sandbox(&mut config, &users);
+    }
+    config
 }
 
 /// Makes the cgroup and the log directory, then runs the sandbox.
@@ -86,11 +93,13 @@ pub async fn create_sandbox(
     let start = node.spans.now();
     let (cgroups, for_cgroup) = (node.cgroups.clone(), pod.clone());
     let log_dir = node.pod_log_dir(&pod);
+    let pods_root = node.volumes.pods_root().to_owned();
     let prepared = tokio::task::spawn_blocking(move || {
         cgroups
             .create(&for_cgroup)
             .map_err(|error| error.to_string())?;
         std::fs::create_dir_all(&log_dir).map_err(|error| error.to_string())?;
+        users::ensure(&pods_root, &for_cgroup).map_err(|error| error.to_string())?;
         // Absent on a machine without a resolver: then there is nothing to inherit.
         Ok::<String, String>(std::fs::read_to_string(HOST_RESOLV_CONF).unwrap_or_default())
     })
@@ -362,6 +371,12 @@ async fn container_config(
         host_file.as_deref(),
     );
     let known = environment.iter().cloned().collect();
+    let asked = container
+        .volume_mounts
+        .iter()
+        .flatten()
+        .any(|mount| mount.recursive_read_only.is_some());
+    let recursive = asked && supports_recursive_read_only(node, pod).await;
     let mounts = mounts::prepare(
         &node.volumes,
         pod,
@@ -370,6 +385,7 @@ async fn container_config(
         &known,
         hosts,
         start.restart_count,
+        recursive,
     )
     .await
     .map_err(|error| error.to_string())?;
@@ -381,7 +397,27 @@ async fn container_config(
         memory_capacity: node.capacity.memory,
         target_id: start.target_id.clone(),
     };
-    config::config(pod, container, parts).map_err(|error: security::Error| error.to_string())
+    let mut config = config::config(pod, container, parts)
+        .map_err(|error: security::Error| error.to_string())?;
+    let users = users::namespace(node.volumes.pods_root(), pod);
+    if let Some(users) = users.map_err(|error| format!("reading the pod's users: {error}"))? {
+        users::apply_to_container(&mut config, &users);
+    }
+    Ok(config)
+}
+
+/// By the word of the pod's runtime handler, as the Node has it.
+async fn supports_recursive_read_only(node: &NodeContext, pod: &Pod) -> bool {
+    let handler = runtime_handler(node, pod).await.unwrap_or_default();
+    let found = node.nodes.get("", &node.node_name);
+    let status = found.as_ref().and_then(|found| found.status.as_ref());
+    status
+        .iter()
+        .flat_map(|status| status.runtime_handlers.iter().flatten())
+        .find(|known| known.name.as_deref().unwrap_or_default() == handler)
+        .and_then(|known| known.features.as_ref())
+        .and_then(|features| features.recursive_read_only_mounts)
+        .unwrap_or(false)
 }
 
 /// The files in volumes that the environment refers to; those of volumes that are not there are

@@ -184,5 +184,11 @@ fn container_from(status: v1::ContainerStatus, sandbox_id: String) -> ContainerR
             gid: user.gid,
             groups: user.supplemental_groups,
         }),
+        recursively_read_only: status
+            .mounts
+            .into_iter()
+            .filter(|mount| mount.recursive_read_only)
+            .map(|mount| mount.container_path)
+            .collect(),
     }
 }

@@ -57,6 +57,8 @@ pub struct ContainerRecord {
     pub log_path: String,
     /// Who its first process runs as.
     pub user: Option<User>,
+    /// Where something is mounted read-only with all that is mounted below it.
+    pub recursively_read_only: Vec<String>,
 }
 
 impl ContainerRecord {

@@ -109,11 +109,14 @@ mod tests {
     fn a_successor_waits_for_its_predecessor() {
         let mut roster = Roster::default();
         let (first, second) = (pod("a", "1"), pod("a", "2"));
-        let moves = roster.follow(&[first.clone()]);
+        let moves = roster.follow(std::slice::from_ref(&first));
         assert_eq!((moves.start, moves.stop), (vec![first.clone()], vec![]));
-        let moves = roster.follow(&[second.clone()]);
+        let moves = roster.follow(std::slice::from_ref(&second));
         assert_eq!((moves.start, moves.stop), (vec![], vec![first.clone()]));
-        assert_eq!(roster.follow(&[second.clone()]), Moves::default());
+        assert_eq!(
+            roster.follow(std::slice::from_ref(&second)),
+            Moves::default()
+        );
         assert_eq!(roster.ended("1"), Some(second.clone()));
         assert_eq!(
             roster.ended("2"),
@@ -121,7 +124,7 @@ mod tests {
             "it ended by itself and stays known"
         );
         assert_eq!(roster.current(&key(&second)), Some(&second));
-        assert_eq!(roster.follow(&[]).stop, [second.clone()]);
+        assert_eq!(roster.follow(&[]).stop, std::slice::from_ref(&second));
         assert_eq!(roster.ended("2"), None);
         assert_eq!(roster.current(&key(&second)), None);
     }

@@ -107,6 +107,11 @@ struct Context<'a> {
 }
 
 impl Volumes {
+    /// Where every pod has a directory.
+    pub fn pods_root(&self) -> &Path {
+        &self.pods_root
+    }
+
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
         self.pods_root.join(uid)
     }

@@ -11,7 +11,8 @@ use crate::container::expansion::expand_known;
 
 const HOSTS: &str = "/etc/hosts";
 
-/// Mounts of one container start. `hosts`: the content of its `/etc/hosts`.
+/// Mounts of one container start. `hosts`: the content of its `/etc/hosts`. `recursive`: whether the
+/// runtime can make mounts read-only with all that is mounted below them.
 pub async fn prepare(
     volumes: &Volumes,
     pod: &Pod,
@@ -20,6 +21,7 @@ pub async fn prepare(
     environment: &BTreeMap<String, String>,
     hosts: String,
     restart_count: i32,
+    recursive: bool,
 ) -> Result<Vec<v1::Mount>, Error> {
     let pod_dir = volumes.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default());
     let declared: BTreeMap<String, Volume> = pod
@@ -87,10 +89,7 @@ pub async fn prepare(
                     Some("Bidirectional") => v1::MountPropagation::PropagationBidirectional,
                     _ => v1::MountPropagation::PropagationPrivate,
                 } as i32,
-                recursive_read_only: matches!(
-                    mount.recursive_read_only.as_deref(),
-                    Some("Enabled" | "IfPossible")
-                ),
+                recursive_read_only: recursive_read_only(mount, recursive).map_err(Error::Key)?,
                 ..Default::default()
             });
         }
@@ -125,6 +124,34 @@ pub async fn prepare(
     .await
 }
 
+/// Upstream's rule and words.
+fn recursive_read_only(mount: &VolumeMount, supported: bool) -> Result<bool, String> {
+    let mode = mount.recursive_read_only.as_deref().unwrap_or("Disabled");
+    if mode == "Disabled" {
+        return Ok(false);
+    }
+    let refused = |why: &str| {
+        Err(format!(
+            "volume \"{}\" requested recursive read-only mode, but it is {why}",
+            mount.name
+        ))
+    };
+    if mount.read_only != Some(true) {
+        return refused("not read-only");
+    }
+    match mount.mount_propagation.as_deref() {
+        None | Some("None") => {}
+        Some(other) => {
+            return refused(&format!("not compatible with propagation \"{other}\""));
+        }
+    }
+    match (mode, supported) {
+        ("IfPossible", supported) => Ok(supported),
+        (_, true) => Ok(true),
+        (_, false) => refused("not supported by the runtime"),
+    }
+}
+
 /// The runtime mounts the image itself, always read-only.
 fn image_mount(mount: &VolumeMount, image: &str) -> v1::Mount {
     v1::Mount {
@@ -156,4 +183,38 @@ pub fn termination_message_file(
 
 fn text(path: &std::path::Path) -> String {
     path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(mode: &str, read_only: bool, propagation: Option<&str>, supported: bool) -> String {
+        let mount = VolumeMount {
+            name: "v".into(),
+            read_only: Some(read_only),
+            recursive_read_only: Some(mode.into()),
+            mount_propagation: propagation.map(str::to_owned),
+            ..VolumeMount::default()
+        };
+        match recursive_read_only(&mount, supported) {
+            Ok(applied) => applied.to_string(),
+            Err(error) => error,
+        }
+    }
+
+    #[test]
+    fn recursive_read_only_is_applied_or_refused() {
+        assert_eq!(check("Disabled", false, None, true), "false");
+        assert_eq!(check("IfPossible", true, None, true), "true");
+        assert_eq!(check("IfPossible", true, Some("None"), false), "false");
+        assert_eq!(check("Enabled", true, None, true), "true");
+        assert!(check("Enabled", true, None, false).ends_with("not supported by the runtime"));
+        assert!(check("Enabled", false, None, true).ends_with("not read-only"));
+        let shared = check("Enabled", true, Some("Bidirectional"), true);
+        assert!(
+            shared.ends_with("propagation \"Bidirectional\""),
+            "{shared}"
+        );
+    }
 }

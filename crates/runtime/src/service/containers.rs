@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::{
     Error,
     events::container_state,
-    mapped::Mapped,
+    mapped::{Mapped, keep_apart},
     sandboxes::namespace_options,
     state::{ContainerEntry, Runtime, blocking},
 };
@@ -221,6 +221,9 @@ impl Runtime {
             ("hostname", files.hostname()),
             ("hosts", files.hosts()),
         ];
+        if mapped.is_none() {
+            keep_apart(&self.reachable(&record.id), &mut config.mounts)?;
+        }
         if let Some(mapped) = &mapped {
             mapped.volumes(&mut config.mounts)?;
             for (name, path) in &mut provided {

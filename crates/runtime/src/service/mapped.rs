@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cri::v1::Mount;
+use cri::v1::{Mount, MountPropagation};
 
 use super::{Error, state::Runtime};
 use crate::{mount_tree, sandbox::userns::Mapping, snapshots::Snapshot, sys};
@@ -96,18 +96,52 @@ impl Mapped {
     }
 
     fn mount(&self, source: &Path, target: &Path, mapped: bool) -> io::Result<()> {
-        if source.is_dir() {
-            fs::create_dir_all(target)?;
-        } else {
-            fs::create_dir_all(target.parent().unwrap_or(target))?;
-            File::create(target)?;
-        }
+        make_target(source, target)?;
         let tree = mount_tree::clone_tree(source)?;
         if mapped {
             mount_tree::map_ids(&tree, self.namespace.as_fd())?;
         }
         mount_tree::attach(&tree, target)
     }
+}
+
+/// libcontainer gives every mount the propagation of the container's root. Where one mount is shared
+/// with the host, the others get sources of their own that are not.
+pub fn keep_apart(directory: &Path, mounts: &mut [Mount]) -> Result<(), Error> {
+    let shared = |mount: &Mount| mount.propagation() == MountPropagation::PropagationBidirectional;
+    if !mounts.iter().any(shared) {
+        return Ok(());
+    }
+    for (index, mount) in mounts.iter_mut().enumerate() {
+        if shared(mount) {
+            continue;
+        }
+        let source = PathBuf::from(&mount.host_path);
+        if !source.exists() {
+            fs::create_dir_all(&source).map_err(Error::file(&source))?;
+        }
+        let target = directory.join("volumes").join(index.to_string());
+        let private = mount.propagation() == MountPropagation::PropagationPrivate;
+        make_target(&source, &target)
+            .and_then(|()| {
+                let tree = mount_tree::clone_tree(&source)?;
+                if private {
+                    mount_tree::make_private(&tree)?;
+                }
+                mount_tree::attach(&tree, &target)
+            })
+            .map_err(Error::file(&source))?;
+        mount.host_path = target.to_string_lossy().into_owned();
+    }
+    Ok(())
+}
+
+fn make_target(source: &Path, target: &Path) -> io::Result<()> {
+    if source.is_dir() {
+        return fs::create_dir_all(target);
+    }
+    fs::create_dir_all(target.parent().unwrap_or(target))?;
+    File::create(target).map(|_| ())
 }
 
 fn refused(source: &Path, mapped: bool, error: io::Error) -> Error {

@@ -110,6 +110,22 @@ pub fn build(
     Ok((mounts, root_propagation))
 }
 
+/// The v1 controllers in whose hierarchies every OCI command makes a group.
+const LIMITING: [&str; 12] = [
+    "cpu",
+    "cpuacct",
+    "cpuset",
+    "memory",
+    "devices",
+    "freezer",
+    "blkio",
+    "pids",
+    "hugetlb",
+    "net_cls",
+    "net_prio",
+    "perf_event",
+];
+
 /// The container's own part of each hierarchy. With v1 every hierarchy is a mount of its own, and
 /// libcontainer would leave them writable.
 fn control_groups(hierarchies: &Hierarchies, group: &str, access: &str) -> Vec<Value> {
@@ -125,6 +141,13 @@ fn control_groups(hierarchies: &Hierarchies, group: &str, access: &str) -> Vec<V
     )];
     let mut names = std::collections::BTreeSet::new();
     for (controllers, point) in &hierarchies.legacy {
+        // Others have no group of the container's.
+        if !controllers
+            .iter()
+            .any(|name| LIMITING.contains(&name.as_str()))
+        {
+            continue;
+        }
         let source = point.join(group.trim_start_matches('/'));
         let own = point.file_name().and_then(|name| name.to_str());
         // `cpu,cpuacct` is found under both names as well.
@@ -132,7 +155,7 @@ fn control_groups(hierarchies: &Hierarchies, group: &str, access: &str) -> Vec<V
             .into_iter()
             .chain(controllers.iter().map(String::as_str))
         {
-            if name.starts_with("name=") || !names.insert(name.to_owned()) {
+            if !names.insert(name.to_owned()) {
                 continue;
             }
             let mut options = vec!["bind", "rprivate"];
@@ -213,8 +236,7 @@ mod tests {
                 "/sys/fs/cgroup",
                 "/sys/fs/cgroup/cpu,cpuacct",
                 "/sys/fs/cgroup/cpu",
-                "/sys/fs/cgroup/cpuacct",
-                "/sys/fs/cgroup/systemd"
+                "/sys/fs/cgroup/cpuacct"
             ]
         );
         assert_eq!(mounts[1]["source"], "/sys/fs/cgroup/cpu,cpuacct/pods/x");

@@ -4,6 +4,7 @@
 mod faults;
 mod image;
 mod images;
+mod isolation;
 mod leaks;
 mod lifecycle;
 mod network;

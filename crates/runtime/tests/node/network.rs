@@ -170,3 +170,92 @@ fn a_failing_network_leaves_nothing() {
         Ok(())
     });
 }
+
+#[test]
+fn a_chain_of_plugins_is_called_and_recovers() {
+    with_server(&[], async |server| {
+        let bridge = server.configure_bridge(2)?;
+        let result = chain(server).await;
+        delete_bridge(&bridge);
+        result
+    });
+}
+
+/// Debian's bridge and tuning with a plugin of the test's own at the end, which fails until told
+/// otherwise.
+async fn chain(server: &mut Server) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let file = server.directory.join("cni/10-test.conflist");
+    let mut list: serde_json::Value = serde_json::from_slice(&std::fs::read(&file)?)?;
+    list["cniVersion"] = "1.0.0".into();
+    let plugins = list["plugins"].as_array_mut().context("no plugins")?;
+    plugins.push(serde_json::json!({"type": "tuning", "sysctl": {"net.core.somaxconn": "333"}}));
+    plugins.push(serde_json::json!({"type": "moody", "capabilities": {"portMappings": true}}));
+    std::fs::write(&file, list.to_string())?;
+    let bin = server.directory.join("cni/bin");
+    std::fs::create_dir_all(&bin)?;
+    let calls = server.directory.join("calls");
+    let script = format!(
+        "#!/bin/sh\ncat > {0}.input\necho $CNI_COMMAND >> {0}\n\
+         [ $CNI_COMMAND != ADD ] && exit 0\n\
+         if [ ! -e {0}.good ]; then echo '{{\"code\": 7, \"msg\": \"in a bad mood\"}}'; exit 1; fi\n\
+         echo '{{\"cniVersion\": \"1.0.0\", \"ips\": [{{\"address\": \"10.231.2.99/24\"}}]}}'\n",
+        calls.display()
+    );
+    std::fs::write(bin.join("moody"), script)?;
+    std::fs::set_permissions(bin.join("moody"), std::fs::Permissions::from_mode(0o755))?;
+    let mut pod = server.sandbox_config("chained", false);
+    pod.port_mappings = vec![PortMapping {
+        host_port: 18_080,
+        container_port: 80,
+        ..Default::default()
+    }];
+    let error = server.run_sandbox(&pod).await.err().context("it fails")?;
+    let text = error.to_string();
+    ensure!(
+        text.contains("moody") && text.contains("failed (ADD): in a bad mood"),
+        "{text}"
+    );
+    ensure!(std::fs::read_to_string(&calls)? == "ADD\nDEL\n");
+    let leases = server
+        .directory
+        .join("ipam")
+        .join(format!("test-{}", server.cluster_id));
+    let leased = |directory: &std::path::Path| {
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        entries
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("10."))
+            .count()
+    };
+    ensure!(leased(&leases) == 0, "the address is given back");
+    std::fs::write(format!("{}.good", calls.display()), "")?;
+    let sandbox = server.run_sandbox(&pod).await?;
+    let input = std::fs::read_to_string(format!("{}.input", calls.display()))?;
+    let input: serde_json::Value = serde_json::from_str(&input)?;
+    ensure!(
+        input["runtimeConfig"]["portMappings"][0]["hostPort"] == 18_080,
+        "{input}"
+    );
+    ensure!(
+        input["prevResult"]["ips"][0]["address"].is_string(),
+        "{input}"
+    );
+    let id = server
+        .run(&sandbox, &pod, container("c", &["sleep", "1000"]))
+        .await?;
+    let tuned = server
+        .output(&id, &["cat", "/proc/sys/net/core/somaxconn"])
+        .await?;
+    ensure!(tuned == "333", "{tuned}");
+    // A new server asks the network whether all is as it was.
+    server.kill()?;
+    server.launch().await?;
+    let begun = tokio::time::Instant::now();
+    while !std::fs::read_to_string(&calls)?.contains("CHECK") {
+        ensure!(begun.elapsed().as_secs() < 90, "never checked");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    server.remove_sandbox(&sandbox).await?;
+    ensure!(leased(&leases) == 0, "the address is given back");
+    Ok(())
+}

@@ -33,11 +33,15 @@ impl Strategy for ResourceSlice {
         device::drop_disabled(new);
     }
 
-    fn stamp(&self, new: &mut Value, _old: Option<&Value>, _subresource: &str, now: &str) {
+    fn stamp(&self, new: &mut Value, old: Option<&Value>, _subresource: &str, now: &str) {
         for device in new.list_at_mut(&["spec", "devices"]) {
             for taint in device.list_at_mut(&["taints"]) {
                 taint.set_default(&["timeAdded"], now);
             }
+        }
+        // The times count among what was sent.
+        if let Some(old) = old.filter(|old| old.get("spec") == new.get("spec")) {
+            generic::keep_field(new, old, &["metadata", "generation"]);
         }
     }
 
