@@ -17,7 +17,7 @@ use crate::response::{self, COMPRESS_FROM};
 use crate::server::Context;
 
 /// A list is written in pieces of about this size, and a little more for the last object of one.
-const PIECE: usize = 128 * 1024;
+const PIECE: usize = 192 * 1024;
 const MARGIN: usize = PIECE / 32;
 const END: &[u8] = b"]}\n";
 
