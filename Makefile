@@ -35,7 +35,7 @@ unit: ## Unit, simulation and integration tests
 e2e: ## End-to-end tests with real containers
 	cargo test --locked -p coracle --test e2e -- --test-threads=2
 
-bench: build ## Measure start, pod latency and memory
+bench: build ## Measure start, pod latency, API throughput, watch fan-out and memory
 	@scripts/bench
 
 soak: build ## Long campaigns: many simulation seeds, many pods

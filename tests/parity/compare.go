@@ -405,6 +405,7 @@ var levelling = []struct {
 	{regexp.MustCompile(`Invalid value: [\[{].*[\]}]: (field is immutable|must have exactly one node selector term)`), "Invalid value: <structure>: $1"},
 	{regexp.MustCompile(`in record \(\d+\)`), "in record (<revision>)"},
 	{regexp.MustCompile(`in object meta: \d+`), "in object meta: <revision>"},
+	{regexp.MustCompile(`nodePort:3\d{4}`), "nodePort:<port>"},
 	{regexp.MustCompile(`nodePort: Duplicate value: \d+`), "nodePort: Duplicate value: <port>"},
 	{regexp.MustCompile(`current: \d+`), "current: <revision>"},
 	{regexp.MustCompile(`\(\d+\)$`), "(<revision>)"},

@@ -157,7 +157,10 @@ var measured = regexp.MustCompile(`^(apiserver_request_total|apiserver_request_d
 
 // metricsCase compares their types and labels.
 func metricsCase() Case {
-	return Case{Kind: "server", Name: "metrics", Run: func(session *Session) {
+	return Case{Kind: "server", Name: "metrics", Namespace: "measured", Run: func(session *Session) {
+		path := "/api/v1/namespaces/measured/configmaps"
+		session.side.Send(Request{Method: "POST", Path: path, Body: object("v1", "ConfigMap", "watched")})
+		session.side.Send(Request{Path: path, Query: "watch=true&timeoutSeconds=1&resourceVersion=0", Stream: true})
 		answer := session.side.Send(Request{Path: "/metrics", Accept: "text/plain"})
 		families := map[string]any{}
 		label := regexp.MustCompile(`([a-z_]+)="`)

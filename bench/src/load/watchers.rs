@@ -42,7 +42,7 @@ pub async fn run(binary: &Path) -> Result<()> {
         Plan {
             scene: Scene::Shared,
             watchers: 1000,
-            writes: 1000,
+            writes: 500,
             per_second: 100,
         },
         Plan {

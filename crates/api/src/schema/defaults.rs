@@ -146,7 +146,6 @@ mod tests {
     use super::*;
     use crate::catalogue;
     use crate::schema::forget_empty;
-    use crate::schema::forget_empty;
 
     #[test]
     fn declared_defaults_are_applied_where_the_field_is_missing() {

@@ -138,7 +138,7 @@ fn required_by_type(object: &Value, path: &Path) -> Vec<FieldError> {
 fn not_json(object: &Value, key: &str, path: &Path) -> Option<FieldError> {
     let text = object.at(&["data", key])?.as_str()?;
     let bytes = STANDARD.decode(text).unwrap_or_default();
-    let words = match Value::from_json(&bytes) {
+    let words = match crate::schema::parse_json(&bytes) {
         Ok(Value::Object(_)) => return None,
         Ok(_) => "json: cannot unmarshal into Go value of type map[string]interface {}".to_string(),
         Err(error) => error.to_string(),

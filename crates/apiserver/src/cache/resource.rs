@@ -56,21 +56,29 @@ impl Snapshot {
     ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         let from = if start.is_empty() { prefix } else { start };
         // The end is found once: looking at each key would be most of the work.
-        let end = after(prefix);
-        let end = match &end {
-            Some(end) => Bound::Excluded(end.as_str()),
+        let mut end = [0; LONGEST_PREFIX];
+        let end = match after(prefix, &mut end) {
+            Some(end) => Bound::Excluded(end),
             None => Bound::Unbounded,
         };
         self.entries
             .range::<_, str>((Bound::Included(from), end))
             .map(|(_, entry)| entry)
+            .take_while(move |entry| prefix.len() < LONGEST_PREFIX || entry.key.starts_with(prefix))
     }
 }
 
-/// The first text after all that begin with `prefix`, which is empty or ends in a slash.
-fn after(prefix: &str) -> Option<String> {
-    let stem = prefix.strip_suffix('/')?;
-    Some(format!("{stem}0"))
+/// Names of namespaces have at most 63 letters.
+const LONGEST_PREFIX: usize = 64;
+
+/// The first text after all that begin with `prefix`, if that is a namespace and a slash.
+fn after<'a>(prefix: &str, text: &'a mut [u8; LONGEST_PREFIX]) -> Option<&'a str> {
+    let stem = prefix.strip_suffix('/')?.as_bytes();
+    let text = text.get_mut(..stem.len() + 1)?;
+    text[..stem.len()].copy_from_slice(stem);
+    // What follows the slash in the alphabet.
+    text[stem.len()] = b'0';
+    std::str::from_utf8(text).ok()
 }
 
 /// A watch's beginning.

@@ -16,8 +16,9 @@ use crate::negotiate::{Encoding, Form, JSON, PROTOBUF};
 use crate::response::{self, COMPRESS_FROM};
 use crate::server::Context;
 
-/// A list is written in pieces of about this size.
-const PIECE: usize = 64 * 1024;
+/// A list is written in pieces of about this size, and a little more for the last object of one.
+const PIECE: usize = 128 * 1024;
+const MARGIN: usize = PIECE / 32;
 const END: &[u8] = b"]}\n";
 
 /// What a list has, and where it goes on.
@@ -353,9 +354,14 @@ impl Iterator for Writer {
     fn next(&mut self) -> Option<Bytes> {
         let place = self.place.take()?;
         let mut out = std::mem::take(&mut self.out);
-        out.reserve((PIECE + PIECE / 8).saturating_sub(out.len()));
         let mut is_first = matches!(place, Place::Beginning);
-        let mut put = |out: &mut Vec<u8>, entry: &Entry| {
+        let mut is_roomy = false;
+        let mut put = |out: &mut Vec<u8>, entry: &Entry, at_most: usize| {
+            if !std::mem::replace(&mut is_roomy, true) {
+                // As if all were as long as the first, and only as much as can be needed.
+                let all = at_most.saturating_mul(entry.bytes.len() + 64);
+                out.reserve_exact(all.min(PIECE + MARGIN - END.len()) + END.len());
+            }
             write_json(self.form, out, entry, is_first);
             is_first = false;
         };
@@ -368,7 +374,7 @@ impl Iterator for Writer {
                 while out.len() < PIECE
                     && let Some(entry) = entries.get(index)
                 {
-                    put(&mut out, entry);
+                    put(&mut out, entry, entries.len() - index);
                     index += 1;
                 }
                 (index < entries.len()).then_some(Place::Index(index))
@@ -388,7 +394,7 @@ impl Iterator for Writer {
                         next = Some(Place::Key(entry.key.clone()));
                         break;
                     }
-                    put(&mut out, entry);
+                    put(&mut out, entry, snapshot.entries.len());
                 }
                 next
             }

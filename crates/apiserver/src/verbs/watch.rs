@@ -404,6 +404,9 @@ fn empty_object(resource: &Resource) -> Value {
     if matches!(resource.kind, "Deployment" | "ReplicaSet" | "StatefulSet") {
         object.set(&["spec", "replicas"], 0);
     }
+    if resource.kind == "CertificateSigningRequest" {
+        object.set(&["spec", "request"], Value::Null);
+    }
     if resource.kind == "DaemonSet" {
         let counted = "deprecated.daemonset.template.generation";
         object.set(&["metadata", "annotations", counted], "0");

@@ -383,9 +383,11 @@ async fn container_config(
         container,
         &start.mounted,
         &known,
-        hosts,
-        start.restart_count,
-        recursive,
+        mounts::Particulars {
+            restart_count: start.restart_count,
+            hosts,
+            recursive,
+        },
     )
     .await
     .map_err(|error| error.to_string())?;

@@ -11,18 +11,29 @@ use crate::container::expansion::expand_known;
 
 const HOSTS: &str = "/etc/hosts";
 
-/// Mounts of one container start. `hosts`: the content of its `/etc/hosts`. `recursive`: whether the
-/// runtime can make mounts read-only with all that is mounted below them.
+/// What one start of a container has of its own.
+pub struct Particulars {
+    pub restart_count: i32,
+    /// The content of its `/etc/hosts`.
+    pub hosts: String,
+    /// Whether the runtime can make mounts read-only with all that is mounted below them.
+    pub recursive: bool,
+}
+
+/// Mounts of one container start.
 pub async fn prepare(
     volumes: &Volumes,
     pod: &Pod,
     container: &Container,
     mounted: &Mounted,
     environment: &BTreeMap<String, String>,
-    hosts: String,
-    restart_count: i32,
-    recursive: bool,
+    particulars: Particulars,
 ) -> Result<Vec<v1::Mount>, Error> {
+    let Particulars {
+        restart_count,
+        hosts,
+        recursive,
+    } = particulars;
     let pod_dir = volumes.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default());
     let declared: BTreeMap<String, Volume> = pod
         .spec
