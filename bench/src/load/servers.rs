@@ -291,7 +291,20 @@ async fn prepare(client: &kube::Client) -> Result<String> {
     let path = "/api/v1/namespaces/bench/serviceaccounts/default/token";
     let token = post(client, path, json!({"spec": {"expirationSeconds": 7200}})).await?;
     let token = token["status"]["token"].as_str().context("a token")?;
-    Ok(token.to_string())
+    // kube-apiserver makes its roles, and learns of bindings, a while after it has begun to serve.
+    let question = json!({"spec": {
+        "user": "system:serviceaccount:bench:default",
+        "resourceAttributes": {"verb": "create", "resource": "configmaps", "namespace": "bench"},
+    }});
+    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    for _ in 0..600 {
+        let answer = post(client, path, question.clone()).await?;
+        if answer["status"]["allowed"] == true {
+            return Ok(token.to_string());
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    bail!("the account of the benchmark may not create")
 }
 
 async fn post(client: &kube::Client, path: &str, body: Value) -> Result<Value> {
