@@ -12,6 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use connection::{Connection, connector};
 use drive::{Load, Outcome, Target, drive, same};
@@ -92,6 +94,7 @@ pub async fn run(binary: &Path, kube_apiserver: Option<&Path>) -> Result<()> {
     for round in 0..ROUNDS {
         for (index, server) in compared.into_iter().enumerate() {
             if let Some(server) = server {
+                let _held = Held::others(&compared, server);
                 created.add(index, create(&server.target, round)?);
             }
         }
@@ -112,6 +115,7 @@ pub async fn run(binary: &Path, kube_apiserver: Option<&Path>) -> Result<()> {
             for (index, server) in servers.into_iter().enumerate() {
                 let count = row.counts[index];
                 if let (Some(server), true) = (server, count > 0) {
+                    let _held = Held::others(&servers, server);
                     let outcome = read(&server.target, row, count, round)?;
                     outcomes.add(index, outcome);
                 }
@@ -236,6 +240,36 @@ const WORDS: [&str; 32] = [
     "default",
     "rule",
 ];
+
+/// Servers that are stopped while another is measured: what they still do with what they were
+/// asked before (collect garbage, compact, sync) is not the other's time.
+struct Held(Vec<u32>);
+
+impl Held {
+    fn others(all: &[Option<&Server>], measured: &Server) -> Held {
+        let others = all.iter().flatten();
+        let others = others.filter(|other| other.target.address != measured.target.address);
+        let held = Held(
+            others
+                .flat_map(|other| other.target.processes.clone())
+                .collect(),
+        );
+        held.signal(Signal::SIGSTOP);
+        held
+    }
+
+    fn signal(&self, signal: Signal) {
+        for process in &self.0 {
+            let _ = kill(Pid::from_raw(*process as i32), signal);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGCONT);
+    }
+}
 
 fn create(target: &Target, round: usize) -> Result<Outcome> {
     let share = OBJECTS / (ROUNDS + 1);
