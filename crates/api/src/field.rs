@@ -96,6 +96,10 @@ impl FieldError {
         self
     }
 
+    pub fn internal(path: &Path, detail: impl Into<String>) -> FieldError {
+        FieldError::new(path, FieldErrorKind::Internal, detail)
+    }
+
     pub fn required(path: &Path, detail: impl Into<String>) -> FieldError {
         FieldError::new(path, FieldErrorKind::Required, detail)
     }

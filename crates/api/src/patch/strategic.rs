@@ -66,7 +66,9 @@ pub fn merge_objects<S: Shape>(
             }
             continue;
         };
-        if let (Some(outer), true) = (shape, is_nested(&current) && is_nested(&change))
+        // One kind of thing takes another's place without a look at what it is.
+        let alike = std::mem::discriminant(&current) == std::mem::discriminant(&change);
+        if let (Some(outer), true) = (shape, alike && is_nested(&current))
             && outer.field(name).is_none()
         {
             let (name, field) = (outer.name(), name.to_string());

@@ -185,10 +185,8 @@ fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let request = object.str_at(&["spec", "request"]);
     if let Err(error) = pem::request(request) {
         let at = path.child("request");
-        let shown = match request {
-            "" => Value::Null,
-            _ => request.into(),
-        };
+        let sent = object.at(&["spec", "request"]).cloned();
+        let shown = sent.unwrap_or(Value::Null);
         errors.push(FieldError::invalid(&at, shown, error.to_string()));
     }
     usages(object, old, &path.child("usages"), &mut errors);

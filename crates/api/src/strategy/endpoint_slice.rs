@@ -4,7 +4,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
 use crate::strategy::endpoints::first_few;
-use crate::strategy::pod::containers::one_of;
+use crate::strategy::pod::containers::{one_of, one_of_given};
 use crate::strategy::{MetadataChecks, Strategy, addresses, generic};
 use crate::table::duration::object_age;
 
@@ -130,7 +130,10 @@ fn ports(ports: &[Value], errors: &mut Vec<FieldError>) {
             errors.push(FieldError::duplicate(&at.child("name"), name));
         }
         seen.push(name);
-        one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
+        match port.has(&["protocol"]) {
+            true => one_of_given(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors),
+            false => errors.push(FieldError::required(&at.child("protocol"), "")),
+        }
         if port.has(&["appProtocol"]) {
             let protocol = port.str_at(&["appProtocol"]);
             let wrong = names::qualified_name(protocol);

@@ -181,6 +181,17 @@ fn pod_ranges(object: &Value, errors: &mut Vec<FieldError>) {
         errors.extend(addresses::old_range(text, &[], &path.index(index)));
         families.extend(addresses::parse_range(text).map(|range| range.address.is_ipv4()));
     }
+    let unread = list.iter().position(|range| {
+        let text = range.as_str().unwrap_or_default();
+        addresses::parse_range(text).is_none()
+    });
+    if let (Some(index), true) = (unread, list.len() > 1) {
+        let text = list[index].as_str().unwrap_or_default();
+        let detail = format!(
+            "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{index}]: <nil> (invalid CIDR address: {text})"
+        );
+        errors.push(FieldError::internal(&path, detail));
+    }
     let both = families.contains(&true) && families.contains(&false);
     if list.len() > 2 || (list.len() == 2 && !both) {
         let detail = "may specify no more than one CIDR for each IP family";

@@ -41,6 +41,13 @@ pub(super) async fn admit(admitted: &mut Admitted<'_>) -> Result<(), Status> {
         .object
         .set(&["spec", "serviceAccount"], name.as_str());
     let namespace = admitted.namespace();
+    let problems = api::metadata::names::path_segment(&name, false);
+    if !problems.is_empty() {
+        return Err(admitted.forbidden(format_args!(
+            "error looking up service account {namespace}/{name}: invalid resource name {name:?}: [{}]",
+            problems.join(" ")
+        )));
+    }
     let Some(entry) = find(admitted, &namespace, &name).await? else {
         return Err(admitted.forbidden(format_args!(
             "error looking up service account {namespace}/{name}: serviceaccount {name:?} not found"

@@ -148,12 +148,13 @@ fn completion_mode(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         number("parallelism"),
         number("maxFailedIndexes"),
     );
-    let mut above = |name: &str, value: Option<i64>, most: i64, words: &str| {
-        if let Some(value) = value.filter(|value| *value > most) {
-            let detail = format!("must be less than or equal to {most}{words}");
-            errors.push(FieldError::invalid(&path.child(name), value, detail));
-        }
-    };
+    let above =
+        |name: &str, value: Option<i64>, most: i64, words: &str, errors: &mut Vec<FieldError>| {
+            if let Some(value) = value.filter(|value| *value > most) {
+                let detail = format!("must be less than or equal to {most}{words}");
+                errors.push(FieldError::invalid(&path.child(name), value, detail));
+            }
+        };
     match spec.get("completionMode").and_then(Value::as_str) {
         None | Some("NonIndexed") => {
             for name in ["backoffLimitPerIndex", "maxFailedIndexes"] {
@@ -164,38 +165,50 @@ fn completion_mode(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
             }
         }
         Some("Indexed") => {
+            if completions.is_none() {
+                let detail = "when completion mode is Indexed";
+                errors.push(FieldError::required(&path.child("completions"), detail));
+            }
             above(
                 "parallelism",
                 parallelism,
                 MOST_PARALLEL_INDEXED,
                 " when completion mode is Indexed",
+                errors,
             );
-            let many = completions.is_some_and(|count| count > MANY_COMPLETIONS)
-                && spec.has(&["backoffLimitPerIndex"]);
-            above("maxFailedIndexes", failed, MOST_FAILED_INDEXES, "");
-            if many {
-                let words = format!(
-                    " when completions are above {MANY_COMPLETIONS} and used with backoff limit per index"
-                );
-                above("parallelism", parallelism, MOST_PARALLEL_OF_MANY, &words);
-                above("maxFailedIndexes", failed, MOST_FAILED_OF_MANY, &words);
-            }
-            if completions.is_none() {
-                let detail = "when completion mode is Indexed";
-                errors.push(FieldError::required(&path.child("completions"), detail));
-            }
+            let at = path.child("maxFailedIndexes");
             if let (Some(failed), Some(completions)) = (failed, completions)
                 && failed > completions
             {
-                let at = path.child("maxFailedIndexes");
                 let detail = "must be less than or equal to completions";
                 errors.push(FieldError::invalid(&at, failed, detail));
             }
-            if many && failed.is_none() {
-                let detail =
-                    format!("must be specified when completions is above {MANY_COMPLETIONS}");
-                let at = path.child("maxFailedIndexes");
-                errors.push(FieldError::required(&at, detail));
+            above("maxFailedIndexes", failed, MOST_FAILED_INDEXES, "", errors);
+            let many = completions.is_some_and(|count| count > MANY_COMPLETIONS)
+                && spec.has(&["backoffLimitPerIndex"]);
+            if many {
+                if failed.is_none() {
+                    let detail =
+                        format!("must be specified when completions is above {MANY_COMPLETIONS}");
+                    errors.push(FieldError::required(&at, detail));
+                }
+                let words = format!(
+                    " when completions are above {MANY_COMPLETIONS} and used with backoff limit per index"
+                );
+                above(
+                    "parallelism",
+                    parallelism,
+                    MOST_PARALLEL_OF_MANY,
+                    &words,
+                    errors,
+                );
+                above(
+                    "maxFailedIndexes",
+                    failed,
+                    MOST_FAILED_OF_MANY,
+                    &words,
+                    errors,
+                );
             }
         }
         Some(mode) => {
