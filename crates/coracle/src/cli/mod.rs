@@ -59,7 +59,7 @@ pub enum Command {
     Trace(trace::TraceArguments),
     /// Save all objects to a file, or make a store of such a file
     Snapshot(snapshot::SnapshotArguments),
-    /// Import and list images
+    /// Import, pull, export, list, check and remove images
     Image(image::ImageArguments),
     #[command(hide = true)]
     Shim,
