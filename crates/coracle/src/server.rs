@@ -63,6 +63,9 @@ pub struct ClusterArguments {
     /// Parts to leave out: scheduler, controllers, node, proxy, dns
     #[arg(long, value_name = "PART,...", value_delimiter = ',', value_parser = ["scheduler", "controllers", "node", "proxy", "dns"])]
     pub disable: Vec<String>,
+    /// KubeSchedulerConfiguration to schedule by [default: scheduler.yaml in the data directory]
+    #[arg(long, value_name = "FILE")]
+    pub scheduler_config: Option<PathBuf>,
     #[command(flatten)]
     pub store: StoreArguments,
     /// Log filter, e.g. info or debug
@@ -82,6 +85,10 @@ impl ClusterArguments {
         }
         if self.log_json {
             arguments.push("--log-json".to_string());
+        }
+        if let Some(file) = &self.scheduler_config {
+            let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+            arguments.push(format!("--scheduler-config={}", file.display()));
         }
         arguments.extend(self.store.forwarded());
         arguments
@@ -304,6 +311,7 @@ async fn serve(
     }
     if cluster.enabled("scheduler") {
         let client = component("system:kube-scheduler");
+        let configuration = scheduler_configuration(layout, cluster)?;
         let informers = client::Informers::new(client.clone(), environment.clone());
         let (environment, recorder) = (environment.clone(), recorder.clone());
         let shutdown = shutdown.clone();
@@ -316,13 +324,21 @@ async fn serve(
         };
         tasks.spawn("scheduler", async move {
             let lead = |term| {
-                scheduler::run(
-                    client.clone(),
-                    informers.clone(),
-                    environment.clone(),
-                    recorder.clone(),
-                    term,
-                )
+                let scheduler = scheduler::Scheduler {
+                    configuration: configuration.clone(),
+                    ..scheduler::Scheduler::new(
+                        client.clone(),
+                        informers.clone(),
+                        environment.clone(),
+                        recorder.clone(),
+                    )
+                };
+                async move {
+                    // The configuration has been checked.
+                    if let Err(error) = scheduler.run(term).await {
+                        error!("the scheduler cannot run: {error}");
+                    }
+                }
             };
             election.run(lead, shutdown).await;
             Ok(())
@@ -439,6 +455,26 @@ pub fn start_logging(cluster: &ClusterArguments) -> Result<()> {
         false => builder.init(),
     }
     Ok(())
+}
+
+/// What the scheduler is to go by: the file that was named, or the one in the data directory.
+fn scheduler_configuration(
+    layout: &Layout,
+    cluster: &ClusterArguments,
+) -> Result<scheduler::configuration::Configuration> {
+    let file = match &cluster.scheduler_config {
+        Some(file) => file.clone(),
+        None => layout.data_dir.join("scheduler.yaml"),
+    };
+    let read = scheduler::configuration::Configuration::read(&file);
+    let read = read.with_context(|| format!("the scheduler's configuration {}", file.display()))?;
+    if read.is_none() && cluster.scheduler_config.is_some() {
+        bail!("there is no scheduler configuration {}", file.display());
+    }
+    let configuration = read.unwrap_or_default();
+    scheduler::check(&configuration)
+        .with_context(|| format!("the scheduler's configuration {}", file.display()))?;
+    Ok(configuration)
 }
 
 fn check_unchanged(settings: &Settings, cluster: &ClusterArguments) -> Result<()> {

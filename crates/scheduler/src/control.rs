@@ -417,7 +417,8 @@ impl Control {
             }
         }
         let (key, uid) = (pod.key.clone(), pod.uid.clone());
-        self.decisions.push(key, uid, end_micros, attempt, decision);
+        let record = self.decisions.push(key, uid, end_micros, attempt, decision);
+        self.recorder.explain(&pod.uid, record);
     }
 
     /// Sends pods away if that would let the pod in, and keeps the room for it; otherwise says why

@@ -107,6 +107,16 @@ impl Scheduler {
     }
 }
 
+/// Whether the profiles can be put together from the plugins that come with the scheduler.
+pub fn check(configuration: &Configuration) -> Result<(), ProfileError> {
+    let binder = std::sync::Arc::new(plugins::default_binder::NeverBinds);
+    let registry = Registry::in_tree(binder, None, None);
+    for profile in &configuration.profiles {
+        Framework::new(profile, &registry)?;
+    }
+    Ok(())
+}
+
 /// Runs the scheduler until `shutdown`, with upstream's defaults.
 pub async fn run(
     client: kube::Client,

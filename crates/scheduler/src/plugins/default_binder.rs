@@ -64,3 +64,30 @@ impl Bind for DefaultBinder {
         Ok(bytes)
     }
 }
+
+/// Stands for the binder where profiles are only looked at.
+pub(crate) struct NeverBinds;
+
+impl Plugin for NeverBinds {
+    fn name(&self) -> &'static str {
+        "DefaultBinder"
+    }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            bind: Some(self),
+            ..Points::default()
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Bind for NeverBinds {
+    fn binds(&self, _: &PodInfo) -> bool {
+        false
+    }
+
+    async fn bind(&self, _: &PodInfo, _: &str) -> Result<u64, BindError> {
+        Ok(0)
+    }
+}
