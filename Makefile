@@ -10,8 +10,7 @@ help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 build: ## Build the release binary
-	@scripts/setup build
-	cargo build --release --locked -p coracle
+	@scripts/build
 
 demo: build ## Start a one-node cluster and watch a pod being born
 	@scripts/demo

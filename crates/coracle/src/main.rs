@@ -20,6 +20,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// The requests of many connections allocate on every thread and free on others.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // Blocked signals are inherited; a shim that never hears of its children's end would hang, so
     // no command relies on whoever started it.
