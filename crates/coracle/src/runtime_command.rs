@@ -100,7 +100,7 @@ pub fn run(arguments: RuntimeArguments) -> Result<ExitCode> {
 pub fn own_plugin() -> runtime::config::OwnPlugin {
     runtime::config::OwnPlugin {
         name: network::cni::PLUGIN,
-        call: std::sync::Arc::new(|variables, input| {
+        call: std::sync::Arc::new(|variables: &BTreeMap<&str, String>, input: &[u8]| {
             let variables = network::cni::Variables::from(|name| variables.get(name).cloned());
             network::cni::call(&variables, input)
         }),

@@ -81,7 +81,10 @@ impl Hierarchies {
             .iter()
             .filter_map(|controller| self.legacy_path(controller, group))
             .collect();
-        if self.legacy.is_empty() {
+        if self.legacy.is_empty()
+            && let Some(point) = &self.unified
+        {
+            share_out(point, group, controllers);
             directories.extend(self.unified_path(group));
         }
         directories.dedup();
@@ -184,6 +187,23 @@ impl Hierarchies {
             }
         }
         result
+    }
+}
+
+/// Has every group above `group` give its members the `controllers` it has itself. Best effort: what
+/// is not given cannot be limited, and that is told where a limit is asked for.
+fn share_out(point: &Path, group: &str, controllers: &[&str]) {
+    let mut above = point.to_owned();
+    for part in group.split('/').filter(|part| !part.is_empty()) {
+        let file = above.join("cgroup.subtree_control");
+        let given = fs::read_to_string(&file).unwrap_or_default();
+        for controller in controllers {
+            if !given.split_whitespace().any(|known| known == *controller) {
+                let _ = fs::write(&file, format!("+{controller}"));
+            }
+        }
+        above.push(part);
+        let _ = fs::create_dir(&above);
     }
 }
 
