@@ -242,6 +242,7 @@ async fn serve(
         service_range: settings.service_range.clone(),
         dns_service_ip: settings.service_address(10)?.to_string(),
         advertise,
+        shares_store: cluster.store.is_shared(),
         kubelet_client: Some(KubeletClient {
             ca_pem: pki.authority.clone(),
             certificate_pem: pki.kubelet_client.certificate.clone(),
