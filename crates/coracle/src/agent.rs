@@ -157,6 +157,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         data_dir: layout.data_dir.clone(),
         cni_conf_dir: layout.cni_conf(),
         cni_bin_dirs: vec![layout.cni_bin(), "/opt/cni/bin".into()],
+        own_plugin: Some(crate::runtime_command::own_plugin()),
         oci_command: command("oci"),
         oci_handlers: crate::runtime_command::handlers(&layout.data_dir)?,
         shim_command: command("shim"),

@@ -46,8 +46,35 @@ fn main() -> ExitCode {
     match cli::run(command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", told_once(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The error and its causes in one line. Many errors tell their cause themselves.
+fn told_once(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_cause_is_told_once() {
+        let error = anyhow::anyhow!("no such file")
+            .context("reading a: no such file")
+            .context("importing b");
+        assert_eq!(
+            super::told_once(&error),
+            "importing b: reading a: no such file"
+        );
     }
 }
