@@ -12,6 +12,7 @@ mod local_path;
 mod pki;
 mod runtime_command;
 mod server;
+mod simulate;
 mod storage;
 mod ticket;
 mod up;
