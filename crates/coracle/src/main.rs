@@ -6,6 +6,8 @@ mod agent;
 mod claims;
 mod cli;
 mod down;
+mod foreign_pods;
+mod join;
 mod keeper;
 mod layout;
 mod local_path;

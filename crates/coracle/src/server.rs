@@ -60,6 +60,9 @@ pub struct ClusterArguments {
     /// Service address range [default: 10.96.0.0/12 or the next free one]
     #[arg(long, value_name = "CIDR")]
     pub service_range: Option<String>,
+    /// Socket of another container runtime that speaks CRI, such as unix:///run/containerd/containerd.sock
+    #[arg(long, value_name = "SOCKET", value_parser = socket_path)]
+    pub container_runtime_endpoint: Option<PathBuf>,
     /// Parts to leave out: scheduler, controllers, node, proxy, dns
     #[arg(long, value_name = "PART,...", value_delimiter = ',', value_parser = ["scheduler", "controllers", "node", "proxy", "dns"])]
     pub disable: Vec<String>,
@@ -123,6 +126,7 @@ pub fn prepare(
                 pod_range: cluster.pod_range.clone(),
                 service_range: cluster.service_range.clone(),
                 node_address: cluster.node_ip,
+                runtime_endpoint: cluster.container_runtime_endpoint.clone(),
                 store: cluster.store.shared(),
             };
             let id = new_cluster_id(environment);
@@ -474,6 +478,17 @@ fn check_unchanged(settings: &Settings, cluster: &ClusterArguments) -> Result<()
                 .node_address
                 .map_or("none".to_string(), |address| address.to_string()),
         ),
+        (
+            "--container-runtime-endpoint",
+            cluster
+                .container_runtime_endpoint
+                .as_ref()
+                .map(|socket| socket.display().to_string()),
+            settings
+                .runtime_endpoint
+                .as_ref()
+                .map_or("none".to_string(), |socket| socket.display().to_string()),
+        ),
     ];
     for (flag, asked, stored) in checks {
         if asked.is_some_and(|asked| asked != stored) {
@@ -483,7 +498,16 @@ fn check_unchanged(settings: &Settings, cluster: &ClusterArguments) -> Result<()
     Ok(())
 }
 
-fn host_name() -> Result<String> {
+/// The path of `unix:///path` or `/path`.
+fn socket_path(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text.strip_prefix("unix://").unwrap_or(text));
+    match path.is_absolute() {
+        true => Ok(path),
+        false => Err("expected unix:///path/of/a/socket".to_string()),
+    }
+}
+
+pub fn host_name() -> Result<String> {
     let name = nix::unistd::gethostname()?.to_string_lossy().to_lowercase();
     let name: String = name
         .chars()
