@@ -235,7 +235,13 @@ async fn serve(
     let timelines = Timelines::open(Some(layout.timelines()), environment.clone())?;
     let recorder = Recorder::new(Arc::new(timelines.clone()));
 
-    let advertise = SocketAddr::new(settings.gateway()?.into(), settings.api_port);
+    // Pods of this machine reach the gateway whatever the machine's address is. Without a node of
+    // its own there is no gateway.
+    let reached_at = match cluster.enabled("node") {
+        true => settings.gateway()?.into(),
+        false => node_address,
+    };
+    let advertise = SocketAddr::new(reached_at, settings.api_port);
     let api = ApiServer::start(apiserver::Config {
         store: storage.store.clone(),
         environment: environment.clone(),
