@@ -5,6 +5,7 @@
 mod agent;
 mod claims;
 mod cli;
+mod components;
 mod down;
 mod keeper;
 mod layout;
