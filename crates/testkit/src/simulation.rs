@@ -97,12 +97,13 @@ async fn simulate(seed: u64) -> Result<Report> {
         Arc::clone(&wanted),
     ));
     let mut chaos = Chaos::new(seed, witness.clone());
-    while !(work.is_finished() && more_work.is_finished() && chaos.all_nodes_are_there()) {
+    while !(work.is_finished() && more_work.is_finished()) {
         chaos.strike(&mut cluster).await?;
     }
     work.await?.context("the user")?;
     more_work.await?.context("the user of other workloads")?;
 
+    chaos.wait_for_the_lost(&mut cluster).await;
     cluster.network().heal();
     for part in every_part() {
         cluster.start(part);

@@ -32,8 +32,12 @@ impl Chaos {
         }
     }
 
-    pub fn all_nodes_are_there(&self) -> bool {
-        self.lost.is_none()
+    /// A node that is away stays so for its time, also when nothing else happens any more.
+    pub async fn wait_for_the_lost(&mut self, cluster: &mut Cluster) {
+        if let Some((node, until)) = self.lost.take() {
+            tokio::time::sleep_until(until).await;
+            cluster.start(node);
+        }
     }
 
     /// One blow after a pause: some parts crash, and after another pause everything that is down

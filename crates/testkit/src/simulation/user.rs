@@ -78,10 +78,10 @@ pub async fn work(
         let current = promises.lock().deployments.get(name).cloned();
         let replicas = random.random_range(0..6);
         let image = format!("registry.test/{name}:v{}", random.random_range(0..3));
+        promises.lock().writes += 1;
         let desired = match (current, random.random_range(0..10)) {
             (_, 0..2) => {
                 count(&client, &promises).await.context("counting")?;
-                promises.lock().writes += 1;
                 continue;
             }
             (None, _) => {
@@ -121,9 +121,7 @@ pub async fn work(
             (Some(current), _) => Desired { image, ..current },
         };
         change(&deployments, name, &desired).await?;
-        let mut promises = promises.lock();
-        promises.deployments.insert(name, desired);
-        promises.writes += 1;
+        promises.lock().deployments.insert(name, desired);
     }
     // What is paused would never become true.
     let all = promises.lock().deployments.clone();

@@ -49,6 +49,11 @@ pub fn deployment(name: &str, replicas: i64, strategy: Value) -> Value {
 pub fn job(name: &str, codes: &str, spec: Value) -> Value {
     let mut template = template(name, "v1");
     template["spec"]["restartPolicy"] = "Never".into();
+    // Pods that have ended leave a tainted node, too: where they were must not be chance.
+    template["spec"]["affinity"] = json!({"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{
+            "matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn",
+                "values": ["node-2"]}]}]}}});
     let container = &mut template["spec"]["containers"][0];
     container["env"] = json!([{"name": "EXIT_CODES", "value": codes}]);
     container["command"] = json!([

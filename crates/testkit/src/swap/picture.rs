@@ -124,10 +124,6 @@ impl Aliases {
             if alias != name {
                 aliases.word(name, &alias);
             }
-            let generate = text(object, "/metadata/generateName");
-            if !generate.is_empty() {
-                aliases.word(generate, "generated-");
-            }
             let uid = text(object, "/metadata/uid").to_owned();
             aliases.word(&uid, &format!("uid({alias})"));
             aliases.by_uid.insert(uid, alias);
@@ -164,6 +160,11 @@ impl Aliases {
         }
         text
     }
+}
+
+fn is_uid(text: &str) -> bool {
+    let groups: Vec<usize> = text.split('-').map(str::len).collect();
+    groups == [8, 4, 4, 4, 12] && text.chars().all(|c| c == '-' || c.is_ascii_hexdigit())
 }
 
 /// `db-0` of `db`.
@@ -276,7 +277,11 @@ fn tidy(value: &mut Value, aliases: &Aliases) {
                 () if text.parse::<std::net::IpAddr>().is_ok() && !text.starts_with("192.0.2.") => {
                     "<address>".to_owned()
                 }
-                () => aliases.apply(text),
+                () => match aliases.apply(text) {
+                    // Of an object that is gone.
+                    uid if is_uid(&uid) => "<uid>".to_owned(),
+                    other => other,
+                },
             };
             *text = new;
         }
@@ -288,21 +293,24 @@ fn tidy(value: &mut Value, aliases: &Aliases) {
         Value::Object(fields) => {
             // Known: docs/differences.md.
             fields.remove("endpoints.kubernetes.io/last-change-trigger-time");
+            // What a reference was read at.
+            fields.remove("resourceVersion");
             let old = std::mem::replace(fields, Map::new());
             for (key, mut field) in old {
                 tidy(&mut field, aliases);
-                if !field.is_null() {
+                let is_empty = field.as_object().is_some_and(Map::is_empty);
+                if !field.is_null() && !is_empty {
                     fields.insert(aliases.apply(&key), field);
+                }
+            }
+            // Addresses decide the order of endpoints.
+            for field in ["endpoints", "addresses", "notReadyAddresses"] {
+                if let Some(unordered) = fields.get_mut(field) {
+                    sort(unordered);
                 }
             }
         }
         _ => {}
-    }
-    // Order of endpoints follows from names: sort again when they are tidy.
-    if let Value::Object(fields) = value
-        && let Some(endpoints) = fields.get_mut("endpoints")
-    {
-        sort(endpoints);
     }
 }
 
