@@ -50,7 +50,7 @@ pub struct NodeConfig {
 }
 
 pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
-    server::start_logging(&arguments.cluster)?;
+    server::start_logging(&arguments.cluster.log, arguments.cluster.log_json)?;
     let environment = Environment::system();
     let layout = match &arguments.ticket {
         Some(ticket) => {

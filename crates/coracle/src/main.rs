@@ -5,6 +5,7 @@
 mod agent;
 mod claims;
 mod cli;
+mod components;
 mod down;
 mod foreign_pods;
 mod join;

@@ -173,7 +173,7 @@ pub fn prepare(
 }
 
 pub fn run(arguments: ServerArguments) -> Result<ExitCode> {
-    start_logging(&arguments.cluster)?;
+    start_logging(&arguments.cluster.log, arguments.cluster.log_json)?;
     let environment = Environment::system();
     let layout = Layout::create(&arguments.data_dir)?;
     let prepared = prepare(&layout, &arguments.cluster, &environment)?;
@@ -306,6 +306,7 @@ async fn serve(
                 key_pem: pki.authority_key.clone(),
             }),
             pod_range: Some(settings.pod_range.clone()),
+            without: Vec::new(),
         };
         let shutdown = shutdown.clone();
         tasks.spawn("controllers", async move {
@@ -438,14 +439,14 @@ pub async fn wait_for_shutdown(shutdown: &CancellationToken) -> Result<()> {
     Ok(())
 }
 
-pub fn start_logging(cluster: &ClusterArguments) -> Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&cluster.log)
-        .with_context(|| format!("--log {}", cluster.log))?;
+pub fn start_logging(log: &str, as_json: bool) -> Result<()> {
+    let filter =
+        tracing_subscriber::EnvFilter::try_new(log).with_context(|| format!("--log {log}"))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
-    match cluster.log_json {
+    match as_json {
         true => builder.json().init(),
         false => builder.init(),
     }
