@@ -5,13 +5,17 @@
 mod agent;
 mod claims;
 mod cli;
+mod components;
 mod down;
+mod foreign_pods;
+mod join;
 mod keeper;
 mod layout;
 mod local_path;
 mod pki;
 mod runtime_command;
 mod server;
+mod simulate;
 mod storage;
 mod ticket;
 mod up;

@@ -22,6 +22,7 @@ use crate::{
     pod_info::{assigned_node, is_terminal},
     preempt::{Budget, Preemption, preempt},
     queue::{Queue, Queued},
+    shapes::Shapes,
     storage_feed::{Followed, StorageFeed, sides},
     workload_selectors::InformedSelectors,
     writes::{self, Written, elapsed},
@@ -56,8 +57,7 @@ pub(crate) struct Scheduler {
     preparing: JoinSet<Written>,
     /// Tells those of `preparing` to look again.
     changed: Arc<Notify>,
-    /// Where the next decision begins to look at nodes.
-    start: usize,
+    shapes: Shapes,
 }
 
 enum Event {
@@ -115,7 +115,7 @@ impl Scheduler {
             writes: JoinSet::new(),
             preparing: JoinSet::new(),
             changed,
-            start: 0,
+            shapes: Shapes::default(),
         }
     }
 
@@ -144,7 +144,7 @@ impl Scheduler {
         let can_decide = self.pods_listed
             && self.nodes_listed
             && self.storage.is_listed()
-            && self.queue.has_active()
+            && self.queue.has_ready()
             && self.writes.len() < MOST_WRITES
             && self.preparing.len() < MOST_PREPARING;
         let due = self.queue.next_due();
@@ -230,8 +230,9 @@ impl Scheduler {
         self.queue.remove(uid);
         self.snapshot.forget_promise(uid);
         self.changed.notify_waiters();
+        let node = self.snapshot.placed_on(uid).map(str::to_owned);
         if let Some(removed) = self.snapshot.remove_pod(uid) {
-            self.wake(&ClusterEvent::PodRemoved(&removed));
+            self.wake_after(&removed, node.as_deref());
         }
     }
 
@@ -320,12 +321,11 @@ impl Scheduler {
         let environment = &self.environment;
         let decision = decide(
             &self.framework,
+            &mut self.shapes,
             &queued.pod,
             &self.snapshot,
-            self.start,
             || environment.random_u64(),
         );
-        self.start = self.start.wrapping_add(decision.looked_at);
         let end_micros = self.environment.now_micros();
         let placed = matches!(decision.outcome, Outcome::Placed { .. });
         // Of a pod that stays pending the first attempt is enough of a trace.
@@ -445,8 +445,9 @@ impl Scheduler {
         let pod = queued.pod.clone();
         tracing::warn!(pod = %pod.key, %error, "binding failed");
         let was_assumed = self.snapshot.is_assumed(&pod.uid);
+        let node = self.snapshot.placed_on(&pod.uid).map(str::to_owned);
         self.framework.unreserve(&pod, &mut self.snapshot);
-        self.wake(&ClusterEvent::PodRemoved(&pod));
+        self.wake_after(&pod, node.as_deref());
         // It may have been deleted, recreated, or bound by somebody else.
         let current = self.informer.get(&pod.key.namespace, &pod.key.name);
         let current = current.filter(|current| {
@@ -492,6 +493,12 @@ impl Scheduler {
             reason,
             message,
         ));
+    }
+
+    fn wake_after(&mut self, pod: &PodInfo, node: Option<&str>) {
+        let node = node.and_then(|name| self.snapshot.node(name));
+        let event = ClusterEvent::PodRemoved { pod, node };
+        wake(&mut self.queue, &self.framework, &event);
     }
 
     fn wake(&mut self, event: &ClusterEvent<'_>) {

@@ -11,11 +11,11 @@ use crate::{
 type Stateful = (&'static str, Box<dyn CycleFilter>);
 
 pub(crate) struct Cycle<'a> {
-    framework: &'a Framework,
+    pub(crate) framework: &'a Framework,
     pub(crate) pod: &'a PodInfo,
     pub(crate) snapshot: &'a Snapshot,
     /// The only nodes that can pass, if some plugin said so.
-    names: Option<BTreeSet<String>>,
+    pub(crate) names: Option<BTreeSet<String>>,
     pub(crate) narrowed_by: BTreeSet<&'static str>,
     stateful: Vec<Stateful>,
 }
@@ -53,6 +53,11 @@ impl<'a> Cycle<'a> {
             }
         }
         Ok(cycle)
+    }
+
+    /// Whether a node may be out for what happens on others, or for what was promised to others.
+    pub(crate) fn depends_on_more_than_the_node(&self) -> bool {
+        !self.stateful.is_empty() || self.snapshot.has_promises()
     }
 
     pub(crate) fn considers(&self, node: &str) -> bool {

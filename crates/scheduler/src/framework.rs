@@ -41,8 +41,11 @@ pub enum ClusterEvent<'a> {
         old: &'a PodInfo,
         new: &'a PodInfo,
     },
-    /// A pod left its node (deleted, ended, or its binding failed).
-    PodRemoved(&'a PodInfo),
+    /// A pod left its node (deleted, ended, or its binding failed). The node is as it is now.
+    PodRemoved {
+        pod: &'a PodInfo,
+        node: Option<&'a NodeInfo>,
+    },
     /// New or changed.
     Claim(&'a PersistentVolumeClaim),
     /// New or changed.
@@ -74,6 +77,14 @@ pub trait Plugin: Send + Sync {
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
         let _ = (event, pod);
         true
+    }
+
+    /// Writes down all of the pod that the plugin's [`Filter`] and [`NodeScore`] look at. Pods for
+    /// which all plugins write the same are of one shape: what is found out about a node for one of
+    /// them holds for the others until the node changes. False if that cannot be said.
+    fn shape(&self, pod: &PodInfo, key: &mut String) -> bool {
+        let _ = (pod, key);
+        false
     }
 }
 
@@ -147,12 +158,48 @@ pub trait Filter: Plugin {
 }
 
 pub trait Score: Plugin {
+    /// Whether the plugin has nothing to say about this pod, wherever it goes.
+    fn is_silent(&self, pod: &PodInfo, snapshot: &Snapshot) -> bool {
+        let _ = (pod, snapshot);
+        false
+    }
+
     /// A score in 0..=[`MAX_SCORE`] for each of the nodes; none if the plugin has nothing to say
     /// about this pod.
     fn scores(&self, pod: &PodInfo, nodes: &[&NodeInfo], snapshot: &Snapshot) -> Option<Vec<i64>>;
+
+    /// The plugin, if it looks at one node at a time.
+    fn by_node(&self) -> Option<&dyn NodeScore> {
+        None
+    }
 }
 
-/// A score that looks at one node at a time.
+/// How the scores of a plugin are brought into 0..=[`MAX_SCORE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scaling {
+    /// They are so already.
+    Kept,
+    /// The highest becomes [`MAX_SCORE`].
+    ToHighest,
+    /// The highest becomes zero.
+    Reversed,
+}
+
+impl Scaling {
+    pub fn apply(self, score: i64, highest: i64) -> i64 {
+        let scaled = match highest {
+            0 => 0,
+            _ => MAX_SCORE * score / highest,
+        };
+        match self {
+            Scaling::Kept => score,
+            Scaling::ToHighest => scaled,
+            Scaling::Reversed => MAX_SCORE - scaled,
+        }
+    }
+}
+
+/// A score that looks at one node at a time, and beyond it only at what does not change with pods.
 pub trait NodeScore: Plugin {
     /// Whether the plugin has anything to say about this pod.
     fn pre_score(&self, pod: &PodInfo) -> bool {
@@ -160,24 +207,34 @@ pub trait NodeScore: Plugin {
         true
     }
 
-    /// Higher is better, unless `normalize` turns it round.
+    /// Higher is better, unless `scaling` turns it round.
     fn score(&self, pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) -> i64;
 
-    /// Brings the scores of all nodes into 0..=[`MAX_SCORE`].
-    fn normalize(&self, scores: &mut [i64]) {
-        let _ = scores;
+    fn scaling(&self) -> Scaling {
+        Scaling::Kept
     }
 }
 
 impl<P: NodeScore> Score for P {
+    fn is_silent(&self, pod: &PodInfo, _: &Snapshot) -> bool {
+        !self.pre_score(pod)
+    }
+
     fn scores(&self, pod: &PodInfo, nodes: &[&NodeInfo], snapshot: &Snapshot) -> Option<Vec<i64>> {
         if !self.pre_score(pod) {
             return None;
         }
         let each = nodes.iter().map(|node| self.score(pod, node, snapshot));
         let mut scores: Vec<i64> = each.collect();
-        self.normalize(&mut scores);
+        let highest = scores.iter().copied().max().unwrap_or(0);
+        for score in &mut scores {
+            *score = self.scaling().apply(*score, highest);
+        }
         Some(scores)
+    }
+
+    fn by_node(&self) -> Option<&dyn NodeScore> {
+        Some(self)
     }
 }
 
@@ -331,32 +388,21 @@ impl Framework {
     }
 }
 
-/// Scales scores so that the highest becomes [`MAX_SCORE`]; `reverse` makes the lowest best.
-pub fn scale(scores: &mut [i64], reverse: bool) {
-    let highest = scores.iter().copied().max().unwrap_or(0);
-    for score in scores {
-        let scaled = match highest {
-            0 => 0,
-            _ => MAX_SCORE * *score / highest,
-        };
-        *score = if reverse { MAX_SCORE - scaled } else { scaled };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn scaling_fills_the_range() {
-        let check = |reverse, mut scores: Vec<i64>, expected: &[i64]| {
-            scale(&mut scores, reverse);
-            assert_eq!(scores, expected);
+        let check = |scaling: Scaling, scores: &[i64], expected: &[i64]| {
+            let highest = scores.iter().copied().max().unwrap_or(0);
+            let scaled: Vec<i64> = scores.iter().map(|s| scaling.apply(*s, highest)).collect();
+            assert_eq!(scaled, expected);
         };
-        check(false, vec![0, 1, 2, 4], &[0, 25, 50, 100]);
-        check(true, vec![0, 1, 2, 4], &[100, 75, 50, 0]);
-        check(false, vec![0, 0], &[0, 0]);
-        check(true, vec![0, 0], &[100, 100]);
-        check(true, vec![], &[]);
+        check(Scaling::ToHighest, &[0, 1, 2, 4], &[0, 25, 50, 100]);
+        check(Scaling::Reversed, &[0, 1, 2, 4], &[100, 75, 50, 0]);
+        check(Scaling::ToHighest, &[0, 0], &[0, 0]);
+        check(Scaling::Reversed, &[0, 0], &[100, 100]);
+        check(Scaling::Kept, &[7, 200], &[7, 200]);
     }
 }

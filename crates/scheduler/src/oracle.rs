@@ -9,8 +9,12 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 
 use crate::{
-    Outcome, PodInfo, Snapshot, Verdict, WorkloadSelectors, decide::decide, fixtures::no_binder,
-    framework::Framework, preempt::preempt,
+    Outcome, PodInfo, Snapshot, Verdict, WorkloadSelectors,
+    decide::{decide, decide_afresh},
+    fixtures::no_binder,
+    framework::Framework,
+    preempt::preempt,
+    shapes::Shapes,
 };
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -567,6 +571,8 @@ fn history(seed: u64) -> (usize, usize, usize) {
     for machine in &cluster.machines {
         snapshot.set_node(machine.object());
     }
+    let mut shapes = Shapes::default();
+    let mut last: Option<Work> = None;
     let (mut placed, mut turned_away, mut preempted) = (0, 0, 0);
     for number in 0..40 {
         // Nodes move, pods end or are on their way out.
@@ -587,10 +593,20 @@ fn history(seed: u64) -> (usize, usize, usize) {
                 snapshot.confirm(work.info(), &cluster.machines[*on].name);
             }
         }
-        let work = dice.work(number);
+        // Pods often come in numbers, all alike.
+        let work = match last.take() {
+            Some(last) if !dice.one_in(3) => Work {
+                name: format!("p{number}"),
+                ..last
+            },
+            _ => dice.work(number),
+        };
+        last = Some(work.clone());
         let pod = work.info();
-        let start = dice.below(100) as usize;
-        let decision = decide(&framework, &pod, &snapshot, start, || dice.below(1 << 40));
+        let decision = decide_afresh(&framework, &pod, &snapshot, || dice.below(1 << 40));
+        let quick = decide(&framework, &mut shapes, &pod, &snapshot, || {
+            dice.below(1 << 40)
+        });
         let all = 0..cluster.machines.len();
         let feasible: Vec<usize> = all.filter(|index| cluster.fits(&work, *index)).collect();
         let totals = match feasible.len() {
@@ -617,7 +633,16 @@ fn history(seed: u64) -> (usize, usize, usize) {
             "seed {seed}, pod {work:?} in {:#?}",
             cluster.machines
         );
-        match &decision.outcome {
+        // Who remembers shapes decides as well, and says the same of each node.
+        for verdict in &quick.nodes {
+            if let Verdict::Feasible { total, .. } = verdict.verdict
+                && expected.len() > 1
+            {
+                let named = expected.iter().find(|(name, _)| *name == verdict.node);
+                assert_eq!(named.map(|(_, total)| *total), Some(total), "seed {seed}");
+            }
+        }
+        match &quick.outcome {
             Outcome::Placed { node } => {
                 placed += 1;
                 let highest = expected.iter().map(|(_, total)| total).max();

@@ -272,7 +272,7 @@ fn start_time(pod: &Pod) -> Timestamp {
 mod tests {
     use super::*;
     use crate::{
-        decide::decide,
+        decide::decide_afresh,
         fixtures::{no_binder, node_with, pod},
     };
 
@@ -295,7 +295,7 @@ mod tests {
 
     fn outcome(snapshot: &Snapshot, pod: &PodInfo, budgets: &[Budget]) -> Result<String, String> {
         let framework = Framework::with_defaults(no_binder(), None);
-        let decision = decide(&framework, pod, snapshot, 0, || 0);
+        let decision = decide_afresh(&framework, pod, snapshot, || 0);
         let found = preempt(&framework, pod, snapshot, &decision.nodes, budgets)?;
         let names: Vec<_> = found
             .victims

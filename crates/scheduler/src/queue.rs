@@ -25,6 +25,8 @@ pub(crate) struct Queue {
     pods: BTreeMap<String, Waiting>,
     active: BTreeSet<ActiveKey>,
     backing_off: BTreeSet<(Instant, String)>,
+    /// Backing off because something went wrong.
+    after_error: BTreeSet<(Instant, String)>,
     unschedulable: BTreeSet<(Instant, String)>,
     /// How many of `unschedulable` each plugin turned away; the empty name stands for nobody.
     turned_away: BTreeMap<&'static str, usize>,
@@ -54,6 +56,8 @@ enum Place {
     Active,
     BackingOff {
         until: Instant,
+        /// Whether an attempt went wrong: then the time is waited for in any case.
+        after_error: bool,
     },
     /// Waits for an event that one of the plugins hopes for.
     Unschedulable {
@@ -98,14 +102,24 @@ impl Queue {
 
     /// The pod to be tried next.
     pub(crate) fn pop(&mut self) -> Option<Queued> {
-        let uid = self.active.first()?.3.clone();
+        let uid = match self.active.first() {
+            Some(first) => first.3.clone(),
+            None => self.backing_off.first()?.1.clone(),
+        };
         let mut queued = self.detach(&uid)?.queued;
         queued.attempts += 1;
         Some(queued)
     }
 
-    pub(crate) fn has_active(&self) -> bool {
+    #[cfg(test)]
+    fn has_active(&self) -> bool {
         !self.active.is_empty()
+    }
+
+    /// Whether there is a pod to be tried. When none is ready, those that only back off are, since
+    /// nobody else would be tried instead.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.active.is_empty() || !self.backing_off.is_empty()
     }
 
     /// No node would do: wait for a change.
@@ -130,7 +144,8 @@ impl Queue {
             since_micros: now_micros,
             ..queued
         };
-        self.attach(queued, now, Place::BackingOff { until });
+        let after_error = true;
+        self.attach(queued, now, Place::BackingOff { until, after_error });
     }
 
     /// Whether no unschedulable pod was turned away by one of these, or by nobody in particular.
@@ -180,6 +195,7 @@ impl Queue {
                 .map(|(_, uid)| uid.clone())
         };
         while let Some(uid) = over(self.backing_off.first(), Duration::ZERO)
+            .or_else(|| over(self.after_error.first(), Duration::ZERO))
             .or_else(|| over(self.unschedulable.first(), LONGEST_WAIT))
         {
             if let Some(Waiting { queued, since, .. }) = self.detach(&uid) {
@@ -190,10 +206,19 @@ impl Queue {
 
     /// When `release` has something to do next.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        let backing_off = self.backing_off.first().map(|(until, _)| *until);
+        let backing_off = self.backing_off.first().into_iter();
+        let backing_off = backing_off.chain(self.after_error.first());
+        let backing_off = backing_off.map(|(until, _)| *until);
         let unschedulable = self.unschedulable.first();
         let unschedulable = unschedulable.map(|(since, _)| *since + LONGEST_WAIT);
-        backing_off.into_iter().chain(unschedulable).min()
+        backing_off.chain(unschedulable).min()
+    }
+
+    fn backing_off_in(&mut self, after_error: bool) -> &mut BTreeSet<(Instant, String)> {
+        match after_error {
+            true => &mut self.after_error,
+            false => &mut self.backing_off,
+        }
     }
 
     fn attach(&mut self, queued: Queued, since: Instant, place: Place) {
@@ -210,8 +235,9 @@ impl Queue {
                 let key = (priority, since, self.additions, uid.clone());
                 self.active.insert(key);
             }
-            Place::BackingOff { until } => {
-                self.backing_off.insert((*until, uid.clone()));
+            Place::BackingOff { until, after_error } => {
+                self.backing_off_in(*after_error)
+                    .insert((*until, uid.clone()));
             }
             Place::Unschedulable { rejected_by } => {
                 self.unschedulable.insert((since, uid.clone()));
@@ -239,8 +265,8 @@ impl Queue {
                 let key = (priority, waiting.since, waiting.number, uid);
                 self.active.remove(&key);
             }
-            Place::BackingOff { until } => {
-                self.backing_off.remove(&(*until, uid));
+            Place::BackingOff { until, after_error } => {
+                self.backing_off_in(*after_error).remove(&(*until, uid));
             }
             Place::Unschedulable { rejected_by } => {
                 self.unschedulable.remove(&(waiting.since, uid));
@@ -268,7 +294,8 @@ fn names(rejected_by: &BTreeSet<&'static str>) -> impl Iterator<Item = &'static 
 fn retry(queued: &Queued, failed: Instant, now: Instant) -> Place {
     let until = failed + backoff(queued.attempts);
     if until > now {
-        Place::BackingOff { until }
+        let after_error = false;
+        Place::BackingOff { until, after_error }
     } else {
         Place::Active
     }
@@ -363,6 +390,7 @@ mod tests {
         });
         assert!(!queue.has_active(), "backing off");
         assert_eq!(queue.next_due(), Some(now + SECOND));
+        assert!(queue.has_ready(), "nobody else is ready");
         queue.release(now + SECOND);
         assert!(queue.has_active());
 
@@ -393,6 +421,7 @@ mod tests {
         assert!(queue.has_active());
         let queued = queue.pop().expect("a");
         queue.try_later(queued, now, 7);
+        assert!(!queue.has_ready(), "something went wrong");
         assert_eq!(
             queue.next_due(),
             Some(now + SECOND * 2),

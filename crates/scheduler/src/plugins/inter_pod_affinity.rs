@@ -48,7 +48,7 @@ impl Plugin for InterPodAffinity {
             ClusterEvent::PodChanged { old, new } => {
                 (wanted(new) && !wanted(old)) || (repelled(old) && !repelled(new))
             }
-            ClusterEvent::PodRemoved(other) => repelled(other) || repels(other),
+            ClusterEvent::PodRemoved { pod: other, .. } => repelled(other) || repels(other),
             // Whoever is unwelcome everywhere may be welcome on a new node.
             ClusterEvent::NodeAdded(node) => {
                 let mut required = terms.required.iter();
@@ -266,6 +266,16 @@ impl CycleFilter for Nearness {
 }
 
 impl Score for InterPodAffinity {
+    fn is_silent(&self, pod: &PodInfo, snapshot: &Snapshot) -> bool {
+        let mut preferred = pod.affinity.iter().flat_map(|terms| &terms.preferred);
+        let mut attracted = false;
+        snapshot.each_held_term(|held| {
+            attracted |= matches!(held.effect, Effect::Attracts(_))
+                && held.term.matches(&pod.pod, snapshot.namespaces());
+        });
+        preferred.next().is_none() && !attracted
+    }
+
     fn scores(&self, pod: &PodInfo, nodes: &[&NodeInfo], snapshot: &Snapshot) -> Option<Vec<i64>> {
         let mut parts: Vec<(String, i64, Arc<Count>)> = Vec::new();
         let preferred = pod.affinity.iter().flat_map(|terms| &terms.preferred);

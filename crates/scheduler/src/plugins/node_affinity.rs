@@ -1,6 +1,9 @@
 //! `nodeSelector` and node affinity: required terms filter, preferred terms score.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
 
 use k8s_openapi::api::core::v1::{
     Node, NodeAffinity as Affinity, NodeSelectorRequirement, NodeSelectorTerm,
@@ -8,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
-    framework::{ClusterEvent, Filter, NodeScore, Plugin, PreFilter, PreFiltered, scale},
+    framework::{ClusterEvent, Filter, NodeScore, Plugin, PreFilter, PreFiltered, Scaling},
 };
 
 const REASON: &str = "node(s) didn't match Pod's node affinity/selector";
@@ -31,6 +34,17 @@ impl Plugin for NodeAffinity {
             }
             _ => false,
         }
+    }
+
+    fn shape(&self, pod: &PodInfo, key: &mut String) -> bool {
+        let selector = pod.spec().and_then(|spec| spec.node_selector.as_ref());
+        if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
+            let _ = write!(key, "selector {selector:?}");
+        }
+        if let Some(affinity) = affinity(pod) {
+            let _ = write!(key, "affinity {affinity:?}");
+        }
+        true
     }
 }
 
@@ -104,8 +118,8 @@ impl NodeScore for NodeAffinity {
             .sum()
     }
 
-    fn normalize(&self, scores: &mut [i64]) {
-        scale(scores, false);
+    fn scaling(&self) -> Scaling {
+        Scaling::ToHighest
     }
 }
 

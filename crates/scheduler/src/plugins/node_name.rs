@@ -17,6 +17,13 @@ impl Plugin for NodeName {
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
         matches!(event, ClusterEvent::NodeAdded(node) if matches(pod, node))
     }
+
+    fn shape(&self, pod: &PodInfo, key: &mut String) -> bool {
+        let wanted = pod.spec().and_then(|spec| spec.node_name.as_deref());
+        key.push_str(wanted.unwrap_or_default());
+        key.push('\n');
+        true
+    }
 }
 
 impl Filter for NodeName {

@@ -1,5 +1,7 @@
 //! A host port can be taken once per node, protocol and address.
 
+use std::fmt::Write;
+
 use crate::{
     NodeInfo, PodInfo,
     framework::{ClusterEvent, Filter, Plugin},
@@ -19,12 +21,19 @@ impl Plugin for NodePorts {
         match event {
             ClusterEvent::NodeAdded(_) => true,
             ClusterEvent::NodeChanged { .. } => false,
-            ClusterEvent::PodRemoved(removed) => pod
+            ClusterEvent::PodRemoved { pod: removed, .. } => pod
                 .host_ports
                 .iter()
                 .any(|wanted| removed.host_ports.iter().any(|held| conflict(wanted, held))),
             _ => false,
         }
+    }
+
+    fn shape(&self, pod: &PodInfo, key: &mut String) -> bool {
+        for port in &pod.host_ports {
+            let _ = write!(key, "{} {} {}\t", port.protocol, port.port, port.ip);
+        }
+        true
     }
 }
 

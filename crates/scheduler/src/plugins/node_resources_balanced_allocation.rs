@@ -11,6 +11,11 @@ impl Plugin for NodeResourcesBalancedAllocation {
     fn name(&self) -> &'static str {
         "NodeResourcesBalancedAllocation"
     }
+
+    fn shape(&self, pod: &PodInfo, key: &mut String) -> bool {
+        pod.requests.write_shape(key);
+        true
+    }
 }
 
 impl NodeScore for NodeResourcesBalancedAllocation {

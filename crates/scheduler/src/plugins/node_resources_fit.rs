@@ -33,9 +33,16 @@ impl Plugin for NodeResourcesFit {
                 before.set_node((*old).clone().into());
                 has_grown(&before, new) && fits_when_empty(pod, new)
             }
-            ClusterEvent::PodRemoved(_) => true,
+            // On the other nodes nothing has changed.
+            ClusterEvent::PodRemoved { node, .. } => node.is_none_or(|node| fits(pod, node)),
             _ => false,
         }
+    }
+
+    fn shape(&self, pod: &PodInfo, key: &mut String) -> bool {
+        pod.requests.write_shape(key);
+        pod.requests_for_score.write_shape(key);
+        true
     }
 }
 
@@ -107,6 +114,11 @@ fn short_of<'a>(asked: &'a Resources, allocatable: &Resources, held: &Resources)
         }
     }
     names
+}
+
+fn fits(pod: &PodInfo, node: &NodeInfo) -> bool {
+    (node.pods.len() as i64) < node.allowed_pods
+        && short_of(&pod.requests, &node.allocatable, &node.requested).is_empty()
 }
 
 fn fits_when_empty(pod: &PodInfo, node: &NodeInfo) -> bool {

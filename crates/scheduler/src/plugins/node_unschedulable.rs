@@ -1,6 +1,6 @@
 //! A cordoned node takes only pods that tolerate its being unschedulable.
 
-use super::taint_toleration::tolerates_taint;
+use super::taint_toleration::{tolerates_taint, write_tolerations};
 use crate::{
     NodeInfo, PodInfo,
     framework::{ClusterEvent, Filter, Plugin},
@@ -25,6 +25,11 @@ impl Plugin for NodeUnschedulable {
             }
             _ => false,
         }
+    }
+
+    fn shape(&self, pod: &PodInfo, key: &mut String) -> bool {
+        write_tolerations(pod, key);
+        true
     }
 }
 

@@ -28,7 +28,7 @@ impl Plugin for NodeVolumeLimits {
                     .iter()
                     .any(|(driver, limit)| before.get(driver).is_none_or(|old| limit > old))
             }
-            ClusterEvent::PodRemoved(other) => !other.claims.is_empty(),
+            ClusterEvent::PodRemoved { pod: other, .. } => !other.claims.is_empty(),
             ClusterEvent::Claim(claim) => pod.uses_claim(claim),
             _ => false,
         }

@@ -45,7 +45,9 @@ impl Plugin for PodTopologySpread {
             })
         };
         match event {
-            ClusterEvent::PodAdded(other) | ClusterEvent::PodRemoved(other) => counts(other),
+            ClusterEvent::PodAdded(other) | ClusterEvent::PodRemoved { pod: other, .. } => {
+                counts(other)
+            }
             ClusterEvent::PodChanged { old, new } => {
                 old.key.namespace == pod.key.namespace
                     && hard().any(|constraint| {
@@ -252,6 +254,16 @@ impl CycleFilter for Spread {
 }
 
 impl Score for PodTopologySpread {
+    fn is_silent(&self, pod: &PodInfo, _: &Snapshot) -> bool {
+        match pod.spread.is_empty() {
+            true => {
+                let workloads = self.workloads.as_ref();
+                workloads.is_none_or(|workloads| workloads.selector_for(&pod.pod).is_none())
+            }
+            false => pod.spread.iter().all(|constraint| constraint.is_hard),
+        }
+    }
+
     fn scores(&self, pod: &PodInfo, nodes: &[&NodeInfo], snapshot: &Snapshot) -> Option<Vec<i64>> {
         let says_itself = !pod.spread.is_empty();
         let soft: Vec<SpreadConstraint> = match says_itself {

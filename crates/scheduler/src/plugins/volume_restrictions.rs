@@ -21,7 +21,7 @@ impl Plugin for VolumeRestrictions {
 
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
         match event {
-            ClusterEvent::PodRemoved(other) => {
+            ClusterEvent::PodRemoved { pod: other, .. } => {
                 let mut claims = pod.claims.iter();
                 other.key.namespace == pod.key.namespace
                     && claims.any(|claim| other.claims.contains(claim))

@@ -184,10 +184,38 @@ fn only_pods_that_matter_wake_it() {
     check(ClusterEvent::PodAdded(&web), &near, true);
     check(ClusterEvent::PodAdded(&db), &near, false);
     check(ClusterEvent::PodAdded(&web), &far, false);
-    check(ClusterEvent::PodRemoved(&web), &far, true);
-    check(ClusterEvent::PodRemoved(&db), &far, false);
-    check(ClusterEvent::PodRemoved(&far), &web, true);
-    check(ClusterEvent::PodRemoved(&far), &db, false);
+    check(
+        ClusterEvent::PodRemoved {
+            pod: &web,
+            node: None,
+        },
+        &far,
+        true,
+    );
+    check(
+        ClusterEvent::PodRemoved {
+            pod: &db,
+            node: None,
+        },
+        &far,
+        false,
+    );
+    check(
+        ClusterEvent::PodRemoved {
+            pod: &far,
+            node: None,
+        },
+        &web,
+        true,
+    );
+    check(
+        ClusterEvent::PodRemoved {
+            pod: &far,
+            node: None,
+        },
+        &db,
+        false,
+    );
     let (old, new) = (&db, &web);
     check(ClusterEvent::PodChanged { old, new }, &near, true);
     let (old, new) = (&web, &db);

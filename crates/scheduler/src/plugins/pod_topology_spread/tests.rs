@@ -192,8 +192,20 @@ fn only_what_changes_the_skew_wakes_it() {
     let pod = spreading("new", &by_zone(""), "");
     let other = labelled_pod("x", "{}", r#"{"containers":[]}"#);
     assert!(plugin.may_help(&ClusterEvent::PodAdded(&web("w")), &pod));
-    assert!(plugin.may_help(&ClusterEvent::PodRemoved(&web("w")), &pod));
-    assert!(!plugin.may_help(&ClusterEvent::PodRemoved(&other), &pod));
+    assert!(plugin.may_help(
+        &ClusterEvent::PodRemoved {
+            pod: &web("w"),
+            node: None
+        },
+        &pod
+    ));
+    assert!(!plugin.may_help(
+        &ClusterEvent::PodRemoved {
+            pod: &other,
+            node: None
+        },
+        &pod
+    ));
     let snapshot = snapshot();
     let node = |name: &str| snapshot.node(name).expect("a node");
     assert!(plugin.may_help(&ClusterEvent::NodeAdded(node("a1")), &pod));
