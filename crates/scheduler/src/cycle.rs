@@ -4,8 +4,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
-    NodeInfo, PodInfo, Snapshot,
-    framework::{CycleFilter, Framework, PreFiltered, Rejection},
+    Framework, NodeInfo, PodInfo, Snapshot,
+    framework::{CycleFilter, PreFiltered, Rejection},
 };
 
 type Stateful = (&'static str, Box<dyn CycleFilter>);
@@ -102,22 +102,34 @@ impl<'a> Cycle<'a> {
 
     fn first_rejection(&self, node: &NodeInfo, stateful: &[Stateful]) -> Option<TurnedAway> {
         let pod = self.pod;
-        for plugin in &self.framework.filters {
-            let reasons = plugin.filter(pod, node);
-            if !reasons.is_empty() {
-                let resolvable = plugin.resolvable(pod, node);
-                let rejection = Rejection {
-                    reasons,
-                    resolvable,
-                };
-                return Some((plugin.name(), rejection));
-            }
+        let alone = first_rejection(self.framework, pod, node);
+        if alone.is_some() {
+            return alone;
         }
         stateful.iter().find_map(|(plugin, filter)| {
             let rejection = filter.filter(pod, node, self.snapshot)?;
             Some((*plugin, rejection))
         })
     }
+}
+
+/// The first plugin of those that need no more than the node to turn the pod away.
+pub(crate) fn first_rejection(
+    framework: &Framework,
+    pod: &PodInfo,
+    node: &NodeInfo,
+) -> Option<TurnedAway> {
+    framework.filters.iter().find_map(|plugin| {
+        let reasons = plugin.filter(pod, node);
+        (!reasons.is_empty()).then(|| {
+            let resolvable = plugin.resolvable(pod, node);
+            let rejection = Rejection {
+                reasons,
+                resolvable,
+            };
+            (plugin.name(), rejection)
+        })
+    })
 }
 
 /// A node as it would be with other pods on it.

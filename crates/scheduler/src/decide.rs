@@ -6,7 +6,9 @@ use std::{
     fmt::Write,
 };
 
-use crate::{NodeInfo, PodInfo, Snapshot, cycle::Cycle, framework::Framework, shapes::Shapes};
+use crate::{
+    Framework, NodeInfo, PodInfo, Snapshot, cycle::Cycle, framework::Rejection, shapes::Shapes,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -75,7 +77,9 @@ pub(crate) fn decide(
     {
         let best = ranking.best.into_iter();
         let verdicts = best.map(|node| candidate(&node.node, node.total, node.parts));
-        return placed(verdicts.collect(), ranking.feasible);
+        let others = ranking.turned_down.into_iter();
+        let others = others.map(|(node, (plugin, rejection))| turned_down(node, plugin, rejection));
+        return placed(verdicts.chain(others).collect(), ranking.feasible);
     }
     decide_in(&cycle, random)
 }
@@ -120,14 +124,7 @@ fn decide_in(cycle: &Cycle<'_>, random: impl FnOnce() -> u64) -> Decision {
     let mut look_at = |node| match cycle.reject(node) {
         Some((plugin, rejection)) => {
             rejected_by.insert(plugin);
-            nodes.push(NodeVerdict {
-                node: node.name.clone(),
-                verdict: Verdict::Rejected {
-                    plugin,
-                    reasons: rejection.reasons,
-                    resolvable: rejection.resolvable,
-                },
-            });
+            nodes.push(turned_down(node.name.clone(), plugin, rejection));
         }
         None => feasible.push(node),
     };
@@ -166,6 +163,21 @@ fn candidate(node: &str, total: i64, parts: Vec<(&'static str, i64)>) -> NodeVer
     }
 }
 
+fn turned_down(node: String, plugin: &'static str, rejection: Rejection) -> NodeVerdict {
+    let Rejection {
+        reasons,
+        resolvable,
+    } = rejection;
+    NodeVerdict {
+        node,
+        verdict: Verdict::Rejected {
+            plugin,
+            reasons,
+            resolvable,
+        },
+    }
+}
+
 /// The decision for the first of the nodes.
 fn placed(nodes: Vec<NodeVerdict>, feasible: usize) -> Decision {
     let node = nodes.first().map(|verdict| verdict.node.clone());
@@ -194,7 +206,7 @@ fn score(
 ) -> Vec<NodeVerdict> {
     let mut parts: Vec<Vec<(&'static str, i64)>> = vec![Vec::new(); feasible.len()];
     if feasible.len() > 1 {
-        for (weight, plugin) in &framework.scores {
+        for (weight, plugin) in framework.talking_scores(pod, snapshot) {
             let Some(scores) = plugin.scores(pod, feasible, snapshot) else {
                 continue;
             };
@@ -276,10 +288,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::fixtures::{labelled_node, no_binder, node, node_with, pod, pod_asking};
+    use crate::fixtures::{
+        framework as default_framework, labelled_node, node, node_with, pod, pod_asking,
+    };
 
     fn framework() -> Framework {
-        Framework::with_defaults(no_binder(), None)
+        default_framework(None)
     }
 
     fn snapshot(nodes: &[Arc<k8s_openapi::api::core::v1::Node>]) -> Snapshot {

@@ -81,6 +81,16 @@ impl Resources {
         }
     }
 
+    /// The amount of the resource of that name.
+    pub fn get(&self, name: &str) -> i64 {
+        match name {
+            "cpu" => self.milli_cpu,
+            "memory" => self.memory,
+            "ephemeral-storage" => self.ephemeral_storage,
+            _ => self.scalars.get(name).copied().unwrap_or(0),
+        }
+    }
+
     fn amount(&mut self, name: &str) -> &mut i64 {
         match name {
             "cpu" => &mut self.milli_cpu,

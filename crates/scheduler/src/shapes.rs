@@ -7,15 +7,17 @@ use std::{
 };
 
 use crate::{
-    NodeInfo, PodInfo, Snapshot,
-    cycle::Cycle,
-    framework::{Framework, NodeScore, Scaling},
+    Framework, NodeInfo, PodInfo, Snapshot,
+    cycle::{Cycle, TurnedAway, first_rejection},
+    framework::{NodeScore, Scaling},
 };
 
 /// Beyond this many shapes the one not seen for the longest is forgotten.
 const MOST_SHAPES: usize = 64;
 /// So many nodes are told of with the one that was chosen.
 const RUNNERS_UP: usize = 9;
+/// So many nodes are told of that were turned down.
+const TURNED_DOWN: usize = 20;
 
 /// The shapes that pods had lately.
 #[derive(Default)]
@@ -37,6 +39,8 @@ pub(crate) struct Ranking {
     pub(crate) best: Vec<Candidate>,
     /// How many nodes pass the filters that look at one node at a time.
     pub(crate) feasible: usize,
+    /// Some of the others, with who turned them down and why.
+    pub(crate) turned_down: Vec<(String, TurnedAway)>,
 }
 
 impl Shapes {
@@ -70,9 +74,8 @@ fn scorers<'a>(
     pod: &PodInfo,
     snapshot: &Snapshot,
 ) -> Option<Vec<(i64, &'a dyn NodeScore)>> {
-    let talking = framework.scores.iter();
-    let talking = talking.filter(|(_, plugin)| !plugin.is_silent(pod, snapshot));
-    talking
+    framework
+        .talking_scores(pod, snapshot)
         .map(|(weight, plugin)| Some((*weight, plugin.by_node()?)))
         .collect()
 }
@@ -100,6 +103,8 @@ struct Shape {
     epoch: u64,
     /// By the node's slot.
     entries: Vec<Option<Entry>>,
+    /// Nodes that do not pass, and why.
+    rejected: BTreeMap<usize, TurnedAway>,
     /// The best first; among equals by lot.
     order: BTreeSet<(Reverse<i64>, u64, usize)>,
     /// For each scorer that is scaled, how many nodes have which score.
@@ -134,6 +139,7 @@ impl Shape {
             None => {
                 self.entries.clear();
                 self.order.clear();
+                self.rejected.clear();
                 self.spreads = vec![BTreeMap::new(); scorers.len()];
                 self.highest = vec![0; scorers.len()];
                 (0..table.width()).collect()
@@ -145,12 +151,14 @@ impl Shape {
         for slot in &changed {
             self.forget(*slot);
             let node = table.at(*slot).filter(|node| node.node.is_some());
-            let passing = node.filter(|node| {
-                let mut filters = framework.filters.iter();
-                filters.all(|plugin| plugin.filter(pod, node).is_empty())
-            });
-            if let Some(node) = passing {
-                self.learn(*slot, scorers, pod, node, snapshot, random());
+            let Some(node) = node else {
+                continue;
+            };
+            match first_rejection(framework, pod, node) {
+                Some(rejection) => {
+                    self.rejected.insert(*slot, rejection);
+                }
+                None => self.learn(*slot, scorers, pod, node, snapshot, random()),
             }
         }
         let highest = self.spreads.iter().map(|spread| {
@@ -173,6 +181,7 @@ impl Shape {
     }
 
     fn forget(&mut self, slot: usize) {
+        self.rejected.remove(&slot);
         let Some(entry) = self.entries[slot].take() else {
             return;
         };
@@ -246,9 +255,15 @@ impl Shape {
                 break;
             }
         }
+        let named = |(slot, (plugin, rejection)): (&usize, &TurnedAway)| {
+            let name = table.at(*slot)?.name.clone();
+            Some((name, (*plugin, rejection.clone())))
+        };
+        let turned_down = self.rejected.iter().take(TURNED_DOWN);
         (!best.is_empty()).then(|| Ranking {
             best,
             feasible: self.order.len(),
+            turned_down: turned_down.filter_map(named).collect(),
         })
     }
 }

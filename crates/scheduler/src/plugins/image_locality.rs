@@ -1,8 +1,10 @@
 //! Nodes that already have the pod's images score higher, large and widespread images most.
 
+use std::sync::Arc;
+
 use crate::{
     NodeInfo, PodInfo, Snapshot,
-    framework::{MAX_SCORE, NodeScore, Plugin},
+    framework::{MAX_SCORE, NodeScore, Plugin, Points},
 };
 
 const LEAST: i64 = 23 << 20;
@@ -13,6 +15,13 @@ pub struct ImageLocality;
 impl Plugin for ImageLocality {
     fn name(&self) -> &'static str {
         "ImageLocality"
+    }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            score: Some(self),
+            ..Points::default()
+        }
     }
 
     fn shape(&self, pod: &PodInfo, key: &mut String) -> bool {

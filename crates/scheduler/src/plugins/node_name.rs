@@ -1,8 +1,10 @@
 //! A pod that names its node runs there only.
 
+use std::sync::Arc;
+
 use crate::{
     NodeInfo, PodInfo,
-    framework::{ClusterEvent, Filter, Plugin},
+    framework::{ClusterEvent, Filter, Plugin, Points},
 };
 
 const REASON: &str = "node(s) didn't match the requested node name";
@@ -12,6 +14,13 @@ pub struct NodeName;
 impl Plugin for NodeName {
     fn name(&self) -> &'static str {
         "NodeName"
+    }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            filter: Some(self),
+            ..Points::default()
+        }
     }
 
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {

@@ -1,10 +1,10 @@
 //! A host port can be taken once per node, protocol and address.
 
-use std::fmt::Write;
+use std::{fmt::Write, sync::Arc};
 
 use crate::{
     NodeInfo, PodInfo,
-    framework::{ClusterEvent, Filter, Plugin},
+    framework::{ClusterEvent, Filter, Plugin, Points},
     node_info::conflict,
 };
 
@@ -15,6 +15,13 @@ pub struct NodePorts;
 impl Plugin for NodePorts {
     fn name(&self) -> &'static str {
         "NodePorts"
+    }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            filter: Some(self),
+            ..Points::default()
+        }
     }
 
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {

@@ -1,13 +1,15 @@
 //! A node takes as many volumes of a CSI driver as its CSINode says. Volumes that are attached for
 //! no pod of the node are not counted.
 
+use std::sync::Arc;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::storage::v1::CSINode;
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
-    framework::{ClusterEvent, CycleFilter, Plugin, PreFilter, PreFiltered, Rejection},
+    framework::{ClusterEvent, CycleFilter, Plugin, Points, PreFilter, PreFiltered, Rejection},
     volumes::{Volumes, matching::claim_class, volume_name},
 };
 
@@ -18,6 +20,13 @@ pub struct NodeVolumeLimits;
 impl Plugin for NodeVolumeLimits {
     fn name(&self) -> &'static str {
         "NodeVolumeLimits"
+    }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            pre_filter: Some(self),
+            ..Points::default()
+        }
     }
 
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {

@@ -1,10 +1,12 @@
 //! Taints keep pods away that do not tolerate them; preferences among them only cost score.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
-    framework::{ClusterEvent, Filter, NodeScore, Plugin, Scaling},
+    framework::{ClusterEvent, Filter, NodeScore, Plugin, Points, Scaling},
 };
 
 const REASON: &str = "node(s) had untolerated taint(s)";
@@ -14,6 +16,14 @@ pub struct TaintToleration;
 impl Plugin for TaintToleration {
     fn name(&self) -> &'static str {
         "TaintToleration"
+    }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            filter: Some(self.clone()),
+            score: Some(self),
+            ..Points::default()
+        }
     }
 
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
