@@ -41,8 +41,8 @@ pub struct Report {
     pub crashes: u32,
     pub writes: u32,
     pub revision: u64,
-    /// What the witness saw.
-    pub events: u64,
+    /// Changes that the witness held against promises.
+    pub judged: u64,
     /// A digest of every key and value in the store at the end.
     pub digest: u64,
     /// Simulated time until all was well after the last fault.
@@ -148,7 +148,7 @@ async fn simulate(seed: u64) -> Result<Report> {
         crashes: chaos.crashes,
         writes,
         revision,
-        events: witness.events(),
+        judged: witness.judged(),
         digest: digest.0,
         converged_after,
     })

@@ -32,10 +32,11 @@ pub struct Witness {
 pub struct Account {
     /// The newest revision that was seen.
     revision: u64,
-    pub events: u64,
     /// How often history was gone before it could be read, so that what lay between is unknown.
     pub gaps: u32,
     violations: Vec<String>,
+    /// Changes of objects that promises are about.
+    judged: u64,
     state: State,
 }
 
@@ -103,18 +104,19 @@ impl Witness {
         let account = self.account.lock();
         match account.violations.first() {
             Some(first) => Err(format!("{first} (of {})", account.violations.len())),
+            None if account.judged == 0 => Err("by nobody, but the witness slept".to_owned()),
             None => Ok(()),
         }
     }
 
-    pub fn events(&self) -> u64 {
-        self.account.lock().events
+    /// How many changes were held against promises.
+    pub fn judged(&self) -> u64 {
+        self.account.lock().judged
     }
 }
 
 impl Account {
     fn hear(&mut self, revision: u64, event: &Event) {
-        self.events += 1;
         let (old, new) = match event {
             Event::Put { item, previous } => (previous.as_ref(), Some(item)),
             Event::Delete { previous, .. } => (previous.as_ref(), None),
@@ -123,6 +125,13 @@ impl Account {
             item.and_then(|item| serde_json::from_slice(&item.value).ok())
         };
         let (old, new): (Option<Value>, Option<Value>) = (value(old), value(new));
+        let kind = new
+            .as_ref()
+            .or(old.as_ref())
+            .map(|value| text(value, "/kind"));
+        if kind.is_some_and(|kind| KINDS.contains(&kind)) {
+            self.judged += 1;
+        }
         if let Err(problem) = self.state.change(old.as_ref(), new.as_ref()) {
             let told = format!("at revision {revision}: {problem}");
             tracing::info!("{told}");

@@ -74,6 +74,14 @@ impl State {
                 None => Ok(()),
             };
         };
+        tracing::debug!(
+            name = new.name,
+            created = old.is_none(),
+            available = new.available,
+            terminating = new.terminating,
+            ended = new.ended,
+            "pod"
+        );
         let (created, job) = (old.is_none(), new.job.clone());
         let succeeded = new.succeeded && !old.as_ref().is_some_and(|old| old.succeeded);
         let (is_going, is_unready) = match &old {

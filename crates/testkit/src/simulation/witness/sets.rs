@@ -34,6 +34,13 @@ impl State {
             versions: Versions::default(),
             disrupted: false,
         });
+        tracing::debug!(
+            name = set.name,
+            replicas = number(new, "/spec/replicas"),
+            generation = number(new, "/metadata/generation"),
+            observed = number(new, "/status/observedGeneration"),
+            "StatefulSet"
+        );
         set.versions.add(new, || number(new, "/spec/replicas"));
         Ok(())
     }
@@ -86,7 +93,7 @@ impl State {
         }
     }
 
-    /// A pod of a StatefulSet goes: one at a time, where there is an order.
+    /// A pod of a StatefulSet goes: where there is an order, not before those after it are gone.
     pub(super) fn check_departure(&self, set: &str, name: &str) -> Result<(), String> {
         let Some(set_state) = self.stateful_sets.get(set) else {
             return Ok(());
@@ -95,7 +102,9 @@ impl State {
             return Ok(());
         }
         let others = self.pods.values().find(|pod| {
-            pod.stateful_set.as_deref() == Some(set) && pod.terminating && pod.name != name
+            pod.stateful_set.as_deref() == Some(set)
+                && pod.terminating
+                && ordinal_of(pod) > ordinal(name)
         });
         match others {
             Some(other) => Err(format!("{name} goes while {} is still going", other.name)),
