@@ -66,6 +66,15 @@ pub fn is_transient(error: &kube::Error) -> bool {
     }
 }
 
+/// Whether a write that failed so may have been done nevertheless: no answer came, or one that
+/// does not tell.
+pub fn is_outcome_unknown(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code >= 500,
+        _ => true,
+    }
+}
+
 fn has(error: &kube::Error, code: u16, reason: &str) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code && status.reason == reason)
 }

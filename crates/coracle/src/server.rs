@@ -60,6 +60,9 @@ pub struct ClusterArguments {
     /// Service address range [default: 10.96.0.0/12 or the next free one]
     #[arg(long, value_name = "CIDR")]
     pub service_range: Option<String>,
+    /// Socket of another container runtime that speaks CRI, such as unix:///run/containerd/containerd.sock
+    #[arg(long, value_name = "SOCKET", value_parser = socket_path)]
+    pub container_runtime_endpoint: Option<PathBuf>,
     /// Parts to leave out: scheduler, controllers, node, proxy, dns
     #[arg(long, value_name = "PART,...", value_delimiter = ',', value_parser = ["scheduler", "controllers", "node", "proxy", "dns"])]
     pub disable: Vec<String>,
@@ -130,6 +133,7 @@ pub fn prepare(
                 pod_range: cluster.pod_range.clone(),
                 service_range: cluster.service_range.clone(),
                 node_address: cluster.node_ip,
+                runtime_endpoint: cluster.container_runtime_endpoint.clone(),
                 store: cluster.store.shared(),
             };
             let id = new_cluster_id(environment);
@@ -176,7 +180,7 @@ pub fn prepare(
 }
 
 pub fn run(arguments: ServerArguments) -> Result<ExitCode> {
-    start_logging(&arguments.cluster)?;
+    start_logging(&arguments.cluster.log, arguments.cluster.log_json)?;
     let environment = Environment::system();
     let layout = Layout::create(&arguments.data_dir)?;
     let prepared = prepare(&layout, &arguments.cluster, &environment)?;
@@ -238,7 +242,13 @@ async fn serve(
     let timelines = Timelines::open(Some(layout.timelines()), environment.clone())?;
     let recorder = Recorder::new(Arc::new(timelines.clone()));
 
-    let advertise = SocketAddr::new(settings.gateway()?.into(), settings.api_port);
+    // Pods of this machine reach the gateway whatever the machine's address is. Without a node of
+    // its own there is no gateway.
+    let reached_at = match cluster.enabled("node") {
+        true => settings.gateway()?.into(),
+        false => node_address,
+    };
+    let advertise = SocketAddr::new(reached_at, settings.api_port);
     let api = ApiServer::start(apiserver::Config {
         store: storage.store.clone(),
         environment: environment.clone(),
@@ -249,6 +259,7 @@ async fn serve(
         service_range: settings.service_range.clone(),
         dns_service_ip: settings.service_address(10)?.to_string(),
         advertise,
+        shares_store: cluster.store.is_shared(),
         kubelet_client: Some(KubeletClient {
             ca_pem: pki.authority.clone(),
             certificate_pem: pki.kubelet_client.certificate.clone(),
@@ -302,6 +313,7 @@ async fn serve(
                 key_pem: pki.authority_key.clone(),
             }),
             pod_range: Some(settings.pod_range.clone()),
+            without: Vec::new(),
         };
         let shutdown = shutdown.clone();
         tasks.spawn("controllers", async move {
@@ -443,14 +455,14 @@ pub async fn wait_for_shutdown(shutdown: &CancellationToken) -> Result<()> {
     Ok(())
 }
 
-pub fn start_logging(cluster: &ClusterArguments) -> Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&cluster.log)
-        .with_context(|| format!("--log {}", cluster.log))?;
+pub fn start_logging(log: &str, as_json: bool) -> Result<()> {
+    let filter =
+        tracing_subscriber::EnvFilter::try_new(log).with_context(|| format!("--log {log}"))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
-    match cluster.log_json {
+    match as_json {
         true => builder.json().init(),
         false => builder.init(),
     }
@@ -509,6 +521,17 @@ fn check_unchanged(settings: &Settings, cluster: &ClusterArguments) -> Result<()
                 .node_address
                 .map_or("none".to_string(), |address| address.to_string()),
         ),
+        (
+            "--container-runtime-endpoint",
+            cluster
+                .container_runtime_endpoint
+                .as_ref()
+                .map(|socket| socket.display().to_string()),
+            settings
+                .runtime_endpoint
+                .as_ref()
+                .map_or("none".to_string(), |socket| socket.display().to_string()),
+        ),
     ];
     for (flag, asked, stored) in checks {
         if asked.is_some_and(|asked| asked != stored) {
@@ -518,7 +541,16 @@ fn check_unchanged(settings: &Settings, cluster: &ClusterArguments) -> Result<()
     Ok(())
 }
 
-fn host_name() -> Result<String> {
+/// The path of `unix:///path` or `/path`.
+fn socket_path(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text.strip_prefix("unix://").unwrap_or(text));
+    match path.is_absolute() {
+        true => Ok(path),
+        false => Err("expected unix:///path/of/a/socket".to_string()),
+    }
+}
+
+pub fn host_name() -> Result<String> {
     let name = nix::unistd::gethostname()?.to_string_lossy().to_lowercase();
     let name: String = name
         .chars()

@@ -101,7 +101,7 @@ impl Controller {
         }
         let uid = set.metadata.uid.as_deref().unwrap_or_default();
         let pods = self.pods.list_in(&key.namespace);
-        let is_current = self.control.expectations.are_met(key, uid, &pods);
+        let is_current = self.control.is_current(key, uid, &pods).await?;
         let selector = selector(&set);
         let pods = self.control.claim(&*set, &selector, pods, |_| true).await?;
         let client = &self.config.client;

@@ -117,7 +117,7 @@ impl Controller {
         }
         let uid = job.metadata.uid.as_deref().unwrap_or_default();
         let all = self.pods.list_in(&key.namespace);
-        let is_current = self.control.expectations.are_met(key, uid, &all);
+        let is_current = self.control.is_current(key, uid, &all).await?;
         let client = &self.config.client;
         let finalizers = [pod::TRACKING];
         let selector = selector(&job);

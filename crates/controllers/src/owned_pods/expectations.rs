@@ -1,5 +1,6 @@
 //! What a controller has created and deleted but has not yet seen come back through its watch.
-//! Acting on a cache that lacks our own writes would create or delete twice.
+//! Acting on a cache that lacks our own writes would create or delete twice. A write whose answer
+//! was lost is a doubt, to be settled by asking the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +26,29 @@ struct Expected {
     owner: String,
     created: BTreeSet<String>,
     deleted: BTreeSet<String>,
+    /// By the pod's name.
+    doubts: BTreeMap<String, Deed>,
     since: Instant,
+}
+
+/// What was tried on a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deed {
+    Create,
+    /// Of the pod with this UID.
+    Delete(String),
+}
+
+impl Expected {
+    fn of(owner: &str) -> Expected {
+        Expected {
+            owner: owner.to_owned(),
+            created: BTreeSet::new(),
+            deleted: BTreeSet::new(),
+            doubts: BTreeMap::new(),
+            since: Instant::now(),
+        }
+    }
 }
 
 impl Expectations {
@@ -45,6 +68,30 @@ impl Expectations {
     pub fn not_deleted(&self, key: &ObjectKey, pod: &str) {
         if let Some(expected) = self.expected.lock().get_mut(key) {
             expected.deleted.remove(pod);
+        }
+    }
+
+    /// Nobody knows whether it happened.
+    pub fn doubt(&self, key: &ObjectKey, owner: &str, name: &str, deed: Deed) {
+        self.with(key, owner, |expected| {
+            expected.doubts.insert(name.to_owned(), deed);
+        });
+    }
+
+    /// What is to be asked, by the pods' names.
+    pub fn doubts(&self, key: &ObjectKey, owner: &str) -> Vec<(String, Deed)> {
+        let all = self.expected.lock();
+        let expected = all.get(key).filter(|expected| expected.owner == owner);
+        let doubts = expected.into_iter().flat_map(|expected| &expected.doubts);
+        doubts
+            .map(|(name, deed)| (name.clone(), deed.clone()))
+            .collect()
+    }
+
+    /// The server was asked.
+    pub fn settle(&self, key: &ObjectKey, name: &str) {
+        if let Some(expected) = self.expected.lock().get_mut(key) {
+            expected.doubts.remove(name);
         }
     }
 
@@ -68,7 +115,9 @@ impl Expectations {
                 pod.metadata.uid.as_ref() == Some(uid) && pod.metadata.deletion_timestamp.is_none()
             })
         });
-        let met = expected.created.is_empty() && expected.deleted.is_empty()
+        let met = expected.created.is_empty()
+            && expected.deleted.is_empty()
+            && expected.doubts.is_empty()
             || expected.owner != owner
             || expected.since.elapsed() >= LONGEST_WAIT;
         if met {
@@ -79,19 +128,11 @@ impl Expectations {
 
     fn with(&self, key: &ObjectKey, owner: &str, change: impl FnOnce(&mut Expected)) {
         let mut all = self.expected.lock();
-        let expected = all.entry(key.clone()).or_insert_with(|| Expected {
-            owner: owner.to_owned(),
-            created: BTreeSet::new(),
-            deleted: BTreeSet::new(),
-            since: Instant::now(),
-        });
+        let expected = all
+            .entry(key.clone())
+            .or_insert_with(|| Expected::of(owner));
         if expected.owner != owner {
-            *expected = Expected {
-                owner: owner.to_owned(),
-                created: BTreeSet::new(),
-                deleted: BTreeSet::new(),
-                since: Instant::now(),
-            };
+            *expected = Expected::of(owner);
         }
         change(expected);
     }
@@ -125,6 +166,14 @@ mod tests {
         expectations.created(&key, "owner", "never-seen");
         assert!(!expectations.are_met(&key, "owner", &[]));
         tokio::time::advance(LONGEST_WAIT).await;
+        assert!(expectations.are_met(&key, "owner", &[]));
+
+        let lost = Deed::Delete("d".to_owned());
+        expectations.doubt(&key, "owner", "web-d", lost.clone());
+        assert!(!expectations.are_met(&key, "owner", &[]));
+        let doubts = expectations.doubts(&key, "owner");
+        assert_eq!(doubts, [("web-d".to_owned(), lost)]);
+        expectations.settle(&key, "web-d");
         assert!(expectations.are_met(&key, "owner", &[]));
 
         expectations.created(&key, "former", "c");

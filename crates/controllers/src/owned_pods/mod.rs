@@ -8,22 +8,28 @@ pub mod rank;
 use std::sync::Arc;
 
 use client::{Object, ObjectKey, events, retry};
-use expectations::Expectations;
+use environment::Environment;
+use expectations::{Deed, Expectations};
 use futures::future::join_all;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 
 use crate::{Config, Error, meta};
 
 /// At most this many pods are created or deleted in one round.
 pub const BURST: usize = 500;
 
+/// What a name made of a prefix ends with, and how long the prefix may be for that.
+const SUFFIX: usize = 5;
+const LONGEST_PREFIX: usize = 63 - SUFFIX;
+
 /// A controller's hands.
 pub struct PodControl {
     client: kube::Client,
+    environment: Environment,
     pub events: events::Recorder,
     pub expectations: Expectations,
 }
@@ -33,6 +39,7 @@ impl PodControl {
     pub fn new(config: &Config, component: &str) -> PodControl {
         PodControl {
             client: config.client.clone(),
+            environment: config.environment.clone(),
             events: events::Recorder::new(
                 config.client.clone(),
                 config.environment.clone(),
@@ -41,6 +48,40 @@ impl PodControl {
             ),
             expectations: Expectations::default(),
         }
+    }
+
+    /// Whether `pods`, those of the namespace in our cache, show all that we did for the owner. What
+    /// became of a write whose answer was lost is asked of the server first.
+    pub async fn is_current(
+        &self,
+        key: &ObjectKey,
+        owner: &str,
+        pods: &[Arc<Pod>],
+    ) -> Result<bool, Error> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        for (name, deed) in self.expectations.doubts(key, owner) {
+            // Controllers may list pods but not all may get them.
+            let named = ListParams::default().fields(&format!("metadata.name={name}"));
+            let found = api.list(&named).await?.items.pop();
+            match deed {
+                Deed::Create => {
+                    let own = found.filter(|pod| meta::is_controlled_by(&pod.metadata, owner));
+                    if let Some(uid) = own.and_then(|pod| pod.metadata.uid) {
+                        self.expectations.created(key, owner, &uid);
+                    }
+                }
+                Deed::Delete(uid) => {
+                    let stays = found.is_some_and(|pod| {
+                        pod.metadata.uid.as_ref() == Some(&uid) && !meta::is_terminating(&pod)
+                    });
+                    if !stays {
+                        self.expectations.deleted(key, owner, &uid);
+                    }
+                }
+            }
+            self.expectations.settle(key, &name);
+        }
+        Ok(self.expectations.are_met(key, owner, pods))
     }
 
     /// The pods among `pods` that belong to `owner`.
@@ -91,20 +132,31 @@ impl PodControl {
         &self,
         key: &ObjectKey,
         owner: &Owner,
-        pod: Pod,
+        mut pod: Pod,
     ) -> Result<bool, Error> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        // We choose the name, as the server would: by it we can ask whether the pod was made when
+        // the answer is lost.
+        let name = pod.metadata.name.get_or_insert_with(|| {
+            let prefix = pod.metadata.generate_name.as_deref().unwrap_or_default();
+            let prefix = &prefix[..prefix.len().min(LONGEST_PREFIX)];
+            format!("{prefix}{}", self.environment.name_suffix(SUFFIX))
+        });
+        let name = name.clone();
         match api.create(&PostParams::default(), &pod).await {
             Ok(pod) => {
                 let uid = pod.metadata.uid.as_deref().unwrap_or_default();
                 self.expectations.created(key, owner_uid(owner), uid);
-                let name = pod.metadata.name.unwrap_or_default();
                 self.events
                     .normal(owner, "SuccessfulCreate", format!("Created pod: {name}"));
                 Ok(true)
             }
             Err(error) if retry::is_namespace_terminating(&error) => Ok(false),
             Err(error) => {
+                if retry::is_outcome_unknown(&error) {
+                    self.expectations
+                        .doubt(key, owner_uid(owner), &name, Deed::Create);
+                }
                 let message = format!("Error creating: {}", meta::message(&error));
                 self.events.warning(owner, "FailedCreate", message);
                 Err(error.into())
@@ -153,6 +205,10 @@ impl PodControl {
                 if retry::is_not_found(&error) || retry::is_conflict(&error) {
                     return Ok(());
                 }
+                if retry::is_outcome_unknown(&error) {
+                    let deed = Deed::Delete(uid.to_owned());
+                    self.expectations.doubt(key, owner_uid(owner), name, deed);
+                }
                 let message = format!("Error deleting: {}", meta::message(&error));
                 self.events.warning(owner, "FailedDelete", message);
                 Err(error.into())
@@ -191,7 +247,7 @@ pub fn of_uid(uid: &str) -> DeleteParams {
     }
 }
 
-/// A pod as the template says, controlled by `owner`, with a name made by the server.
+/// A pod as the template says, controlled by `owner`, whose name is yet to be made of a prefix.
 pub fn from_template<Owner: Object>(owner: &Owner, template: &PodTemplateSpec) -> Pod {
     let meta = template.metadata.clone().unwrap_or_default();
     let name = owner.meta().name.as_deref().unwrap_or_default();

@@ -66,7 +66,7 @@ impl<K: Replicated> Controller<K> {
         };
         let uid = set.meta().uid.as_deref().unwrap_or_default();
         let pods = self.pods.list_in(&key.namespace);
-        if !self.control.expectations.are_met(key, uid, &pods) {
+        if !self.control.is_current(key, uid, &pods).await? {
             return Ok(Outcome::After(expectations::LONGEST_WAIT));
         }
         let siblings = self.siblings_by_node(&set, &pods);

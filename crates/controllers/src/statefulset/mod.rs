@@ -18,6 +18,7 @@ use kube::Api;
 use kube::api::PostParams;
 use tokio_util::sync::CancellationToken;
 
+use crate::owned_pods::expectations::Deed;
 use crate::owned_pods::{PodControl, claim, expectations, of_uid};
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::{Config, Error, history, meta};
@@ -85,7 +86,7 @@ impl Controller {
         };
         let uid = set.metadata.uid.as_deref().unwrap_or_default();
         let mut pods = self.pods.list_in(&key.namespace);
-        if !self.control.expectations.are_met(key, uid, &pods) {
+        if !self.control.is_current(key, uid, &pods).await? {
             return Ok(Outcome::After(expectations::LONGEST_WAIT));
         }
         let selector = selector(&set);
@@ -187,7 +188,14 @@ impl Controller {
                     Err(error) if retry::is_namespace_terminating(&error) => Ok(()),
                     // Our cache is late, or the name is taken: either way, later.
                     Err(error) if retry::is_already_exists(&error) => Err(error.into()),
-                    Err(error) => self.report(set, "create", &pod, Err(error.into())),
+                    Err(error) => {
+                        if retry::is_outcome_unknown(&error) {
+                            let name = pod.metadata.name.as_deref().unwrap_or_default();
+                            let doubts = &self.control.expectations;
+                            doubts.doubt(key, uid, name, Deed::Create);
+                        }
+                        self.report(set, "create", &pod, Err(error.into()))
+                    }
                 }
             }
             Action::CreateClaims(pod, claims) => self.create_claims(key, set, &pod, claims).await,
@@ -201,6 +209,10 @@ impl Controller {
                         self.control.expectations.not_deleted(key, pod_uid);
                         if retry::is_not_found(&error) || retry::is_conflict(&error) {
                             return Ok(());
+                        }
+                        if retry::is_outcome_unknown(&error) {
+                            let deed = Deed::Delete(pod_uid.to_owned());
+                            self.control.expectations.doubt(key, uid, name, deed);
                         }
                         self.report(set, "delete", &pod, Err(error.into()))
                     }

@@ -36,6 +36,10 @@ pub enum Command {
     Server(crate::server::ServerArguments),
     /// Run a node that joins a server, in the foreground
     Agent(crate::agent::AgentArguments),
+    /// Run the scheduler alone, for any Kubernetes API server
+    Scheduler(crate::components::SchedulerArguments),
+    /// Run the controllers alone, for any Kubernetes API server
+    Controllers(crate::components::ControllersArguments),
     /// Make a ticket with which a node of another machine joins
     Invite(crate::ticket::InviteArguments),
     /// Keep a server running (started by `up`)
@@ -93,6 +97,8 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Down(arguments) => crate::down::run(arguments),
         Command::Server(arguments) => crate::server::run(arguments),
         Command::Agent(arguments) => crate::agent::run(arguments),
+        Command::Scheduler(arguments) => crate::components::run_scheduler(arguments),
+        Command::Controllers(arguments) => crate::components::run_controllers(arguments),
         Command::Invite(arguments) => crate::ticket::invite(arguments),
         Command::Keeper(arguments) => crate::keeper::run(arguments),
         Command::Runtime(arguments) => crate::runtime_command::run(arguments),

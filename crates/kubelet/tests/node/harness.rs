@@ -56,6 +56,7 @@ impl Node {
             advertise: "127.0.0.1:6443".parse().expect("an address"),
             kubelet_client: None,
             cluster_domain: "cluster.local".to_owned(),
+            shares_store: false,
             compaction: apiserver::COMPACTION,
         })
         .await
@@ -113,6 +114,10 @@ impl Node {
                 static_pod_path: self.manifests(),
                 ..kubelet::Configuration::default()
             },
+            system_bus: kubelet::SystemBus {
+                socket: self.bus_socket(),
+                logind_settings: self.directory.path().join("logind.conf.d"),
+            },
             environment: Environment::system(),
             recorder: trace::Recorder::off(),
         };
@@ -139,6 +144,11 @@ impl Node {
     /// Where this node looks for static pods. Made by those who want some.
     pub fn manifests(&self) -> std::path::PathBuf {
         self.directory.path().join("manifests")
+    }
+
+    /// Where this node looks for the system's message bus.
+    pub fn bus_socket(&self) -> std::path::PathBuf {
+        self.directory.path().join("bus.sock")
     }
 
     pub fn pods(&self) -> Api<Pod> {
