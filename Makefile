@@ -4,14 +4,13 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo clean-demo test lint unit e2e e2e-containerd bench soak test-vm
-.PHONY: conformance conformance-gate parity shared-etcd test-clients critest swap-kubelet swap-node
+.PHONY: conformance conformance-gate parity shared-etcd test-clients critest swap-kubelet swap-node swap-control-plane
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 build: ## Build the release binary
-	@scripts/setup build
-	cargo build --release --locked -p coracle
+	@scripts/build
 
 demo: build ## Start a one-node cluster and watch a pod being born
 	@scripts/demo
@@ -75,3 +74,6 @@ swap-kubelet: build ## Upstream's kubelet runs pods on our runtime (needs Go)
 
 swap-node: build ## Our node on upstream's control plane, upstream's kubelet on ours (needs Go)
 	@scripts/swap-node
+
+swap-control-plane: build ## Scheduler, controllers and API server change places with upstream's (needs Go)
+	@scripts/swap-control-plane

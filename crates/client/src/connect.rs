@@ -36,12 +36,20 @@ pub async fn from_kubeconfig_as(
     path: impl AsRef<Path>,
     component: &'static str,
 ) -> Result<kube::Client, Error> {
+    from_config(configuration(path, component).await?)
+}
+
+/// What the current context of a kubeconfig says, for a component of that name.
+pub async fn configuration(
+    path: impl AsRef<Path>,
+    component: &'static str,
+) -> Result<Config, Error> {
     let kubeconfig = Kubeconfig::read_from(path)?;
     let options = KubeConfigOptions::default();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
     let agent = HeaderValue::from_static(component);
     config.headers.push((header::USER_AGENT, agent));
-    from_config(config)
+    Ok(config)
 }
 
 /// A client over HTTPS. Unlike kube's own stack it sends small packets at once (TCP_NODELAY): a

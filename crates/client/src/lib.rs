@@ -8,6 +8,7 @@ pub mod controller;
 pub mod election;
 pub mod events;
 pub mod retry;
+pub mod service_account;
 
 mod backoff;
 mod cache;

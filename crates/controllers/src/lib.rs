@@ -72,6 +72,8 @@ pub struct Config {
     pub authority: Option<Authority>,
     /// The range that nodes get their pod ranges from; without it nodes bring their own.
     pub pod_range: Option<String>,
+    /// Which of [`NAMES`] do not run.
+    pub without: Vec<String>,
 }
 
 /// The cluster's certificate authority.
@@ -116,51 +118,57 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         .await;
 }
 
+/// Declares what runs: module, name to leave it out by, account to act as.
+macro_rules! controllers {
+    ($($controller:ident $(<$kind:ident>)?, $name:literal as $account:literal;)*) => {
+        /// The names of all controllers, to leave some out by.
+        pub const NAMES: &[&str] = &[$($name),*];
+
+        fn start_all(config: &Config, running: &mut JoinSet<()>, shutdown: &CancellationToken) {
+            $(if !config.without.iter().any(|name| name == $name) {
+                let config = config.clone().acting_as($account);
+                running.spawn($controller::run$(::<$kind>)?(config, shutdown.clone()));
+            })*
+        }
+    };
+}
+
+controllers! {
+    serviceaccount, "serviceaccount" as "service-account-controller";
+    namespace, "namespace" as "namespace-controller";
+    endpoints, "endpoints" as "endpoint-controller";
+    endpointslice, "endpointslice" as "endpointslice-controller";
+    endpointslice_mirroring, "endpointslice-mirroring" as "endpointslicemirroring-controller";
+    garbage_collector, "garbage-collector" as "generic-garbage-collector";
+    node_lifecycle, "node-lifecycle" as "node-controller";
+    taint_eviction, "taint-eviction" as "node-controller";
+    node_ipam, "node-ipam" as "node-controller";
+    resource_quota, "resource-quota" as "resourcequota-controller";
+    clusterrole_aggregation, "clusterrole-aggregation" as "clusterrole-aggregation-controller";
+    certificates, "certificates" as "certificate-controller";
+    service_cidr, "service-cidr" as "service-cidrs-controller";
+    persistent_volume, "persistent-volume" as "persistent-volume-binder";
+    pv_protection, "pv-protection" as "pv-protection-controller";
+    pvc_protection, "pvc-protection" as "pvc-protection-controller";
+    vac_protection, "vac-protection" as "volumeattributesclass-protection-controller";
+    ephemeral_volume, "ephemeral-volume" as "ephemeral-volume-controller";
+    local_path, "local-path" as "local-path-provisioner";
+    deployment, "deployment" as "deployment-controller";
+    statefulset, "statefulset" as "statefulset-controller";
+    daemonset, "daemonset" as "daemon-set-controller";
+    job, "job" as "job-controller";
+    cronjob, "cronjob" as "cronjob-controller";
+    ttl_after_finished, "ttl-after-finished" as "ttl-after-finished-controller";
+    disruption, "disruption" as "disruption-controller";
+    pod_gc, "pod-gc" as "pod-garbage-collector";
+    podautoscaler, "podautoscaler" as "horizontal-pod-autoscaler";
+    replicaset<ReplicaSet>, "replicaset" as "replicaset-controller";
+    replicaset<ReplicationController>, "replicationcontroller" as "replication-controller";
+}
+
 async fn run_all(config: Config, shutdown: CancellationToken) {
     let mut running = JoinSet::new();
-    macro_rules! start {
-        ($($controller:ident as $account:literal),* $(,)?) => {$(
-            running.spawn($controller::run(config.clone().acting_as($account), shutdown.clone()));
-        )*};
-    }
-    start!(
-        serviceaccount as "service-account-controller",
-        namespace as "namespace-controller",
-        endpoints as "endpoint-controller",
-        endpointslice as "endpointslice-controller",
-        endpointslice_mirroring as "endpointslicemirroring-controller",
-        garbage_collector as "generic-garbage-collector",
-        node_lifecycle as "node-controller",
-        taint_eviction as "node-controller",
-        node_ipam as "node-controller",
-        resource_quota as "resourcequota-controller",
-        clusterrole_aggregation as "clusterrole-aggregation-controller",
-        certificates as "certificate-controller",
-        service_cidr as "service-cidrs-controller",
-        persistent_volume as "persistent-volume-binder",
-        pv_protection as "pv-protection-controller",
-        pvc_protection as "pvc-protection-controller",
-        vac_protection as "volumeattributesclass-protection-controller",
-        ephemeral_volume as "ephemeral-volume-controller",
-        local_path as "local-path-provisioner",
-        deployment as "deployment-controller",
-        statefulset as "statefulset-controller",
-        daemonset as "daemon-set-controller",
-        job as "job-controller",
-        cronjob as "cronjob-controller",
-        ttl_after_finished as "ttl-after-finished-controller",
-        disruption as "disruption-controller",
-        pod_gc as "pod-garbage-collector",
-        podautoscaler as "horizontal-pod-autoscaler",
-    );
-    running.spawn(replicaset::run::<ReplicaSet>(
-        config.clone().acting_as("replicaset-controller"),
-        shutdown.clone(),
-    ));
-    running.spawn(replicaset::run::<ReplicationController>(
-        config.clone().acting_as("replication-controller"),
-        shutdown.clone(),
-    ));
+    start_all(&config, &mut running, &shutdown);
     while let Some(ended) = running.join_next().await {
         if let Err(error) = ended {
             tracing::error!(%error, "a controller ended");

@@ -50,7 +50,7 @@ pub struct NodeConfig {
 }
 
 pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
-    server::start_logging(&arguments.cluster)?;
+    server::start_logging(&arguments.cluster.log, arguments.cluster.log_json)?;
     let environment = Environment::system();
     let layout = match &arguments.ticket {
         Some(ticket) => {
@@ -175,6 +175,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         data_dir: layout.data_dir.clone(),
         cni_conf_dir: layout.cni_conf(),
         cni_bin_dirs: vec![layout.cni_bin(), "/opt/cni/bin".into()],
+        own_plugin: Some(crate::runtime_command::own_plugin()),
         oci_command: command("oci"),
         oci_handlers: crate::runtime_command::handlers(&layout.data_dir)?,
         shim_command: command("shim"),

@@ -173,7 +173,7 @@ pub fn prepare(
 }
 
 pub fn run(arguments: ServerArguments) -> Result<ExitCode> {
-    start_logging(&arguments.cluster)?;
+    start_logging(&arguments.cluster.log, arguments.cluster.log_json)?;
     let environment = Environment::system();
     let layout = Layout::create(&arguments.data_dir)?;
     let prepared = prepare(&layout, &arguments.cluster, &environment)?;
@@ -235,7 +235,13 @@ async fn serve(
     let timelines = Timelines::open(Some(layout.timelines()), environment.clone())?;
     let recorder = Recorder::new(Arc::new(timelines.clone()));
 
-    let advertise = SocketAddr::new(settings.gateway()?.into(), settings.api_port);
+    // Pods of this machine reach the gateway whatever the machine's address is. Without a node of
+    // its own there is no gateway.
+    let reached_at = match cluster.enabled("node") {
+        true => settings.gateway()?.into(),
+        false => node_address,
+    };
+    let advertise = SocketAddr::new(reached_at, settings.api_port);
     let api = ApiServer::start(apiserver::Config {
         store: storage.store.clone(),
         environment: environment.clone(),
@@ -246,6 +252,7 @@ async fn serve(
         service_range: settings.service_range.clone(),
         dns_service_ip: settings.service_address(10)?.to_string(),
         advertise,
+        shares_store: cluster.store.is_shared(),
         kubelet_client: Some(KubeletClient {
             ca_pem: pki.authority.clone(),
             certificate_pem: pki.kubelet_client.certificate.clone(),
@@ -299,6 +306,7 @@ async fn serve(
                 key_pem: pki.authority_key.clone(),
             }),
             pod_range: Some(settings.pod_range.clone()),
+            without: Vec::new(),
         };
         let shutdown = shutdown.clone();
         tasks.spawn("controllers", async move {
@@ -431,14 +439,14 @@ pub async fn wait_for_shutdown(shutdown: &CancellationToken) -> Result<()> {
     Ok(())
 }
 
-pub fn start_logging(cluster: &ClusterArguments) -> Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&cluster.log)
-        .with_context(|| format!("--log {}", cluster.log))?;
+pub fn start_logging(log: &str, as_json: bool) -> Result<()> {
+    let filter =
+        tracing_subscriber::EnvFilter::try_new(log).with_context(|| format!("--log {log}"))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
-    match cluster.log_json {
+    match as_json {
         true => builder.json().init(),
         false => builder.init(),
     }

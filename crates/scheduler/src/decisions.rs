@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use client::ObjectKey;
 use parking_lot::Mutex;
 
-use crate::decide::{Decision, NodeVerdict, Outcome};
+use crate::decide::{Decision, NodeVerdict, Outcome, Verdict};
 
 const KEPT: usize = 256;
 /// Of large clusters the first nodes stand for the others.
@@ -19,6 +19,9 @@ pub struct DecisionRecord {
     /// The how-manieth attempt this was.
     pub attempt: u32,
     pub outcome: Outcome,
+    /// How many nodes would have done, as far as that was found out.
+    pub feasible: usize,
+    /// The best of the nodes that would do; if none would, what each said.
     pub nodes: Vec<NodeVerdict>,
 }
 
@@ -52,14 +55,16 @@ impl Decisions {
         decision: Decision,
     ) {
         let mut nodes = decision.nodes;
-        // Those that passed stand at the end, so cut from the front.
-        nodes.drain(..nodes.len().saturating_sub(NODES_KEPT));
+        let would_do = |verdict: &NodeVerdict| matches!(verdict.verdict, Verdict::Feasible { .. });
+        nodes.sort_by_key(|verdict| !would_do(verdict));
+        nodes.truncate(NODES_KEPT);
         let record = DecisionRecord {
             pod,
             uid,
             at_micros,
             attempt,
             outcome: decision.outcome,
+            feasible: decision.feasible,
             nodes,
         };
         let mut ring = self.ring.lock();

@@ -28,7 +28,8 @@ const ORIGIN_MICROS: i64 = 1_767_225_600_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Scheduler,
-    Controllers,
+    /// One of several sets of controllers, of which one leads.
+    Controllers(usize),
     /// The fake node of that index.
     Node(usize),
 }
@@ -135,7 +136,7 @@ impl Builder {
             cluster.start(Part::Scheduler);
         }
         if self.controllers {
-            cluster.start(Part::Controllers);
+            cluster.start(Part::Controllers(0));
         }
         for index in 0..self.nodes {
             cluster.start(Part::Node(index));
@@ -262,6 +263,7 @@ impl Cluster {
             advertise: SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 6443)),
             kubelet_client: None,
             cluster_domain: "cluster.local".into(),
+            shares_store: false,
             compaction: apiserver::COMPACTION,
         })
         .await?;
@@ -348,7 +350,7 @@ impl Cluster {
                     shutdown.clone(),
                 ))
             }
-            Part::Controllers => {
+            Part::Controllers(index) => {
                 let client = client(Identity::component("system:kube-controller-manager", &[]));
                 let config = controllers::Config {
                     informers: Informers::new(client.clone(), environment.clone()),
@@ -363,10 +365,11 @@ impl Cluster {
                     environment,
                     recorder,
                     root_ca_pem: self.published_authority.clone(),
-                    candidate: Some("testkit".into()),
+                    candidate: Some(format!("testkit-{index}")),
                     // Signatures are random: nothing of them may reach a simulation's store.
                     authority: None,
                     pod_range: None,
+                    without: Vec::new(),
                 };
                 tokio::spawn(controllers::run(config, shutdown.clone()))
             }

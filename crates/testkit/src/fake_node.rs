@@ -22,12 +22,18 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 const LEASE_SECONDS: i64 = 40;
 /// How long a pod takes to start and to stop, at most.
 const SLOWEST_STEP_MICROS: u64 = 300_000;
+/// The exit code of a container that was killed by SIGKILL.
+const KILLED: i32 = 137;
+/// Exit codes by a pod's completion index, e.g. `0,1,never`.
+const EXIT_CODES: &str = "EXIT_CODES";
 
 /// A host: what runs on it. Clones are the same host.
 #[derive(Clone)]
 pub struct Machine {
     name: String,
     number: u8,
+    /// Whether containers end badly only when they are told to.
+    reliable: bool,
     running: Arc<Mutex<Running>>,
 }
 
@@ -55,8 +61,15 @@ impl Machine {
         Machine {
             name: name.into(),
             number,
+            reliable: false,
             running: Arc::default(),
         }
+    }
+
+    /// Containers end badly only when their `EXIT_CODES` say so.
+    pub fn reliable(mut self) -> Machine {
+        self.reliable = true;
+        self
     }
 
     pub fn name(&self) -> &str {
@@ -243,7 +256,7 @@ impl FakeNode {
                 return Ok(Outcome::After(remaining));
             }
             if runs_once(&pod) && !has_ended(&pod) {
-                self.end(&api, &pod, "Failed").await?;
+                self.end(&api, &pod, KILLED).await?;
             }
             let parameters = DeleteParams {
                 grace_period_seconds: Some(0),
@@ -281,12 +294,13 @@ impl FakeNode {
                 let remaining = Duration::from_micros(remaining.unsigned_abs());
                 return Ok(Outcome::After(remaining));
             }
-            // Some end badly, and their Job tries again.
-            let phase = match sandbox.ends % 7 {
-                0 => "Failed",
-                _ => "Succeeded",
+            let code = match told_code(&pod) {
+                Told::Never => return Ok(Outcome::Done),
+                Told::Code(code) => code,
+                // Some end badly, and their Job tries again.
+                Told::Nothing => i32::from(!self.machine.reliable && sandbox.ends % 7 == 0),
             };
-            self.end(&api, &pod, phase).await?;
+            self.end(&api, &pod, code).await?;
             return Ok(Outcome::Done);
         }
         let status = self.running_status(&pod, &uid, &sandbox);
@@ -311,9 +325,12 @@ impl FakeNode {
     }
 
     /// Reports that all containers of a pod have ended.
-    async fn end(&self, api: &Api<Pod>, pod: &Pod, phase: &str) -> Result<(), kube::Error> {
+    async fn end(&self, api: &Api<Pod>, pod: &Pod, exit_code: i32) -> Result<(), kube::Error> {
         let now = self.environment.now().to_string();
-        let exit_code = i32::from(phase == "Failed");
+        let phase = match exit_code {
+            0 => "Succeeded",
+            _ => "Failed",
+        };
         let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
         let statuses: Vec<_> = containers
             .map(|container| {
@@ -403,6 +420,36 @@ fn runs_once(pod: &Pod) -> bool {
         .as_ref()
         .and_then(|spec| spec.restart_policy.as_deref());
     matches!(policy, Some("Never" | "OnFailure"))
+}
+
+/// How a pod is told to end.
+enum Told {
+    Nothing,
+    Never,
+    Code(i32),
+}
+
+fn told_code(pod: &Pod) -> Told {
+    let codes = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.containers.first())
+        .flat_map(|container| container.env.iter().flatten())
+        .find(|variable| variable.name == EXIT_CODES)
+        .and_then(|variable| variable.value.as_deref());
+    let Some(codes) = codes else {
+        return Told::Nothing;
+    };
+    let index = pod.metadata.annotations.as_ref().and_then(|all| {
+        all.get("batch.kubernetes.io/job-completion-index")?
+            .parse()
+            .ok()
+    });
+    match codes.split(',').nth(index.unwrap_or(0)) {
+        Some("never") => Told::Never,
+        Some(code) => code.parse().map_or(Told::Nothing, Told::Code),
+        None => Told::Nothing,
+    }
 }
 
 fn has_ended(pod: &Pod) -> bool {

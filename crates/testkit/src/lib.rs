@@ -6,6 +6,7 @@ pub mod fake_node;
 pub mod network;
 pub mod pki;
 pub mod simulation;
+pub mod swap;
 
 pub use cluster::{Builder, Cluster, Part};
 pub use fake_node::{FakeNode, Machine};

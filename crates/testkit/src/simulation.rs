@@ -3,11 +3,13 @@
 //!
 //! Users go on applying, scaling, changing and deleting Deployments, StatefulSets, DaemonSets and
 //! Jobs; chaos goes on beside them.
-//! Then chaos ends, and within bounded time everything the user was promised must be true.
+//! A witness holds every event in between against what Kubernetes promises at any moment. Then
+//! chaos ends, and within bounded time everything the user was promised must be true.
 
 mod chaos;
 mod convergence;
 mod user;
+mod witness;
 mod workloads;
 
 use std::sync::Arc;
@@ -22,8 +24,11 @@ use store::{KeyRange, RangeRequest, Store};
 use crate::{Cluster, Part};
 use chaos::Chaos;
 pub use user::Promises;
+use witness::Witness;
 
 const NODES: usize = 2;
+/// Sets of controllers, of which one leads.
+const CANDIDATES: usize = 2;
 /// How long after the last fault everything must have become true (simulated time). Retries back
 /// off up to minutes, and a node that was away is tainted for a while.
 const PATIENCE: Duration = Duration::from_secs(1_800);
@@ -36,6 +41,8 @@ pub struct Report {
     pub crashes: u32,
     pub writes: u32,
     pub revision: u64,
+    /// What the witness saw.
+    pub events: u64,
     /// A digest of every key and value in the store at the end.
     pub digest: u64,
     /// Simulated time until all was well after the last fault.
@@ -72,6 +79,11 @@ async fn simulate(seed: u64) -> Result<Report> {
         .start()
         .await
         .context("starting the cluster")?;
+    for part in every_part() {
+        cluster.start(part);
+    }
+    let witness = Witness::default();
+    witness.follow(cluster.store().context("the server runs")?.clone());
     let promises = Arc::new(Mutex::new(Promises::default()));
     let work = tokio::spawn(user::work(
         cluster.client(),
@@ -84,20 +96,15 @@ async fn simulate(seed: u64) -> Result<Report> {
         StdRng::seed_from_u64(seed ^ 0x3a),
         Arc::clone(&wanted),
     ));
-    let mut chaos = Chaos::new(seed);
+    let mut chaos = Chaos::new(seed, witness.clone());
     while !(work.is_finished() && more_work.is_finished()) {
         chaos.strike(&mut cluster).await?;
     }
     work.await?.context("the user")?;
     more_work.await?.context("the user of other workloads")?;
 
+    chaos.wait_for_the_lost(&mut cluster).await;
     cluster.network().heal();
-    if !cluster.is_server_running() {
-        cluster
-            .start_server()
-            .await
-            .context("starting the server")?;
-    }
     for part in every_part() {
         cluster.start(part);
     }
@@ -114,6 +121,10 @@ async fn simulate(seed: u64) -> Result<Report> {
         .await?
         .map_err(|problem| anyhow::anyhow!("it did not stay so: {problem}"))?;
     convergence::check_machines(&client, cluster.machines()).await?;
+
+    witness
+        .verdict()
+        .map_err(|problem| anyhow::anyhow!("a promise was broken {problem}"))?;
 
     let store = cluster.store().context("the server runs")?;
     let revision = store.revision().await?;
@@ -137,14 +148,16 @@ async fn simulate(seed: u64) -> Result<Report> {
         crashes: chaos.crashes,
         writes,
         revision,
+        events: witness.events(),
         digest: digest.0,
         converged_after,
     })
 }
 
 fn every_part() -> impl Iterator<Item = Part> {
-    [Part::Scheduler, Part::Controllers]
+    [Part::Scheduler]
         .into_iter()
+        .chain((0..CANDIDATES).map(Part::Controllers))
         .chain((0..NODES).map(Part::Node))
 }
 

@@ -188,10 +188,13 @@ impl Controller {
     /// Writes the node's taints; gives how long its turn to be emptied is away.
     async fn update_taints(&self, node: &Node, name: &str) -> Result<Option<Duration>, Error> {
         let wants_to_expel = plan::expelling(plan::ready_status(node)).is_some();
+        let all = self.nodes.list();
+        let is_everything_lost = zones::is_everything_lost(all.iter().map(|node| &**node));
         let mut wait = None;
-        let mut expel = false;
-        if wants_to_expel && !plan::is_expelling(node) {
-            let (zone, all) = (zones::zone_of(node), self.nodes.list());
+        // When no node is left anywhere it is us who lost the others: whoever was to leave stays.
+        let mut expel = plan::is_expelling(node) && !is_everything_lost;
+        if wants_to_expel && !expel {
+            let zone = zones::zone_of(node);
             let pace = zones::paces(all.iter().map(|node| &**node));
             let pace = pace.get(&zone).copied().flatten();
             match self.limiter.lock().take(&zone, pace, Instant::now()) {

@@ -45,8 +45,8 @@ pub fn is_expelling(node: &Node) -> bool {
     })
 }
 
-/// All taints of the node as they should be: foreign ones stay. `expel` allows to drive pods away
-/// if readiness asks for it; a node that is well again is freed in any case.
+/// All taints of the node as they should be: foreign ones stay. `expel` drives pods away if
+/// readiness asks for it; a node that is well again is freed in any case.
 pub fn wanted_taints(node: &Node, expel: bool, now: &Time) -> Vec<Taint> {
     let ready = ready_status(node);
     let mut repelling: Vec<&str> = REPELLENT
@@ -64,7 +64,7 @@ pub fn wanted_taints(node: &Node, expel: bool, now: &Time) -> Vec<Taint> {
     {
         repelling.push(UNSCHEDULABLE);
     }
-    let expelling = expelling(ready).filter(|_| expel || is_expelling(node));
+    let expelling = expelling(ready).filter(|_| expel);
     let ours = |taint: &Taint| match taint.effect.as_str() {
         NO_SCHEDULE => {
             taint.key == UNSCHEDULABLE || REPELLENT.iter().any(|(_, _, key)| *key == taint.key)
@@ -215,8 +215,12 @@ mod tests {
             {"key": NOT_READY, "effect": "NoSchedule"}, {"key": NOT_READY, "effect": "NoExecute"}]);
         let changed = node(before, &[("Ready", "Unknown")], false);
         assert_eq!(
-            names(&wanted_taints(&changed, false, &now())),
+            names(&wanted_taints(&changed, true, &now())),
             ["unreachable:NoSchedule", "unreachable:NoExecute"]
+        );
+        assert_eq!(
+            names(&wanted_taints(&changed, false, &now())),
+            ["unreachable:NoSchedule"]
         );
     }
 

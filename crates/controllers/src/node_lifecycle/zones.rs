@@ -40,6 +40,11 @@ pub fn zone_of(node: &Node) -> String {
     )
 }
 
+/// Whether no node of any zone is ready.
+pub fn is_everything_lost<'a>(mut nodes: impl Iterator<Item = &'a Node>) -> bool {
+    !nodes.any(|node| ready_status(node) == "True")
+}
+
 /// The time between two nodes of each zone; none while its nodes are left alone.
 pub fn paces<'a>(nodes: impl Iterator<Item = &'a Node>) -> BTreeMap<String, Option<Duration>> {
     let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
@@ -50,9 +55,7 @@ pub fn paces<'a>(nodes: impl Iterator<Item = &'a Node>) -> BTreeMap<String, Opti
             _ => *lost += 1,
         }
     }
-    let all_lost = counts
-        .values()
-        .all(|counts| health(*counts) == Health::Lost);
+    let all_lost = counts.values().all(|(well, _)| *well == 0);
     counts
         .into_iter()
         .map(|(zone, (well, lost))| {

@@ -1,6 +1,7 @@
 //! ResourceQuota: recounts what a quota's namespace uses and writes it down. Admission counts up
 //! as objects come; this counts down as they go, and mends what went wrong in between.
 
+mod plan;
 mod usage;
 
 use std::collections::BTreeMap;
@@ -12,17 +13,18 @@ use api::resources::Amounts;
 use client::controller::Outcome;
 use client::{Change, Informer, Metadata, Object, ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::core::v1::{
-    PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaStatus, Service,
+    Container, PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaStatus, Service,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Api;
 use kube::api::PostParams;
 use parking_lot::Mutex;
 use serde::Serialize;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::watching;
 use crate::{Config, Error, discovery, meta};
+use plan::Counts;
 use usage::Counted;
 
 /// Mends what nobody told us of.
@@ -40,10 +42,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             pods.clone(),
             quotas.clone(),
             queue.clone(),
-            |old: &Pod, new: &Pod| {
-                let ended = |pod: &Pod| matches!(meta::phase(pod), "Succeeded" | "Failed");
-                ended(old) != ended(new) || old.spec != new.spec
-            },
+            pod_uses_another_amount,
         ),
         follow(
             services.clone(),
@@ -66,6 +65,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         claims,
         queue: queue.clone(),
         others: Mutex::default(),
+        seen: Mutex::default(),
     });
     let reconcile = move |key: ObjectKey| {
         let controller = controller.clone();
@@ -110,6 +110,35 @@ async fn follow<K: Object>(
     }
 }
 
+/// Whether a pod may use more or less than before. Its being bound to a node, which happens to
+/// every pod, is none of that.
+fn pod_uses_another_amount(old: &Pod, new: &Pod) -> bool {
+    let ended = |pod: &Pod| matches!(meta::phase(pod), "Succeeded" | "Failed");
+    let requests = |pod: &Pod| {
+        pod.spec.as_ref().map(|spec| {
+            let of = |container: &Container| container.resources.clone();
+            let containers: Vec<_> = spec.containers.iter().map(of).collect();
+            (
+                containers,
+                spec.resources.clone(),
+                spec.active_deadline_seconds,
+            )
+        })
+    };
+    ended(old) != ended(new)
+        || meta::is_terminating(old) != meta::is_terminating(new)
+        || requests(old) != requests(new)
+}
+
+/// What we have seen of a quota.
+struct Seen {
+    version: Option<String>,
+    /// When it was first seen in this version.
+    since: Instant,
+    /// Since when lower counts have been waiting to be written.
+    waiting: Option<Instant>,
+}
+
 struct Controller {
     config: Config,
     quotas: Informer<ResourceQuota>,
@@ -120,6 +149,7 @@ struct Controller {
     /// Kinds that some quota counts and nobody else watches, by `plural.group`. None if nothing
     /// of that name is served.
     others: Mutex<BTreeMap<String, Option<Informer<Metadata>>>>,
+    seen: Mutex<BTreeMap<ObjectKey, Seen>>,
 }
 
 impl Controller {
@@ -128,8 +158,10 @@ impl Controller {
         self.services.synced().await;
         self.claims.synced().await;
         let Some(quota) = self.quotas.get(&key.namespace, &key.name) else {
+            self.seen.lock().remove(key);
             return Ok(Outcome::Done);
         };
+        let (still, waited) = self.look(key, &quota);
         let document = value(&*quota)?;
         let mut used = Amounts::new();
         let now = self.config.environment.now();
@@ -154,8 +186,41 @@ impl Controller {
             };
             used.extend(more);
         }
-        self.write(&quota, used).await?;
-        Ok(Outcome::After(RECOUNT))
+        let status = quota.status.clone().unwrap_or_default();
+        let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone());
+        let hard = hard.unwrap_or_default();
+        let plan = plan::plan(
+            &hard,
+            &status.used.clone().unwrap_or_default(),
+            used,
+            still,
+            waited,
+        );
+        self.write(&quota, status, hard, plan.used).await?;
+        if let Some(seen) = self.seen.lock().get_mut(key) {
+            seen.waiting = match plan.again {
+                Some(_) => seen.waiting.or(Some(Instant::now())),
+                None => None,
+            };
+        }
+        Ok(Outcome::After(plan.again.unwrap_or(RECOUNT)))
+    }
+
+    /// For how long the quota has been as it is, and for how long lower counts have been waiting.
+    fn look(&self, key: &ObjectKey, quota: &ResourceQuota) -> (Duration, Duration) {
+        let mut seen = self.seen.lock();
+        let version = quota.metadata.resource_version.clone();
+        let seen = seen.entry(key.clone()).or_insert_with(|| Seen {
+            version: version.clone(),
+            since: Instant::now(),
+            waiting: None,
+        });
+        if seen.version != version {
+            seen.version = version;
+            seen.since = Instant::now();
+        }
+        let waited = seen.waiting.map(|waiting| waiting.elapsed());
+        (seen.since.elapsed(), waited.unwrap_or_default())
     }
 
     fn values<K: Object + Serialize>(
@@ -205,23 +270,13 @@ impl Controller {
         Ok(kept)
     }
 
-    async fn write(&self, quota: &ResourceQuota, used: Amounts) -> Result<(), Error> {
-        let hard = quota
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.hard.clone())
-            .unwrap_or_default();
-        let before = quota.status.clone().unwrap_or_default();
-        let mut counts = before.used.clone().unwrap_or_default();
-        for (name, amount) in used {
-            let same = counts.get(&name).is_some_and(|known| {
-                api::quantity::Quantity::parse(&known.0).is_ok_and(|known| known == amount)
-            });
-            if !same {
-                counts.insert(name, Quantity(amount.to_string()));
-            }
-        }
-        counts.retain(|name, _| hard.contains_key(name));
+    async fn write(
+        &self,
+        quota: &ResourceQuota,
+        before: ResourceQuotaStatus,
+        hard: Counts,
+        counts: Counts,
+    ) -> Result<(), Error> {
         let status = ResourceQuotaStatus {
             hard: Some(hard).filter(|hard| !hard.is_empty()),
             used: Some(counts).filter(|counts| !counts.is_empty()),

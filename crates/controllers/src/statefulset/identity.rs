@@ -50,7 +50,6 @@ pub fn revision(pod: &Pod) -> &str {
 /// The pod of that ordinal, from `template`.
 pub fn new_pod(set: &StatefulSet, template: &PodTemplateSpec, revision: &str, ordinal: i32) -> Pod {
     let mut pod = owned_pods::from_template(set, template);
-    pod.metadata.generate_name = None;
     let name = pod_name(set, ordinal);
     let spec = pod.spec.get_or_insert_default();
     spec.hostname = Some(name.clone());

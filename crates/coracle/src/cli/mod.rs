@@ -36,6 +36,10 @@ pub enum Command {
     Server(crate::server::ServerArguments),
     /// Run a node that joins a server, in the foreground
     Agent(crate::agent::AgentArguments),
+    /// Run the scheduler alone, for any Kubernetes API server
+    Scheduler(crate::components::SchedulerArguments),
+    /// Run the controllers alone, for any Kubernetes API server
+    Controllers(crate::components::ControllersArguments),
     /// Make a ticket with which a node of another machine joins
     Invite(crate::ticket::InviteArguments),
     /// Keep a server running (started by `up`)
@@ -57,6 +61,8 @@ pub enum Command {
     Wait(wait::WaitArguments),
     /// Show a pod's life hop by hop, with times
     Trace(trace::TraceArguments),
+    /// Simulate nodes and measure how fast pods are given to them
+    Simulate(crate::simulate::SimulateArguments),
     /// Save all objects to a file, or make a store of such a file
     Snapshot(snapshot::SnapshotArguments),
     /// Import, pull, export, list, check and remove images
@@ -91,6 +97,8 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Down(arguments) => crate::down::run(arguments),
         Command::Server(arguments) => crate::server::run(arguments),
         Command::Agent(arguments) => crate::agent::run(arguments),
+        Command::Scheduler(arguments) => crate::components::run_scheduler(arguments),
+        Command::Controllers(arguments) => crate::components::run_controllers(arguments),
         Command::Invite(arguments) => crate::ticket::invite(arguments),
         Command::Keeper(arguments) => crate::keeper::run(arguments),
         Command::Runtime(arguments) => crate::runtime_command::run(arguments),
@@ -101,6 +109,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Delete(arguments) => block_on(delete::run(arguments)),
         Command::Wait(arguments) => block_on(wait::run(arguments)),
         Command::Trace(arguments) => block_on(trace::run(arguments)),
+        Command::Simulate(arguments) => crate::simulate::run(arguments),
         Command::Snapshot(arguments) => block_on(snapshot::run(arguments)),
         Command::Image(arguments) => image::run(arguments),
         // Handled before flags are parsed.

@@ -73,6 +73,7 @@ impl Node {
             advertise: "127.0.0.1:6443".parse().expect("an address"),
             kubelet_client: None,
             cluster_domain: "cluster.local".to_owned(),
+            shares_store: false,
             compaction: apiserver::COMPACTION,
         })
         .await

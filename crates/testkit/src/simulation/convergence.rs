@@ -8,11 +8,12 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Api;
 use kube::api::ListParams;
 use parking_lot::Mutex;
 
-use super::user::{COUNTER, Desired, Promises, counter_value};
+use super::user::{COUNTER, Desired, Promises, Strategy, counter_value};
 use crate::Machine;
 
 /// Looks every second of simulated time until all is well.
@@ -124,14 +125,20 @@ fn check_deployment(deployment: &Deployment, wanted: &Desired) -> Result<(), Str
         .spec
         .as_ref()
         .and_then(|pod| pod.containers.first()?.image.clone());
-    let desired = Desired {
-        replicas: spec.replicas.unwrap_or(1),
-        image: image.unwrap_or_default(),
-    };
-    if desired != *wanted {
-        return Err(format!(
-            "{name} is {desired:?}, acknowledged was {wanted:?}"
-        ));
+    let found = (
+        spec.replicas.unwrap_or(1),
+        image.unwrap_or_default(),
+        strategy(deployment),
+        spec.paused.unwrap_or(false),
+    );
+    let acknowledged = (
+        wanted.replicas,
+        wanted.image.clone(),
+        Some(wanted.strategy),
+        wanted.paused,
+    );
+    if found != acknowledged {
+        return Err(format!("{name} is {found:?}, acknowledged was {wanted:?}"));
     }
     let status = deployment.status.clone().unwrap_or_default();
     let counts = [
@@ -148,6 +155,21 @@ fn check_deployment(deployment: &Deployment, wanted: &Desired) -> Result<(), Str
         return Err(format!("{name} wants {wanted:?}, its status is {status:?}"));
     }
     Ok(())
+}
+
+fn strategy(deployment: &Deployment) -> Option<Strategy> {
+    let strategy = deployment.spec.as_ref()?.strategy.as_ref()?;
+    let number = |amount: Option<&IntOrString>| match amount {
+        Some(IntOrString::Int(number)) => *number,
+        _ => 0,
+    };
+    Some(match &strategy.rolling_update {
+        None => Strategy::Recreate,
+        Some(rolling) => Strategy::Rolling {
+            surge: number(rolling.max_surge.as_ref()),
+            unavailable: number(rolling.max_unavailable.as_ref()),
+        },
+    })
 }
 
 /// Returns the pod's address.

@@ -1,5 +1,5 @@
-//! The user of a simulation: applies, scales, changes and deletes Deployments and counts in a
-//! ConfigMap, asks again when an answer is lost, and remembers what it was promised.
+//! The user of a simulation: applies, scales, changes, pauses, rolls back and deletes Deployments,
+//! gives them other strategies, and counts in a ConfigMap, asks again when an answer is lost, and remembers what it was promised.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,6 +36,33 @@ pub struct Promises {
 pub struct Desired {
     pub replicas: i32,
     pub image: String,
+    pub strategy: Strategy,
+    pub paused: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    Recreate,
+    Rolling { surge: i32, unavailable: i32 },
+}
+
+impl Strategy {
+    fn any(random: &mut StdRng) -> Strategy {
+        if random.random_ratio(1, 5) {
+            return Strategy::Recreate;
+        }
+        let unavailable = random.random_range(0..3);
+        let surge = random.random_range(i32::from(unavailable == 0)..3);
+        Strategy::Rolling { surge, unavailable }
+    }
+
+    fn to_json(self) -> serde_json::Value {
+        match self {
+            Strategy::Recreate => json!({"type": "Recreate", "rollingUpdate": null}),
+            Strategy::Rolling { surge, unavailable } => json!({"type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}),
+        }
+    }
 }
 
 pub async fn work(
@@ -51,32 +78,60 @@ pub async fn work(
         let current = promises.lock().deployments.get(name).cloned();
         let replicas = random.random_range(0..6);
         let image = format!("registry.test/{name}:v{}", random.random_range(0..3));
-        match (current, random.random_range(0..8)) {
-            (_, 0..2) => count(&client, &promises).await.context("counting")?,
+        promises.lock().writes += 1;
+        let desired = match (current, random.random_range(0..10)) {
+            (_, 0..2) => {
+                count(&client, &promises).await.context("counting")?;
+                continue;
+            }
             (None, _) => {
-                let desired = Desired { replicas, image };
+                let desired = Desired {
+                    replicas,
+                    image,
+                    strategy: Strategy::any(&mut random),
+                    paused: false,
+                };
                 create(&deployments, name, &desired).await?;
                 promises.lock().deployments.insert(name, desired);
+                continue;
             }
             (Some(_), 2) => {
                 delete(&deployments, name).await?;
                 promises.lock().deployments.remove(name);
+                continue;
             }
-            (Some(current), 3..6) => {
-                let desired = Desired {
-                    replicas,
-                    ..current
-                };
-                change(&deployments, name, &desired).await?;
-                promises.lock().deployments.insert(name, desired);
-            }
-            (Some(current), _) => {
-                let desired = Desired { image, ..current };
-                change(&deployments, name, &desired).await?;
-                promises.lock().deployments.insert(name, desired);
-            }
-        }
-        promises.lock().writes += 1;
+            (Some(current), 3..5) => Desired {
+                replicas,
+                ..current
+            },
+            (Some(current), 5) => Desired {
+                strategy: Strategy::any(&mut random),
+                ..current
+            },
+            (Some(current), 6) => Desired {
+                paused: !current.paused,
+                ..current
+            },
+            (Some(current), 7) => Desired {
+                replicas,
+                image,
+                ..current
+            },
+            // One of three: often the one before, which is a rollback.
+            (Some(current), _) => Desired { image, ..current },
+        };
+        change(&deployments, name, &desired).await?;
+        promises.lock().deployments.insert(name, desired);
+    }
+    // What is paused would never become true.
+    let all = promises.lock().deployments.clone();
+    for (name, current) in all {
+        let desired = Desired {
+            paused: false,
+            ..current
+        };
+        change(&deployments, name, &desired).await?;
+        promises.lock().deployments.insert(name, desired);
     }
     Ok(())
 }
@@ -86,6 +141,7 @@ async fn create(api: &Api<Deployment>, name: &str, desired: &Desired) -> Result<
         "metadata": {"name": name},
         "spec": {
             "replicas": desired.replicas,
+            "strategy": desired.strategy.to_json(),
             "selector": {"matchLabels": {"app": name}},
             "template": {
                 "metadata": {"labels": {"app": name}},
@@ -110,6 +166,8 @@ async fn create(api: &Api<Deployment>, name: &str, desired: &Desired) -> Result<
 async fn change(api: &Api<Deployment>, name: &str, desired: &Desired) -> Result<()> {
     let patch = Patch::Strategic(json!({"spec": {
         "replicas": desired.replicas,
+        "strategy": desired.strategy.to_json(),
+        "paused": desired.paused,
         "template": {"spec": {"containers": [{"name": "main", "image": desired.image}]}},
     }}));
     for _ in 0..ATTEMPTS {

@@ -76,6 +76,16 @@ pub async fn work(
                 }
                 wanted.lock().daemon_image = Some(image);
             }
+            6 if !wanted.lock().jobs.is_empty() => {
+                let names: Vec<String> = wanted.lock().jobs.keys().cloned().collect();
+                let name = &names[random.random_range(0..names.len())];
+                let spec = match random.random_range(0..3) {
+                    0 => json!({"suspend": true}),
+                    1 => json!({"suspend": false}),
+                    _ => json!({"parallelism": random.random_range(0..4)}),
+                };
+                patch(&jobs, name, &json!({"spec": spec})).await?;
+            }
             _ => {
                 let name = format!("job-{step}");
                 let completions = random.random_range(1..6);
@@ -83,6 +93,12 @@ pub async fn work(
                 wanted.lock().jobs.insert(name, completions);
             }
         }
+    }
+    // What is held back would never end.
+    let names: Vec<String> = wanted.lock().jobs.keys().cloned().collect();
+    for name in names {
+        let free = json!({"spec": {"suspend": false, "parallelism": 2}});
+        patch(&jobs, &name, &free).await?;
     }
     Ok(())
 }
@@ -354,7 +370,14 @@ where
     if let Some(replicas) = replicas {
         spec["replicas"] = replicas.into();
     }
-    let patch = Patch::Strategic(json!({"spec": spec}));
+    patch(api, name, &json!({"spec": spec})).await
+}
+
+async fn patch<K>(api: &Api<K>, name: &str, patch: &serde_json::Value) -> Result<()>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let patch = Patch::Strategic(patch);
     for _ in 0..ATTEMPTS {
         match api.patch(name, &PatchParams::default(), &patch).await {
             Ok(_) => return Ok(()),

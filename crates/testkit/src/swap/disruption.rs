@@ -1,0 +1,153 @@
+//! What drives pods away: evictions, taints, and a node that is lost and comes back.
+
+use anyhow::{Result, ensure};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::objects::{deployment, rolling};
+use super::stage::Stage;
+use super::workloads::{APPS, CORE, pod_of};
+use super::{condition, number};
+
+/// One eviction that the budget allows, and one that it does not.
+pub async fn evict(stage: &Stage) -> Result<()> {
+    let budgets = "/apis/policy/v1/namespaces/swap/poddisruptionbudgets";
+    let web = format!("{budgets}/web");
+    stage
+        .until_object(&web, "the budget of web allows one disruption", |one| {
+            number(one, "/status/disruptionsAllowed") == 1
+        })
+        .await?;
+    let db = format!("{budgets}/db");
+    stage
+        .until_object(&db, "the budget of db is counted", |one| {
+            number(one, "/status/currentHealthy") == 3
+        })
+        .await?;
+    for (pod, expected) in [("db-0".to_owned(), 429), (pod_of(stage, "web").await?, 201)] {
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": {"name": pod}});
+        let path = format!("{CORE}/pods/{pod}/eviction");
+        let (code, answer) = stage.send(Method::POST, &path, &eviction).await?;
+        ensure!(code == expected, "evicting {pod}: {code}: {answer}");
+    }
+    stage
+        .until_object(&web, "the budget of web is whole again", |one| {
+            number(one, "/status/disruptionsAllowed") == 1
+                && number(one, "/status/currentHealthy") == 4
+        })
+        .await
+}
+
+/// Pods that do not tolerate a taint leave the node; `lonely` does and is only there.
+pub async fn taint(stage: &Stage, node: &str) -> Result<()> {
+    let taint =
+        json!({"spec": {"taints": [{"key": "swap", "value": "out", "effect": "NoExecute"}]}});
+    stage.patch(&format!("/api/v1/nodes/{node}"), taint).await?;
+    stage
+        .until(&format!("nothing runs on {node} any more"), || async {
+            Ok(stage.list(&pods_on(node)).await?.is_empty())
+        })
+        .await?;
+    let mut lonely = deployment("lonely", 2, rolling(1.into(), 0.into()));
+    let pod = &mut lonely["spec"]["template"]["spec"];
+    pod["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+    pod["tolerations"] = json!([{"key": "swap", "operator": "Exists"}]);
+    stage.create(&format!("{APPS}/deployments"), lonely).await?;
+    let service = json!({"metadata": {"name": "lonely"},
+        "spec": {"selector": {"app": "lonely"}, "ports": [{"port": 80}]}});
+    stage.create(&format!("{CORE}/services"), service).await?;
+    settled(stage, 2).await?;
+    lonely_has(stage, 2).await
+}
+
+pub async fn untaint(stage: &Stage, node: &str) -> Result<()> {
+    let none = json!({"spec": {"taints": null}});
+    stage.patch(&format!("/api/v1/nodes/{node}"), none).await?;
+    settled(stage, 3).await
+}
+
+/// The node is not Ready, has its taints, and its pods are no longer Ready.
+pub async fn lost(stage: &Stage, node: &str) -> Result<()> {
+    stage
+        .until_object(
+            &format!("/api/v1/nodes/{node}"),
+            &format!("{node} is unreachable"),
+            |one| {
+                condition(one, "Ready") == "Unknown"
+                    && one["spec"]["taints"].as_array().map_or(0, Vec::len) == 3
+            },
+        )
+        .await?;
+    lonely_has(stage, 0).await
+}
+
+pub async fn back(stage: &Stage, node: &str) -> Result<()> {
+    stage
+        .until_object(
+            &format!("/api/v1/nodes/{node}"),
+            &format!("{node} is ready again"),
+            |one| {
+                condition(one, "Ready") == "True"
+                    && one["spec"]["taints"].as_array().map_or(0, Vec::len) == 1
+            },
+        )
+        .await?;
+    lonely_has(stage, 2).await
+}
+
+async fn lonely_has(stage: &Stage, available: i64) -> Result<()> {
+    let lonely = format!("{APPS}/deployments/lonely");
+    let what = format!("lonely has {available} available pods");
+    stage
+        .until_object(&lonely, &what, |one| {
+            number(one, "/status/availableReplicas") == available
+        })
+        .await
+}
+
+/// Waits until what is not tied to a node runs elsewhere, and the DaemonSet on all that are left.
+async fn settled(stage: &Stage, nodes: i64) -> Result<()> {
+    let agent = format!("{APPS}/daemonsets/agent");
+    stage
+        .until_object(
+            &agent,
+            &format!("the DaemonSet runs on {nodes} nodes"),
+            |one| {
+                let counts = [
+                    "desiredNumberScheduled",
+                    "numberAvailable",
+                    "currentNumberScheduled",
+                ];
+                counts
+                    .iter()
+                    .all(|count| number(one, &format!("/status/{count}")) == nodes)
+            },
+        )
+        .await?;
+    for (path, count) in [
+        ("deployments/again", "availableReplicas"),
+        ("deployments/web", "availableReplicas"),
+        ("statefulsets/db", "availableReplicas"),
+        ("statefulsets/late", "availableReplicas"),
+        ("statefulsets/disk", "availableReplicas"),
+    ] {
+        let whole =
+            |one: &Value| number(one, "/spec/replicas") == number(one, &format!("/status/{count}"));
+        stage
+            .until_object(
+                &format!("{APPS}/{path}"),
+                &format!("{path} is whole"),
+                whole,
+            )
+            .await?;
+    }
+    Ok(())
+}
+
+/// Pods of the scenario bound to a node, but for those that have ended.
+fn pods_on(node: &str) -> String {
+    format!(
+        "{CORE}/pods?fieldSelector=spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
+    )
+}

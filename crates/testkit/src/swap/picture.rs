@@ -1,0 +1,402 @@
+//! What is left of a cluster's objects when chance is taken out: names that were made up, hashes,
+//! addresses, times and placements. Two control planes did the same if their pictures are equal.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde_json::{Map, Value, json};
+
+use super::stage::Stage;
+use super::{NAMESPACES, text};
+
+/// Objects as lines, sorted; equal ones as often as there are.
+pub type Picture = Vec<String>;
+
+const NAMESPACED: [&str; 17] = [
+    "/apis/apps/v1/namespaces/{}/deployments",
+    "/apis/apps/v1/namespaces/{}/replicasets",
+    "/apis/apps/v1/namespaces/{}/statefulsets",
+    "/apis/apps/v1/namespaces/{}/daemonsets",
+    "/apis/apps/v1/namespaces/{}/controllerrevisions",
+    "/apis/batch/v1/namespaces/{}/cronjobs",
+    "/apis/batch/v1/namespaces/{}/jobs",
+    "/api/v1/namespaces/{}/replicationcontrollers",
+    "/api/v1/namespaces/{}/pods",
+    "/api/v1/namespaces/{}/services",
+    "/api/v1/namespaces/{}/endpoints",
+    "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices",
+    "/api/v1/namespaces/{}/persistentvolumeclaims",
+    "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+    "/api/v1/namespaces/{}/resourcequotas",
+    "/api/v1/namespaces/{}/serviceaccounts",
+    "/api/v1/namespaces/{}/configmaps",
+];
+const CLUSTER_WIDE: [&str; 4] = [
+    "/api/v1/namespaces",
+    "/api/v1/nodes",
+    "/api/v1/persistentvolumes",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+];
+
+pub async fn take(stage: &Stage) -> Result<Picture> {
+    let mut objects = Vec::new();
+    for namespace in NAMESPACES {
+        for path in NAMESPACED {
+            let path = path.replace("{}", namespace);
+            for object in stage.list(&path).await? {
+                objects.push((resource(&path), object));
+            }
+        }
+    }
+    for path in CLUSTER_WIDE {
+        for object in stage.list(path).await? {
+            let name = text(&object, "/metadata/name");
+            if name.starts_with("swap") || name.starts_with("node-") {
+                objects.push((resource(path), object));
+            }
+        }
+    }
+    Ok(draw(objects))
+}
+
+fn resource(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// The picture of objects, each with its resource. Owners come before what they own.
+fn draw(objects: Vec<(String, Value)>) -> Picture {
+    let aliases = Aliases::of(&objects);
+    let mut lines: Picture = objects
+        .into_iter()
+        .map(|(resource, object)| {
+            let uid = text(&object, "/metadata/uid").to_owned();
+            let alias = aliases.by_uid.get(&uid).cloned().unwrap_or_default();
+            let mut object = reduce(&resource, object);
+            tidy(&mut object, &aliases);
+            format!("{resource} {alias} {object}")
+        })
+        .collect();
+    lines.sort();
+    lines
+}
+
+/// Stable names for what has made-up ones.
+#[derive(Default)]
+struct Aliases {
+    by_uid: BTreeMap<String, String>,
+    /// Made-up names and hashes, the longest first.
+    words: Vec<(String, String)>,
+}
+
+impl Aliases {
+    fn of(objects: &[(String, Value)]) -> Aliases {
+        let mut aliases = Aliases::default();
+        for (resource, object) in objects {
+            let name = text(object, "/metadata/name");
+            let owner = text(object, "/metadata/ownerReferences/0/uid");
+            let owner = aliases.by_uid.get(owner).cloned();
+            let alias = match (resource.as_str(), owner) {
+                ("replicasets", _) => {
+                    let app = text(object, "/metadata/labels/app");
+                    let revision = annotation(object, "deployment.kubernetes.io/revision");
+                    let alias = format!("{app}@{revision}");
+                    let hash = text(object, "/metadata/labels/pod-template-hash");
+                    aliases.word(hash, &format!("hash({alias})"));
+                    alias
+                }
+                ("controllerrevisions", Some(owner)) => {
+                    let alias = format!("{owner}@{}", object["revision"]);
+                    let hash = text(object, "/metadata/labels/controller.kubernetes.io~1hash");
+                    aliases.word(hash, &format!("hash({alias})"));
+                    let hash = text(object, "/metadata/labels/controller-revision-hash");
+                    aliases.word(hash, &format!("hash({alias})"));
+                    alias
+                }
+                ("jobs", Some(owner)) => format!("{owner}/job"),
+                ("endpointslices", Some(owner)) => format!("{owner}/slice"),
+                ("pods", Some(owner)) if is_ordinal(name, &owner) => name.to_owned(),
+                ("pods", Some(owner)) => {
+                    let index = annotation(object, "batch.kubernetes.io/job-completion-index");
+                    format!("{owner}/pod{index}")
+                }
+                _ => name.to_owned(),
+            };
+            if alias != name {
+                aliases.word(name, &alias);
+            }
+            let uid = text(object, "/metadata/uid").to_owned();
+            aliases.word(&uid, &format!("uid({alias})"));
+            aliases.by_uid.insert(uid, alias);
+        }
+        // Of volumes that are all alike, which one was taken is chance.
+        for (resource, object) in objects {
+            let name = text(object, "/metadata/name");
+            if resource == "persistentvolumes"
+                && text(object, "/spec/storageClassName") == "swap-waits"
+            {
+                aliases.word(name, "one-of-the-volumes");
+                let uid = text(object, "/metadata/uid").to_owned();
+                aliases.by_uid.insert(uid, "one-of-the-volumes".to_owned());
+            }
+        }
+        aliases
+            .words
+            .sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
+        aliases
+    }
+
+    fn word(&mut self, word: &str, alias: &str) {
+        if !word.is_empty() {
+            self.words.push((word.to_owned(), alias.to_owned()));
+        }
+    }
+
+    fn apply(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (word, alias) in &self.words {
+            if text.contains(word.as_str()) {
+                text = text.replace(word.as_str(), alias);
+            }
+        }
+        text
+    }
+}
+
+fn is_uid(text: &str) -> bool {
+    let groups: Vec<usize> = text.split('-').map(str::len).collect();
+    groups == [8, 4, 4, 4, 12] && text.chars().all(|c| c == '-' || c.is_ascii_hexdigit())
+}
+
+/// `db-0` of `db`.
+fn is_ordinal(name: &str, owner: &str) -> bool {
+    let ordinal = name
+        .strip_prefix(owner)
+        .and_then(|rest| rest.strip_prefix('-'));
+    ordinal.is_some_and(|ordinal| ordinal.parse::<u32>().is_ok())
+}
+
+fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
+    object["metadata"]["annotations"][key]
+        .as_str()
+        .unwrap_or_default()
+}
+
+/// Keeps of an object what controllers and schedulers decide.
+fn reduce(resource: &str, mut object: Value) -> Value {
+    let generation = object["metadata"]["generation"].clone();
+    let metadata = &mut object["metadata"];
+    for field in [
+        "managedFields",
+        "generation",
+        "name",
+        "uid",
+        "resourceVersion",
+        "selfLink",
+    ] {
+        remove(metadata, field);
+    }
+    if let Some(observed) = object.pointer_mut("/status/observedGeneration") {
+        *observed = (*observed == generation).into();
+    }
+    match resource {
+        "pods" => reduce_pod(&mut object),
+        "nodes" => {
+            let ready = super::condition(&object, "Ready").to_owned();
+            let taints = object["spec"]["taints"].take();
+            let has_range = object["spec"]["podCIDR"].is_string();
+            object = json!({"ready": ready, "taints": taints, "has a pod range": has_range});
+        }
+        "configmaps" => {
+            let keys: Vec<String> = object["data"]
+                .as_object()
+                .map(|data| data.keys().cloned().collect())
+                .unwrap_or_default();
+            object["data"] = json!(keys);
+        }
+        "endpointslices" => {
+            for endpoint in list(&mut object["endpoints"]) {
+                // Where a pod runs is chance.
+                for field in ["addresses", "nodeName", "zone", "hints"] {
+                    remove(endpoint, field);
+                }
+            }
+            sort(&mut object["endpoints"]);
+        }
+        "endpoints" => {
+            for subset in list(&mut object["subsets"]) {
+                for kind in ["addresses", "notReadyAddresses"] {
+                    for address in list(&mut subset[kind]) {
+                        remove(address, "nodeName");
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+    sort_by(&mut object["status"]["conditions"], |one| {
+        text(one, "/type").to_owned()
+    });
+    object
+}
+
+fn reduce_pod(pod: &mut Value) {
+    let status = json!({
+        "phase": pod["status"]["phase"],
+        "ready": super::condition(pod, "Ready"),
+        "scheduled": super::condition(pod, "PodScheduled"),
+        "disrupted": super::condition(pod, "DisruptionTarget"),
+    });
+    pod["status"] = status;
+    let daemon = text(pod, "/metadata/ownerReferences/0/kind") == "DaemonSet";
+    if !daemon && pod["spec"]["nodeName"].is_string() {
+        pod["spec"]["nodeName"] = "some node".into();
+    }
+    for volume in list(&mut pod["spec"]["volumes"]) {
+        shorten(volume, "kube-api-access-");
+    }
+    for container in list(&mut pod["spec"]["containers"]) {
+        for mount in list(&mut container["volumeMounts"]) {
+            shorten(mount, "kube-api-access-");
+        }
+    }
+}
+
+/// Cuts what is made up off the name of a volume.
+fn shorten(named: &mut Value, prefix: &str) {
+    if text(named, "/name").starts_with(prefix) {
+        named["name"] = prefix.into();
+    }
+}
+
+/// Replaces, everywhere, what chance made.
+fn tidy(value: &mut Value, aliases: &Aliases) {
+    match value {
+        Value::String(text) => {
+            let new = match () {
+                () if text.parse::<k8s_openapi::jiff::Timestamp>().is_ok() => "<time>".to_owned(),
+                () if text.parse::<std::net::IpAddr>().is_ok() && !text.starts_with("192.0.2.") => {
+                    "<address>".to_owned()
+                }
+                () => match aliases.apply(text) {
+                    // Of an object that is gone.
+                    uid if is_uid(&uid) => "<uid>".to_owned(),
+                    other => other,
+                },
+            };
+            *text = new;
+        }
+        Value::Array(items) => {
+            for item in items.iter_mut() {
+                tidy(item, aliases);
+            }
+        }
+        Value::Object(fields) => {
+            // Known: docs/differences.md.
+            fields.remove("endpoints.kubernetes.io/last-change-trigger-time");
+            // What a reference was read at.
+            fields.remove("resourceVersion");
+            let old = std::mem::replace(fields, Map::new());
+            for (key, mut field) in old {
+                tidy(&mut field, aliases);
+                let is_empty = field.as_object().is_some_and(Map::is_empty);
+                if !field.is_null() && !is_empty {
+                    fields.insert(aliases.apply(&key), field);
+                }
+            }
+            // Addresses decide the order of endpoints.
+            for field in ["endpoints", "addresses", "notReadyAddresses"] {
+                if let Some(unordered) = fields.get_mut(field) {
+                    sort(unordered);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn remove(object: &mut Value, field: &str) {
+    if let Value::Object(fields) = object {
+        fields.remove(field);
+    }
+}
+
+fn list(value: &mut Value) -> &mut [Value] {
+    match value {
+        Value::Array(items) => items,
+        _ => &mut [],
+    }
+}
+
+fn sort(value: &mut Value) {
+    sort_by(value, Value::to_string);
+}
+
+fn sort_by(value: &mut Value, key: impl Fn(&Value) -> String) {
+    list(value).sort_by_key(|one| key(one));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replica_set(hash: &str, replicas: i64) -> (String, Value) {
+        let object = json!({
+            "metadata": {
+                "name": format!("web-{hash}"), "uid": hash, "generation": 4,
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {"app": "web", "pod-template-hash": hash},
+                "annotations": {"deployment.kubernetes.io/revision": "2"},
+            },
+            "status": {"replicas": replicas, "observedGeneration": 4},
+        });
+        ("replicasets".to_owned(), object)
+    }
+
+    fn pod(hash: &str, suffix: &str, node: &str, ready: &str) -> (String, Value) {
+        let object = json!({
+            "metadata": {
+                "name": format!("web-{hash}-{suffix}"), "uid": suffix,
+                "labels": {"pod-template-hash": hash},
+                "ownerReferences": [{"kind": "ReplicaSet", "name": format!("web-{hash}"), "uid": hash}],
+            },
+            "spec": {"nodeName": node},
+            "status": {"phase": "Running", "podIP": "10.0.0.1",
+                "conditions": [{"type": "Ready", "status": ready}]},
+        });
+        ("pods".to_owned(), object)
+    }
+
+    #[test]
+    fn chance_does_not_show() {
+        let ours = draw(vec![
+            replica_set("abc", 1),
+            pod("abc", "x1", "node-1", "True"),
+        ]);
+        let theirs = draw(vec![
+            replica_set("5f6d", 1),
+            pod("5f6d", "zz", "node-2", "True"),
+        ]);
+        assert_eq!(ours, theirs);
+        assert!(ours[1].contains("hash(web@2)"), "{ours:?}");
+    }
+
+    #[test]
+    fn differences_show() {
+        let good = draw(vec![
+            replica_set("abc", 1),
+            pod("abc", "x1", "node-1", "True"),
+        ]);
+        let unready = draw(vec![
+            replica_set("abc", 1),
+            pod("abc", "x1", "node-1", "False"),
+        ]);
+        let more = draw(vec![
+            replica_set("abc", 2),
+            pod("abc", "x1", "node-1", "True"),
+        ]);
+        let none = draw(vec![replica_set("abc", 1)]);
+        for other in [unready, more, none] {
+            assert_ne!(good, other);
+        }
+    }
+}
