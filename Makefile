@@ -3,7 +3,7 @@ SHELL := /bin/bash
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo clean-demo test lint unit e2e bench soak test-vm
+.PHONY: help build demo clean-demo test lint unit e2e e2e-containerd bench soak test-vm
 .PHONY: conformance conformance-gate parity shared-etcd test-clients critest swap-kubelet swap-node swap-control-plane
 
 help: ## Show this list
@@ -33,6 +33,14 @@ unit: ## Unit, simulation and integration tests
 
 e2e: ## End-to-end tests with real containers
 	cargo test --locked -p coracle --test e2e -- --test-threads=2
+
+# Left out: what looks at our own runtime's processes, images and registry settings, and clusters
+# that start a second node, which has a runtime of its own.
+e2e-containerd: ## The end-to-end tests of pods, on Debian's containerd instead of our runtime
+	@scripts/setup bench
+	CORACLE_E2E_RUNTIME=containerd cargo test --locked -p coracle --test e2e -- --test-threads=2 \
+	  pods:: signatures:: services:: streams:: kubectl:: usage:: tracing:: \
+	  --skip tracing::eleven_hops
 
 bench: build ## Measure start, pod latency, API throughput, watch fan-out and memory
 	@scripts/bench

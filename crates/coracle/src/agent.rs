@@ -86,10 +86,17 @@ pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
         .enable_all()
         .build()?;
     let result = runtime.block_on(async {
-        let client =
-            client::connect::from_kubeconfig_as(&layout.node_kubeconfig(), "kubelet").await?;
         let tasks = Tasks::new(CancellationToken::new());
-        let forwarder = client::SpanForwarder::start(client, environment.clone(), tasks.shutdown());
+        let recorder = match is_coracles(&layout) {
+            true => {
+                let kubeconfig = layout.node_kubeconfig();
+                let client = client::connect::from_kubeconfig_as(&kubeconfig, "kubelet").await?;
+                let shutdown = tasks.shutdown();
+                let forwarder = client::SpanForwarder::start(client, environment.clone(), shutdown);
+                Recorder::new(forwarder)
+            }
+            false => Recorder::off(),
+        };
         let config = NodeConfig {
             kubelet_tls,
             node_address: server::node_address(&settings)?,
@@ -98,7 +105,7 @@ pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
             proxy: arguments.cluster.enabled("proxy"),
             dns: arguments.cluster.enabled("dns"),
             environment,
-            recorder: Recorder::new(forwarder),
+            recorder,
         };
         start(config, &tasks).await?;
         server::wait_for_shutdown(&tasks.shutdown()).await?;
@@ -208,8 +215,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
     };
     let node_client =
         client::connect::from_kubeconfig_as(&layout.node_kubeconfig(), "kubelet").await?;
-    // Clusters that are not ours know nothing of this kind of volume.
-    if layout.local_path_kubeconfig().exists() {
+    if is_coracles(&layout) {
         std::fs::create_dir_all(layout.local_path())?;
         let volume_client =
             client::connect::from_kubeconfig(&layout.local_path_kubeconfig()).await?;
@@ -279,6 +285,11 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         });
     }
     Ok(())
+}
+
+/// Whether the server is one of ours: others know nothing of timelines and local-path volumes.
+fn is_coracles(layout: &Layout) -> bool {
+    layout.local_path_kubeconfig().exists()
 }
 
 fn configuration(layout: &Layout) -> Result<kubelet::Configuration> {

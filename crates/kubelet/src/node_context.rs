@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
 use crate::{
     admission::Admission, cgroups::Cgroups, configuration::Configuration,
     container::fields::NodeFacts, events::Events, eviction::Pressure, node::Capacity,
-    probes::ProbeCounts, referenced::Referenced, shutdown::ShuttingDown, spans::Spans, stats::Rates, volumes::Volumes,
+    probes::ProbeCounts, referenced::Referenced, shutdown::ShuttingDown, spans::Spans,
+    stats::Rates, volumes::Volumes,
 };
 
 pub struct NodeContext {

@@ -6,6 +6,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd},
     path::Path,
+    time::Duration,
 };
 
 use rustix::net::{
@@ -23,6 +24,8 @@ const BUS: &str = "org.freedesktop.DBus";
 const BUS_PATH: &str = "/org/freedesktop/DBus";
 /// The longest answer while being let in.
 const LONGEST_LINE: usize = 1024;
+/// As other clients of the bus have it.
+const LONGEST_CALL: Duration = Duration::from_secs(25);
 /// Descriptors in one message.
 const DESCRIPTORS: usize = 8;
 /// Messages that came while an answer was waited for.
@@ -80,6 +83,11 @@ impl Connection {
 
     /// Calls a method and waits for its answer.
     pub async fn call(&mut self, message: Message) -> Result<Message, Error> {
+        let answer = tokio::time::timeout(LONGEST_CALL, self.answer(message)).await;
+        answer.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    }
+
+    async fn answer(&mut self, message: Message) -> Result<Message, Error> {
         let serial = self.send(message).await?;
         loop {
             let message = self.receive().await?;

@@ -106,7 +106,7 @@ pub async fn run(
         let changed = written
             .as_ref()
             .is_none_or(|old| without_times(old) != without_times(&new));
-        if !changed && now - reported < REPORT {
+        if !changed && (0..REPORT).contains(&(now - reported)) {
             continue;
         }
         match write(&api, &context, &new).await {

@@ -30,10 +30,7 @@ fn two_periods(configuration: &Configuration) -> Vec<ShutdownGracePeriod> {
         priority,
         shutdown_grace_period_seconds: length.as_secs() as i64,
     };
-    vec![
-        period(0, all - critical),
-        period(SYSTEM_CRITICAL, critical),
-    ]
+    vec![period(0, all - critical), period(SYSTEM_CRITICAL, critical)]
 }
 
 pub fn total(periods: &[ShutdownGracePeriod]) -> Duration {

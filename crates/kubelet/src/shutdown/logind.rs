@@ -23,8 +23,7 @@ pub struct Lock {
 impl Logind {
     pub async fn connect(socket: &Path) -> Result<Logind, Error> {
         let mut bus = Connection::open(socket).await?;
-        let rule =
-            format!("type='signal',interface='{INTERFACE}',member='{SIGNAL}',path='{PATH}'");
+        let rule = format!("type='signal',interface='{INTERFACE}',member='{SIGNAL}',path='{PATH}'");
         bus.listen(&rule).await?;
         Ok(Logind { bus })
     }

@@ -69,9 +69,8 @@ impl ShuttingDown {
 
     /// When the last shutdown began and ended, in seconds; 0 where it did not.
     pub fn times(&self) -> (f64, f64) {
-        let seconds = |time: Option<Timestamp>| {
-            time.map_or(0.0, |time| time.as_microsecond() as f64 / 1e6)
-        };
+        let seconds =
+            |time: Option<Timestamp>| time.map_or(0.0, |time| time.as_microsecond() as f64 / 1e6);
         let state = self.state.lock();
         (seconds(state.start_time), seconds(state.end_time))
     }
