@@ -3,10 +3,17 @@
 
 use std::{
     fs, io,
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
 use crate::{failpoint, sys};
+
+/// How long killed processes may take to be gone.
+const PATIENCE_MILLIS: i64 = 20_000;
 
 /// Where the hierarchies are mounted.
 #[derive(Clone, Debug, Default)]
@@ -167,6 +174,30 @@ impl Hierarchies {
             );
         }
         pids.len()
+    }
+
+    /// Ends what is still in `group`, which takes its time under load, and removes it.
+    pub fn end_and_remove(&self, group: &str) -> io::Result<()> {
+        let late = sys::monotonic_millis() + PATIENCE_MILLIS;
+        loop {
+            // Opened before the signal, so that they name the processes that get it.
+            let pids = self.processes(group);
+            let ends: Vec<OwnedFd> = pids
+                .iter()
+                .filter_map(|pid| sys::pidfd_open(*pid).ok())
+                .collect();
+            self.kill(group);
+            for end in &ends {
+                let wait = PollTimeout::from(100u8);
+                let _ = poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], wait);
+            }
+            match self.remove(group) {
+                Err(error) if sys::monotonic_millis() > late => return Err(error),
+                Err(_) if ends.is_empty() => std::thread::sleep(Duration::from_millis(5)),
+                Err(_) => {}
+                Ok(()) => return Ok(()),
+            }
+        }
     }
 
     /// Removes `group` where nobody is in it and nothing below it.

@@ -389,8 +389,8 @@ impl Runtime {
         let runtime = self.clone();
         let (bundle, owned) = (self.bundle(&record.sandbox, id), record.clone());
         blocking(move || {
-            // After a lost shim the cgroup is still there.
-            if let Err(error) = runtime.0.hierarchies.remove(&owned.cgroup) {
+            // After a lost shim the cgroup is still there, and its processes may not be gone.
+            if let Err(error) = runtime.0.hierarchies.end_and_remove(&owned.cgroup) {
                 tracing::debug!(%error, container = owned.id, "a cgroup stays");
             }
             runtime.remove_mapped(&owned.id)?;

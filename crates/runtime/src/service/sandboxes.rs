@@ -429,7 +429,7 @@ impl Runtime {
             let users = runtime.userns(&record.id);
             netns::remove(&users).map_err(Error::file(&users))?;
             for group in [&record.cgroup, &runtime.shim_cgroup(&record.id)] {
-                if let Err(error) = runtime.0.hierarchies.remove(group) {
+                if let Err(error) = runtime.0.hierarchies.end_and_remove(group) {
                     tracing::debug!(%error, group, "a cgroup stays");
                 }
             }
