@@ -21,7 +21,12 @@ const DEFAULT_SERVICE_RANGE: &str = "10.96.0.0/12";
 #[derive(Args)]
 pub struct JoinArguments {
     /// Join the cluster of this kubeconfig, which must be that of a kubelet (system:node:NAME)
-    #[arg(long, value_name = "FILE", conflicts_with = "ticket", requires = "pod_cidr")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "ticket",
+        requires = "pod_cidr"
+    )]
     kubeconfig: Option<PathBuf>,
     /// Kubeconfig of the service proxy and resolver; without it both are left out
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]

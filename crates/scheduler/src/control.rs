@@ -242,6 +242,11 @@ impl Control {
                         let (old, new) = (&old, &info);
                         self.wake(&ClusterEvent::PodChanged { old, new });
                     }
+                    if info.requests.is_less_somewhere_than(&old.requests) {
+                        let node = self.snapshot.node(node);
+                        let event = ClusterEvent::PodShrank { node };
+                        wake(&mut self.queue, &self.profiles, &event);
+                    }
                 }
                 _ => self.wake(&ClusterEvent::PodAdded(&info)),
             }
@@ -350,6 +355,22 @@ impl Control {
                     self.wake(&ClusterEvent::CsiNode { old, new: &new });
                 }
                 (Some(old), None) => volumes.remove_csi_node(&old),
+                (None, None) => {}
+            },
+            Followed::Driver(change) => match sides(change) {
+                (_, Some(new)) => {
+                    volumes.set_driver(&new);
+                    self.wake(&ClusterEvent::StorageRoom);
+                }
+                (Some(old), None) => volumes.remove_driver(&old),
+                (None, None) => {}
+            },
+            Followed::Capacity(change) => match sides(change) {
+                (_, Some(new)) => {
+                    volumes.set_capacity(new);
+                    self.wake(&ClusterEvent::StorageRoom);
+                }
+                (Some(old), None) => volumes.remove_capacity(&old),
                 (None, None) => {}
             },
             Followed::Namespace(change) => match sides(change) {
