@@ -1,4 +1,4 @@
-//! `make bench`: start-up, pod latency, API throughput, watch fan-out and memory of the release
+//! `make bench`: start-up, pod latency, API throughput, watch fan-out, scheduling and memory of the release
 //! binary, measured from outside as a user would see them. Prints figures; asserts only that every
 //! answer was right.
 
@@ -7,6 +7,7 @@ mod load;
 mod memory;
 mod pods;
 mod runtime;
+mod schedule;
 
 use std::path::PathBuf;
 
@@ -19,7 +20,7 @@ const SEQUENTIAL_PODS: usize = 40;
 const PODS_AT_ONCE: usize = 50;
 const SOAK_BATCH: usize = 25;
 
-const USAGE: &str = "usage: bench BINARY IMAGE.tar [pods | load | watch | runtime PAUSE.tar | soak N] [--kube-apiserver FILE]";
+const USAGE: &str = "usage: bench BINARY IMAGE.tar [pods | load | watch | schedule | runtime PAUSE.tar | soak N] [--kube-apiserver FILE]";
 
 fn main() -> Result<()> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -44,11 +45,13 @@ fn main() -> Result<()> {
                 runtime::bench(&binary, &image, &pause).await
             }
             Some("watch") => load::watchers::run(&binary).await,
+            Some("schedule") => schedule::run(&binary, upstream.as_deref()).await,
             Some(_) => anyhow::bail!(USAGE),
             None => {
                 bench(binary.clone(), image).await?;
                 load::run(&binary, upstream.as_deref()).await?;
-                load::watchers::run(&binary).await
+                load::watchers::run(&binary).await?;
+                schedule::run(&binary, upstream.as_deref()).await
             }
         }
     })

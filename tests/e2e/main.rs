@@ -14,6 +14,7 @@ mod pods;
 mod registry;
 mod services;
 mod signatures;
+mod simulate;
 mod stores;
 mod streams;
 mod tracing;

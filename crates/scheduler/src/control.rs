@@ -242,6 +242,11 @@ impl Control {
                         let (old, new) = (&old, &info);
                         self.wake(&ClusterEvent::PodChanged { old, new });
                     }
+                    if info.requests.is_less_somewhere_than(&old.requests) {
+                        let node = self.snapshot.node(node);
+                        let event = ClusterEvent::PodShrank { node };
+                        wake(&mut self.queue, &self.profiles, &event);
+                    }
                 }
                 _ => self.wake(&ClusterEvent::PodAdded(&info)),
             }
@@ -350,6 +355,22 @@ impl Control {
                     self.wake(&ClusterEvent::CsiNode { old, new: &new });
                 }
                 (Some(old), None) => volumes.remove_csi_node(&old),
+                (None, None) => {}
+            },
+            Followed::Driver(change) => match sides(change) {
+                (_, Some(new)) => {
+                    volumes.set_driver(&new);
+                    self.wake(&ClusterEvent::StorageRoom);
+                }
+                (Some(old), None) => volumes.remove_driver(&old),
+                (None, None) => {}
+            },
+            Followed::Capacity(change) => match sides(change) {
+                (_, Some(new)) => {
+                    volumes.set_capacity(new);
+                    self.wake(&ClusterEvent::StorageRoom);
+                }
+                (Some(old), None) => volumes.remove_capacity(&old),
                 (None, None) => {}
             },
             Followed::Namespace(change) => match sides(change) {
@@ -625,10 +646,36 @@ impl Control {
         ));
     }
 
+    /// Wakes those who may fit now that `pod` has left the node. Room that was promised helps only
+    /// whom it was promised to: nobody else is tried for it.
     fn wake_after(&mut self, pod: &PodInfo, node: Option<&str>) {
         let node = node.and_then(|name| self.snapshot.node(name));
         let event = ClusterEvent::PodRemoved { pod, node };
-        wake(&mut self.queue, &self.profiles, &event);
+        let promised = node.map_or(Vec::new(), |node| self.snapshot.promised_on(&node.name));
+        if promised.is_empty() || node.is_none() {
+            wake(&mut self.queue, &self.profiles, &event);
+            return;
+        }
+        let crowded = node.map(|node| {
+            let mut crowded = node.clone();
+            for other in &promised {
+                crowded.add_pod(other.clone());
+            }
+            crowded
+        });
+        let to_others = ClusterEvent::PodRemoved {
+            pod,
+            node: crowded.as_ref(),
+        };
+        wake_each(
+            &mut self.queue,
+            &self.profiles,
+            &event,
+            |waiting| match promised.iter().any(|promised| promised.uid == waiting.uid) {
+                true => &event,
+                false => &to_others,
+            },
+        );
     }
 
     fn is_for_us(&self, pod: &Pod) -> bool {
@@ -641,6 +688,16 @@ impl Control {
 }
 
 fn wake(queue: &mut Queue, profiles: &Profiles, event: &ClusterEvent<'_>) {
+    wake_each(queue, profiles, event, |_| event);
+}
+
+/// As `wake`, where what happened is not the same to every pod.
+fn wake_each<'e>(
+    queue: &mut Queue,
+    profiles: &Profiles,
+    event: &ClusterEvent<'_>,
+    seen_by: impl Fn(&PodInfo) -> &'e ClusterEvent<'e>,
+) {
     let listeners = || {
         let all = profiles.values();
         all.flat_map(|framework| framework.listeners(event))
@@ -651,7 +708,7 @@ fn wake(queue: &mut Queue, profiles: &Profiles, event: &ClusterEvent<'_>) {
     }
     queue.wake(Instant::now(), |pod, rejected_by| {
         let framework = profiles.get(scheduler_name(&pod.pod));
-        framework.is_some_and(|framework| framework.may_help(event, pod, rejected_by))
+        framework.is_some_and(|framework| framework.may_help(seen_by(pod), pod, rejected_by))
     });
 }
 

@@ -37,6 +37,10 @@ pub enum ClusterEvent<'a> {
         pod: &'a PodInfo,
         node: Option<&'a NodeInfo>,
     },
+    /// A pod takes less of its node than it did. The node is as it is now.
+    PodShrank {
+        node: Option<&'a NodeInfo>,
+    },
     /// New or changed.
     Claim(&'a PersistentVolumeClaim),
     /// New or changed.
@@ -49,6 +53,8 @@ pub enum ClusterEvent<'a> {
         old: Option<&'a CSINode>,
         new: &'a CSINode,
     },
+    /// A storage driver says something new about the room it has.
+    StorageRoom,
 }
 
 pub trait Plugin: Send + Sync {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::quantity::Quantity;
 use k8s_openapi::{
-    api::core::v1::{Container, PodSpec},
+    api::core::v1::{Container, ContainerStatus, PodSpec, PodStatus},
     apimachinery::pkg::api::resource::Quantity as QuantityText,
 };
 
@@ -60,6 +60,15 @@ impl Resources {
         self.combine(other, i64::max);
     }
 
+    /// Whether any amount is less than the other's.
+    pub fn is_less_somewhere_than(&self, other: &Resources) -> bool {
+        let less = |name: &String| self.get(name) < other.get(name);
+        self.milli_cpu < other.milli_cpu
+            || self.memory < other.memory
+            || self.ephemeral_storage < other.ephemeral_storage
+            || other.scalars.keys().any(less)
+    }
+
     /// For the shape of a pod.
     pub fn write_shape(&self, key: &mut String) {
         use std::fmt::Write;
@@ -112,15 +121,20 @@ pub enum Unstated {
 
 /// What a pod takes of its node: the containers and sidecars together, or more if some moment of
 /// initialisation needs more; amounts stated for the pod as a whole instead; overhead on top.
-pub fn pod_requests(spec: &PodSpec, unstated: Unstated) -> Resources {
+///
+/// A container that is being resized takes the most of what it asks for, was granted and has; if its
+/// node can never grant it, not what it asks for.
+pub fn pod_requests(spec: &PodSpec, status: Option<&PodStatus>, unstated: Unstated) -> Resources {
+    let granted = Granted::of(status);
+    let container_requests = |container: &Container| granted.requests(container, unstated);
     let mut total = Resources::default();
     for container in &spec.containers {
-        total.add(&container_requests(container, unstated));
+        total.add(&container_requests(container));
     }
     let mut sidecars = Resources::default();
     let mut initialising = Resources::default();
     for container in spec.init_containers.iter().flatten() {
-        let requests = container_requests(container, unstated);
+        let requests = container_requests(container);
         if is_sidecar(container) {
             total.add(&requests);
             sidecars.add(&requests);
@@ -149,6 +163,48 @@ pub fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
+/// What the node says that it has given to a pod's containers.
+struct Granted<'a> {
+    containers: Vec<&'a ContainerStatus>,
+    /// Whether the node will never give what is asked for now.
+    is_infeasible: bool,
+}
+
+impl<'a> Granted<'a> {
+    fn of(status: Option<&'a PodStatus>) -> Granted<'a> {
+        let main = status.and_then(|status| status.container_statuses.as_ref());
+        let init = status.and_then(|status| status.init_container_statuses.as_ref());
+        let all = main.into_iter().chain(init).flatten();
+        let conditions = status.and_then(|status| status.conditions.as_ref());
+        let mut conditions = conditions.into_iter().flatten();
+        Granted {
+            containers: all
+                .filter(|status| status.resources.is_some() || status.allocated_resources.is_some())
+                .collect(),
+            is_infeasible: conditions.any(|condition| {
+                condition.type_ == "PodResizePending"
+                    && condition.status == "True"
+                    && condition.reason.as_deref() == Some("Infeasible")
+            }),
+        }
+    }
+
+    fn requests(&self, container: &Container, unstated: Unstated) -> Resources {
+        let asked = container_requests(container, unstated);
+        let mut granted = self.containers.iter();
+        let Some(granted) = granted.find(|granted| granted.name == container.name) else {
+            return asked;
+        };
+        let has = granted.resources.as_ref();
+        let mut most = Resources::of(has.and_then(|has| has.requests.as_ref()));
+        most.raise_to(&Resources::of(granted.allocated_resources.as_ref()));
+        if !self.is_infeasible {
+            most.raise_to(&asked);
+        }
+        most
+    }
+}
+
 fn container_requests(container: &Container, unstated: Unstated) -> Resources {
     let list = container
         .resources
@@ -173,7 +229,7 @@ mod tests {
     use crate::fixtures::pod_spec;
 
     fn check(spec: &str, milli_cpu: i64, memory_mi: i64) {
-        let requests = pod_requests(&pod_spec(spec), Unstated::Zero);
+        let requests = pod_requests(&pod_spec(spec), None, Unstated::Zero);
         let seen = (requests.milli_cpu, requests.memory >> 20);
         assert_eq!(seen, (milli_cpu, memory_mi), "{spec}");
     }
@@ -261,8 +317,8 @@ mod tests {
         let spec = pod_spec(
             r#"{"containers":[{"name":"a"},{"name":"b","resources":{"requests":{"cpu":"0"}}}]}"#,
         );
-        assert!(pod_requests(&spec, Unstated::Zero).is_zero());
-        let assumed = pod_requests(&spec, Unstated::Assumed);
+        assert!(pod_requests(&spec, None, Unstated::Zero).is_zero());
+        let assumed = pod_requests(&spec, None, Unstated::Assumed);
         assert_eq!(assumed.milli_cpu, ASSUMED_MILLI_CPU);
         assert_eq!(assumed.memory, 2 * ASSUMED_MEMORY);
     }
@@ -272,7 +328,7 @@ mod tests {
         let spec = pod_spec(
             r#"{"containers":[{"name":"a","resources":{"requests":{"example.com/gpu":"2","ephemeral-storage":"1Gi"}}}]}"#,
         );
-        let requests = pod_requests(&spec, Unstated::Zero);
+        let requests = pod_requests(&spec, None, Unstated::Zero);
         assert_eq!(requests.scalars["example.com/gpu"], 2);
         assert_eq!(requests.ephemeral_storage, 1 << 30);
         let mut total = requests.clone();
@@ -280,5 +336,30 @@ mod tests {
         total.subtract(&requests);
         total.subtract(&requests);
         assert!(total.is_zero() && total.scalars.is_empty());
+    }
+
+    #[test]
+    fn a_container_that_is_resized_takes_the_most_of_both() {
+        let spec = pod_spec(
+            r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"2","memory":"1Gi"}}}]}"#,
+        );
+        let status = |condition: &str| -> PodStatus {
+            let text = format!(
+                r#"{{"conditions":[{condition}],"containerStatuses":[{{"name":"c","image":"","imageID":"","ready":true,"restartCount":0,"allocatedResources":{{"cpu":"1","memory":"2Gi"}},"resources":{{"requests":{{"cpu":"3"}}}}}}]}}"#
+            );
+            serde_json::from_str(&text).expect("a status")
+        };
+        let seen = |status: PodStatus| {
+            let requests = pod_requests(&spec, Some(&status), Unstated::Zero);
+            (requests.milli_cpu, requests.memory >> 30)
+        };
+        assert_eq!(seen(PodStatus::default()), (2000, 1));
+        assert_eq!(seen(status("")), (3000, 2));
+        let never = r#"{"type":"PodResizePending","status":"True","reason":"Infeasible"}"#;
+        let mut refused = status(never);
+        for container in refused.container_statuses.iter_mut().flatten() {
+            container.resources = None;
+        }
+        assert_eq!(seen(refused), (1000, 2));
     }
 }

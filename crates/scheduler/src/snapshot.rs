@@ -167,6 +167,12 @@ impl Snapshot {
         !self.promised.is_empty()
     }
 
+    /// The pods that were promised room on the node.
+    pub fn promised_on(&self, node: &str) -> Vec<Arc<PodInfo>> {
+        let there = self.promised_on.get(node).into_iter();
+        there.flat_map(BTreeMap::values).cloned().collect()
+    }
+
     /// The node that was promised to the pod.
     pub fn promised_node(&self, uid: &str) -> Option<&str> {
         self.promised.get(uid).map(String::as_str)

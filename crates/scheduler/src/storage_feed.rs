@@ -1,12 +1,12 @@
-//! What the scheduler follows besides pods and nodes: claims, volumes, storage classes, CSI nodes
-//! and the labels of namespaces, as one stream.
+//! What the scheduler follows besides pods and nodes: claims, volumes, storage classes, CSI nodes,
+//! CSI drivers with the room they have, and the labels of namespaces, as one stream.
 
 use std::sync::Arc;
 
 use client::{Change, Informers, Metadata, Subscription};
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
-    storage::v1::{CSINode, StorageClass},
+    storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass},
 };
 
 pub(crate) struct StorageFeed {
@@ -15,8 +15,10 @@ pub(crate) struct StorageFeed {
     classes: Subscription<StorageClass>,
     csi_nodes: Subscription<CSINode>,
     namespaces: Subscription<Metadata>,
+    drivers: Subscription<CSIDriver>,
+    capacities: Subscription<CSIStorageCapacity>,
     /// How many of these have been listed.
-    listed: [bool; 5],
+    listed: [bool; 7],
 }
 
 pub(crate) enum Followed {
@@ -25,6 +27,8 @@ pub(crate) enum Followed {
     Class(Change<StorageClass>),
     CsiNode(Change<CSINode>),
     Namespace(Change<Metadata>),
+    Driver(Change<CSIDriver>),
+    Capacity(Change<CSIStorageCapacity>),
 }
 
 impl StorageFeed {
@@ -35,7 +39,9 @@ impl StorageFeed {
             classes: informers.of().subscribe(),
             csi_nodes: informers.of().subscribe(),
             namespaces: informers.metadata_at("/api/v1/namespaces").subscribe(),
-            listed: [false; 5],
+            drivers: informers.of().subscribe(),
+            capacities: informers.of().subscribe(),
+            listed: [false; 7],
         }
     }
 
@@ -53,6 +59,8 @@ impl StorageFeed {
             change = self.volumes.next() => Followed::Volume(change),
             change = self.csi_nodes.next() => Followed::CsiNode(change),
             change = self.namespaces.next() => Followed::Namespace(change),
+            change = self.drivers.next() => Followed::Driver(change),
+            change = self.capacities.next() => Followed::Capacity(change),
         };
         let listed = match &followed {
             Followed::Claim(Change::Resynced) => Some(0),
@@ -60,6 +68,8 @@ impl StorageFeed {
             Followed::Class(Change::Resynced) => Some(2),
             Followed::CsiNode(Change::Resynced) => Some(3),
             Followed::Namespace(Change::Resynced) => Some(4),
+            Followed::Driver(Change::Resynced) => Some(5),
+            Followed::Capacity(Change::Resynced) => Some(6),
             _ => None,
         };
         if let Some(index) = listed {

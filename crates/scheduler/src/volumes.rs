@@ -3,12 +3,15 @@
 
 pub mod matching;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use client::ObjectKey;
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
-    storage::v1::{CSINode, StorageClass},
+    storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass},
 };
 
 /// The provisioner of classes whose volumes are made by hand.
@@ -23,6 +26,9 @@ pub struct Volumes {
     volumes: BTreeMap<String, Arc<PersistentVolume>>,
     classes: BTreeMap<String, Arc<StorageClass>>,
     csi_nodes: BTreeMap<String, Arc<CSINode>>,
+    /// The drivers that say how much room they have.
+    limited_drivers: BTreeSet<String>,
+    capacities: BTreeMap<ObjectKey, Arc<CSIStorageCapacity>>,
     /// By the uid of the pod for which it is.
     reserved: BTreeMap<String, Reservation>,
 }
@@ -74,6 +80,39 @@ impl Volumes {
     pub fn remove_csi_node(&mut self, node: &CSINode) {
         self.csi_nodes
             .remove(node.metadata.name.as_deref().unwrap_or_default());
+    }
+
+    pub fn set_driver(&mut self, driver: &CSIDriver) {
+        let name = driver.metadata.name.clone().unwrap_or_default();
+        match driver.spec.storage_capacity {
+            Some(true) => self.limited_drivers.insert(name),
+            _ => self.limited_drivers.remove(&name),
+        };
+    }
+
+    pub fn remove_driver(&mut self, driver: &CSIDriver) {
+        let name = driver.metadata.name.as_deref().unwrap_or_default();
+        self.limited_drivers.remove(name);
+    }
+
+    pub fn set_capacity(&mut self, capacity: Arc<CSIStorageCapacity>) {
+        let key = ObjectKey::of(capacity.as_ref());
+        self.capacities.insert(key, capacity);
+    }
+
+    pub fn remove_capacity(&mut self, capacity: &CSIStorageCapacity) {
+        self.capacities.remove(&ObjectKey::of(capacity));
+    }
+
+    /// What the class's driver says about its room; none if it says nothing and has enough.
+    pub fn room(&self, class: &StorageClass) -> Option<Vec<Arc<CSIStorageCapacity>>> {
+        if !self.limited_drivers.contains(&class.provisioner) {
+            return None;
+        }
+        let name = class.metadata.name.as_deref().unwrap_or_default();
+        let capacities = self.capacities.values();
+        let of_class = capacities.filter(|capacity| capacity.storage_class_name == name);
+        Some(of_class.cloned().collect())
     }
 
     pub fn claim(&self, namespace: &str, name: &str) -> Option<&Arc<PersistentVolumeClaim>> {

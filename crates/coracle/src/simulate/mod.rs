@@ -123,6 +123,7 @@ async fn measure(
     let requests = Requests::open(kubeconfig).await?;
     let started = environment.now_micros();
     workload::prepare(&requests).await?;
+    let has_others = nodes::are_there(&requests).await?;
     let nodes = Nodes::register(&requests, arguments.nodes, &environment).await?;
     let registered = environment.now_micros();
     println!(
@@ -137,7 +138,7 @@ async fn measure(
     let mut watcher = watcher::Watcher::start(&requests, &nodes, arguments.report).await?;
     arguments
         .workload
-        .create(&requests, arguments.nodes, arguments.pods)
+        .create(&requests, arguments.nodes, arguments.pods, has_others)
         .await?;
     let created = environment.now_micros();
     println!(

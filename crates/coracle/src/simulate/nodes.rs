@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::requests::{JSON, Requests, collect, for_each};
-use super::workload::{self, ZONES, pods_path};
+use super::workload::{self, SIMULATED, ZONES, pods_path};
 
 /// How often a node says that it is there, and for how long that holds, as with a kubelet.
 const RENEWAL: Duration = Duration::from_secs(10);
@@ -32,6 +32,18 @@ impl Drop for Nodes {
 
 pub fn name(number: usize) -> String {
     format!("simulated-{number:05}")
+}
+
+/// Whether the cluster has nodes.
+pub async fn are_there(requests: &Requests) -> Result<bool> {
+    #[derive(Deserialize)]
+    struct List {
+        items: Vec<serde::de::IgnoredAny>,
+    }
+    let path = format!("{NODES}?limit=1");
+    let text = requests.send(http::Method::GET, &path, JSON, b"").await;
+    let list: List = serde_json::from_str(&text.context(path)?)?;
+    Ok(!list.items.is_empty())
 }
 
 impl Nodes {
@@ -217,7 +229,7 @@ fn node(number: usize, environment: &Environment) -> Value {
                 "kubernetes.io/arch": "amd64",
                 "topology.kubernetes.io/region": "simulation",
                 "topology.kubernetes.io/zone": format!("zone-{}", number % ZONES),
-                "coracle.dev/simulated": "true",
+                SIMULATED: "true",
             },
         },
         "status": {

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use super::requests::{Requests, for_each};
 
 pub const NAMESPACE: &str = "simulation";
+/// The label of simulated nodes.
+pub const SIMULATED: &str = "coracle.dev/simulated";
 /// Nodes are dealt out to so many zones.
 pub const ZONES: usize = 3;
 /// So many pods of low priority fill a node.
@@ -81,10 +83,20 @@ impl Workload {
         Ok(count)
     }
 
-    pub async fn create(self, requests: &Requests, nodes: usize, pods: usize) -> Result<()> {
+    /// Where there are other nodes, the pods must not go there.
+    pub async fn create(
+        self,
+        requests: &Requests,
+        nodes: usize,
+        pods: usize,
+        has_others: bool,
+    ) -> Result<()> {
         let path = pods_path();
         for_each(pods, |number| {
-            let pod = self.pod(number, nodes);
+            let mut pod = self.pod(number, nodes);
+            if has_others {
+                pod["spec"]["nodeSelector"] = json!({SIMULATED: "true"});
+            }
             let path = &path;
             async move { requests.create(path, &pod).await }
         })

@@ -109,7 +109,9 @@ impl Plugin for NodeResourcesFit {
                 has_grown(&before, new) && self.fits_when_empty(pod, new)
             }
             // On the other nodes nothing has changed.
-            ClusterEvent::PodRemoved { node, .. } => node.is_none_or(|node| self.fits(pod, node)),
+            ClusterEvent::PodRemoved { node, .. } | ClusterEvent::PodShrank { node } => {
+                node.is_none_or(|node| self.fits(pod, node))
+            }
             _ => false,
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim},
-    storage::v1::StorageClass,
+    storage::v1::{CSIStorageCapacity, StorageClass},
 };
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     pod_info::PodClaim,
     volumes::{
         Reservation, Volumes, is_fully_bound,
-        matching::{claim_class, is_allowed_on, is_usable_on, request},
+        matching::{claim_class, has_room, is_allowed_on, is_usable_on, request},
         provisions, volume_name, waits_for_consumer,
     },
 };
@@ -28,6 +28,7 @@ pub const NAME: &str = "VolumeBinding";
 const UNBOUND: &str = "pod has unbound immediate PersistentVolumeClaims";
 const WRONG_NODE: &str = "node(s) didn't match PersistentVolume's node affinity";
 const NONE_TO_BIND: &str = "node(s) didn't find available persistent volumes to bind";
+const NO_ROOM: &str = "node(s) did not have enough free storage";
 const VOLUME_MISSING: &str =
     "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
 
@@ -55,7 +56,9 @@ impl Plugin for VolumeBinding {
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
         match event {
             ClusterEvent::Claim(claim) => pod.uses_claim(claim),
-            ClusterEvent::Volume(_) | ClusterEvent::NodeAdded(_) => true,
+            ClusterEvent::Volume(_) | ClusterEvent::NodeAdded(_) | ClusterEvent::StorageRoom => {
+                true
+            }
             ClusterEvent::NodeChanged { old, new } => {
                 let new = new
                     .node
@@ -119,6 +122,8 @@ struct Unbound {
     claim: Arc<PersistentVolumeClaim>,
     class: Arc<StorageClass>,
     selected_node: Option<String>,
+    /// Where a volume can be made; none if that is everywhere.
+    room: Option<Vec<Arc<CSIStorageCapacity>>>,
     candidates: Vec<Arc<PersistentVolume>>,
 }
 
@@ -151,6 +156,7 @@ impl PodVolumes {
                 None => volumes.candidates(claim),
             };
             found.unbound.push(Unbound {
+                room: volumes.room(class),
                 claim: claim.clone(),
                 class: class.clone(),
                 selected_node,
@@ -168,20 +174,19 @@ impl PodVolumes {
         if !self.bound.iter().flatten().all(usable) {
             reasons.push(WRONG_NODE.to_owned());
         }
-        let reservation = self.place_unbound(node);
-        if reservation.is_none() {
-            reasons.push(NONE_TO_BIND.to_owned());
-        }
+        let reservation = self.place_unbound(node).map_err(|reason| {
+            reasons.push(reason.to_owned());
+        });
         if self.bound.iter().any(Option::is_none) {
             reasons.push(VOLUME_MISSING.to_owned());
         }
         match reservation {
-            Some(reservation) if reasons.is_empty() => Ok(reservation),
+            Ok(reservation) if reasons.is_empty() => Ok(reservation),
             _ => Err(reasons),
         }
     }
 
-    fn place_unbound(&self, node: &Node) -> Option<Reservation> {
+    fn place_unbound(&self, node: &Node) -> Result<Reservation, &'static str> {
         let name = node.metadata.name.clone().unwrap_or_default();
         let mut reservation = Reservation {
             node: name.clone(),
@@ -190,7 +195,7 @@ impl PodVolumes {
         for unbound in &self.unbound {
             let elsewhere = unbound.selected_node.as_ref();
             if elsewhere.is_some_and(|selected| *selected != name) {
-                return None;
+                return Err(NONE_TO_BIND);
             }
             let mut candidates = unbound.candidates.iter();
             let volume = candidates.find(|volume| {
@@ -203,13 +208,22 @@ impl PodVolumes {
                 Some(volume) => reservation
                     .bindings
                     .push((unbound.claim.clone(), volume.clone())),
-                None if provisions(&unbound.class) && is_allowed_on(&unbound.class, node) => {
+                None if !provisions(&unbound.class) || !is_allowed_on(&unbound.class, node) => {
+                    return Err(NONE_TO_BIND);
+                }
+                None => {
+                    let has_room = |capacity: &Arc<CSIStorageCapacity>| {
+                        has_room(capacity, &unbound.claim, node)
+                    };
+                    let room = unbound.room.as_ref();
+                    if room.is_some_and(|room| !room.iter().any(has_room)) {
+                        return Err(NO_ROOM);
+                    }
                     reservation.provisions.push(unbound.claim.clone());
                 }
-                None => return None,
             }
         }
-        Some(reservation)
+        Ok(reservation)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api::quantity::Quantity;
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim},
-    storage::v1::StorageClass,
+    storage::v1::{CSIStorageCapacity, StorageClass},
 };
 
 use crate::{plugins::node_affinity::term_matches, selecting::selector_of};
@@ -108,6 +108,18 @@ pub fn is_allowed_on(class: &StorageClass, node: &Node) -> bool {
                     value.is_some_and(|value| expression.values.contains(value))
                 })
         })
+}
+
+/// Whether a volume of the claim's size can be made for the node with this room.
+pub fn has_room(capacity: &CSIStorageCapacity, claim: &PersistentVolumeClaim, node: &Node) -> bool {
+    let amount = capacity.maximum_volume_size.as_ref();
+    let amount = amount.or(capacity.capacity.as_ref());
+    let amount = amount.and_then(|amount| Quantity::parse(&amount.0).ok());
+    let labels = node.metadata.labels.as_ref();
+    amount.is_some_and(|amount| amount >= request(claim))
+        && capacity.node_topology.is_some()
+        && selector_of(capacity.node_topology.as_ref())
+            .matches(|name| labels?.get(name).map(String::as_str))
 }
 
 pub fn capacity(volume: &PersistentVolume) -> Quantity {

@@ -200,3 +200,37 @@ fn what_can_be_made_is_made_for_one_node() {
         .set_class(class("WaitForFirstConsumer", "example.com/p", only_b));
     assert_eq!(verdicts(&snapshot, &web), [NONE_TO_BIND, "pass"]);
 }
+
+#[test]
+fn a_driver_that_knows_its_room_makes_volumes_where_it_has_some() {
+    let mut snapshot = snapshot();
+    let waiting = class("WaitForFirstConsumer", "example.com/p", "");
+    let name = waiting.metadata.name.clone().expect("a name");
+    snapshot.volumes.set_class(waiting);
+    snapshot.volumes.set_claim(claim("data", "5Gi", ""));
+    let web = using("web", &["data"]);
+    let driver = |limited: bool| {
+        let text = format!(
+            r#"{{"metadata":{{"name":"example.com/p"}},"spec":{{"storageCapacity":{limited}}}}}"#
+        );
+        serde_json::from_str(&text).expect("a driver")
+    };
+    snapshot.volumes.set_driver(&driver(true));
+    assert_eq!(verdicts(&snapshot, &web), [NO_ROOM, NO_ROOM]);
+    let room = |object: &str, zone: &str, amounts: &str| {
+        let text = format!(
+            r#"{{"metadata":{{"namespace":"x","name":"{object}"}},"storageClassName":"{name}","nodeTopology":{{"matchLabels":{{"zone":"{zone}"}}}},{amounts}}}"#
+        );
+        std::sync::Arc::new(serde_json::from_str(&text).expect("a capacity"))
+    };
+    let volumes = &mut snapshot.volumes;
+    volumes.set_capacity(room("one", "a", r#""capacity":"4Gi""#));
+    volumes.set_capacity(room("two", "b", r#""capacity":"6Gi""#));
+    assert_eq!(verdicts(&snapshot, &web), [NO_ROOM, "pass"]);
+    let volumes = &mut snapshot.volumes;
+    let small = r#""capacity":"6Gi","maximumVolumeSize":"1Gi""#;
+    volumes.set_capacity(room("two", "b", small));
+    assert_eq!(verdicts(&snapshot, &web), [NO_ROOM, NO_ROOM]);
+    snapshot.volumes.set_driver(&driver(false));
+    assert_eq!(verdicts(&snapshot, &web), ["pass", "pass"]);
+}
