@@ -3,15 +3,14 @@ SHELL := /bin/bash
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo clean-demo test lint unit e2e bench soak test-vm
-.PHONY: conformance conformance-gate parity shared-etcd test-clients critest swap-kubelet swap-control-plane
+.PHONY: help build demo clean-demo test lint unit e2e e2e-containerd bench soak test-vm
+.PHONY: conformance conformance-gate parity shared-etcd test-clients critest swap-kubelet swap-node swap-control-plane
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 build: ## Build the release binary
-	@scripts/setup build
-	cargo build --release --locked -p coracle
+	@scripts/build
 
 demo: build ## Start a one-node cluster and watch a pod being born
 	@scripts/demo
@@ -34,6 +33,14 @@ unit: ## Unit, simulation and integration tests
 
 e2e: ## End-to-end tests with real containers
 	cargo test --locked -p coracle --test e2e -- --test-threads=2
+
+# Left out: what looks at our own runtime's processes, images and registry settings, and clusters
+# that start a second node, which has a runtime of its own.
+e2e-containerd: ## The end-to-end tests of pods, on Debian's containerd instead of our runtime
+	@scripts/setup bench
+	CORACLE_E2E_RUNTIME=containerd cargo test --locked -p coracle --test e2e -- --test-threads=2 \
+	  pods:: signatures:: services:: streams:: kubectl:: usage:: tracing:: \
+	  --skip tracing::eleven_hops
 
 bench: build ## Measure start, pod latency, API throughput, watch fan-out and memory
 	@scripts/bench
@@ -64,6 +71,9 @@ critest: build ## Run Kubernetes' CRI suite on our runtime (needs Go) [RUNTIME=c
 
 swap-kubelet: build ## Upstream's kubelet runs pods on our runtime (needs Go)
 	@scripts/swap-kubelet
+
+swap-node: build ## Our node on upstream's control plane, upstream's kubelet on ours (needs Go)
+	@scripts/swap-node
 
 swap-control-plane: build ## Scheduler, controllers and API server change places with upstream's (needs Go)
 	@scripts/swap-control-plane

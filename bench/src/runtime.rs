@@ -41,6 +41,9 @@ pub async fn bench(binary: &Path, image: &Path, pause: &Path) -> Result<()> {
             }
         }
     }
+    for contestant in [&mut ours, &mut theirs] {
+        contestant.end().await?;
+    }
     println!(
         "through CRI, {ROUNDS} rounds     coracle p50    p99   containerd+runc p50    p99   ratio"
     );
@@ -150,6 +153,19 @@ impl Contestant {
             "{name} does not answer: {}",
             std::fs::read_to_string(directory.join("log"))?
         )
+    }
+
+    /// Lets our side of the connection go on meanwhile: a server waits for its clients to part.
+    async fn end(&mut self) -> Result<()> {
+        let pid = self.process.id().to_string();
+        run(Command::new("kill").arg(pid))?;
+        for _ in 0..1500 {
+            if self.process.try_wait()?.is_some() {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        bail!("{} does not end", self.name)
     }
 
     /// One pod with one container, and how many milliseconds each step took.
@@ -268,9 +284,11 @@ fn container() -> ContainerConfig {
 
 impl Drop for Contestant {
     fn drop(&mut self) {
-        let pid = self.process.id().to_string();
-        let _ = Command::new("kill").arg(pid).status();
-        let _ = self.process.wait();
+        if !matches!(self.process.try_wait(), Ok(Some(_))) {
+            let pid = self.process.id().to_string();
+            let _ = Command::new("kill").arg(pid).status();
+            let _ = self.process.wait();
+        }
         let link = if self.name == "ours" { "crbo" } else { "crbt" };
         let bridge = format!("{link}{}", std::process::id());
         let _ = Command::new("ip")

@@ -9,10 +9,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::containerd::Containerd;
+
 pub const IMAGE: &str = "docker.io/library/coracle-test:1";
 
 /// A running cluster in a temporary data directory.
 pub struct Cluster {
+    /// Ends before its directory goes.
+    containerd: Option<Containerd>,
     directory: tempfile::TempDir,
     /// Commands run by the test fail it on their own; a second panic while unwinding would abort.
     pub expect_clean: bool,
@@ -32,10 +36,15 @@ impl Cluster {
             .prefix("coracle-e2e-")
             .tempdir()
             .expect("temporary directory");
-        let cluster = Cluster {
+        let mut cluster = Cluster {
             directory,
+            containerd: None,
             expect_clean: true,
         };
+        if Containerd::wanted() {
+            let directory = cluster.directory.path().join("containerd");
+            cluster.containerd = Some(Containerd::start(directory, &cluster.data_dir()));
+        }
         cluster.coracle(&[
             "image",
             "import",
@@ -49,6 +58,11 @@ impl Cluster {
     pub fn up(&self, arguments: &[&str]) -> String {
         let data_dir = self.data_dir_text();
         let mut all = vec!["up", "--data-dir", &data_dir];
+        let socket = self.containerd.as_ref().map(|containerd| {
+            let socket = containerd.socket();
+            format!("--container-runtime-endpoint=unix://{}", socket.display())
+        });
+        all.extend(socket.as_deref());
         all.extend(arguments);
         self.coracle(&all)
     }

@@ -110,6 +110,81 @@ spec:
     assert!(said.contains("running already"), "{said}");
 }
 
+/// `NODE_KILLS`: how many; each comes a little later in a pod's start, and then in its end.
+#[test]
+fn a_server_killed_while_pods_start_and_stop_leaves_nothing() {
+    let kills = std::env::var("NODE_KILLS").ok();
+    let kills: u64 = kills.map_or(6, |text| text.parse().expect("a number"));
+    let cluster = Cluster::start();
+    let id = cluster.id();
+    for round in 0..kills {
+        let name = format!("round-{round}");
+        let moment = std::time::Duration::from_millis(round / 2 * 23 % 400);
+        let kill_after = |moment| {
+            let server = eventually("a server", || cluster.server_pid());
+            #[allow(clippy::disallowed_methods)] // The moment is what is varied.
+            std::thread::sleep(moment);
+            kill(Pid::from_raw(server), Signal::SIGKILL).expect("kill");
+        };
+        cluster.apply(&format!(
+            r#"
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  terminationGracePeriodSeconds: 1
+  initContainers: [{{name: i, image: "coracle-test:1", command: ["true"]}}]
+  containers: [{{name: c, image: "coracle-test:1", command: [sleep, "86393"]}}]
+"#
+        ));
+        if round % 2 == 0 {
+            kill_after(moment);
+        }
+        eventually("the server and the pod", || {
+            let wait = [
+                "wait",
+                "pod",
+                &name,
+                "--for=condition=Ready",
+                "--timeout=60s",
+            ];
+            let output = cluster.kubectl_command(&wait).output().expect("kubectl");
+            output.status.success().then_some(())
+        });
+        cluster.kubectl(&["delete", "pod", &name, "--wait=false"]);
+        if round % 2 == 1 {
+            kill_after(moment);
+        }
+        eventually("the pod to be gone", || {
+            let get = ["get", "pod", &name, "--ignore-not-found", "-o", "name"];
+            let output = cluster.kubectl_command(&get).output().expect("kubectl");
+            (output.status.success() && output.stdout.is_empty()).then_some(())
+        });
+    }
+    let data_dir = cluster.data_dir_text();
+    eventually("nothing to be left of the pods", || {
+        let shims = processes().into_iter().filter(|process| {
+            let arguments = &process.arguments;
+            arguments.get(1).map(String::as_str) == Some("shim")
+                && arguments
+                    .iter()
+                    .any(|argument| argument.contains(&data_dir))
+        });
+        let directories = std::fs::read_dir(cluster.data_dir().join("kubelet/pods"));
+        let links = std::process::Command::new("ip")
+            .args(["-o", "link"])
+            .output();
+        let links = String::from_utf8_lossy(&links.expect("ip").stdout).into_owned();
+        let links = links
+            .lines()
+            .filter(|line| line.contains(&format!("c{id}-")));
+        let left = shims.count() + directories.map_or(0, Iterator::count);
+        // The node's own links stay; those of pods lead into other namespaces.
+        let pod_links = links.filter(|line| line.contains("link-netns")).count();
+        (left + pod_links == 0).then_some(())
+    });
+}
+
 /// The `sleep 8639x` processes below this cluster's shims: process id by command line.
 fn sleepers(cluster: &Cluster) -> BTreeMap<i32, String> {
     let data_dir = cluster.data_dir_text();

@@ -1,8 +1,10 @@
 //! End-to-end tests: the real binary, real containers, a stock kubectl. Each test has a cluster of
 //! its own, so several run at once on one machine; every one checks that nothing is left behind.
 
+mod away;
 mod bad_input;
 mod cluster;
+mod containerd;
 mod crash;
 mod etcd;
 mod histories;

@@ -3,7 +3,9 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
+	"time"
 )
 
 // collection makes a case in a namespace of its own holding three objects. Cluster-scoped kinds
@@ -134,6 +136,9 @@ func listCases(sample *Sample) []Case {
 		session.Do(Request{Path: path, Query: query("limit", "1", "continue", "eyJ2IjoibWV0YS5rOHMuaW8vdjkiLCJydiI6NSwic3RhcnQiOiJ4In0")})
 		session.Do(Request{Path: path, Query: query("limit", "1", "continue", "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiIuLi94In0")})
 	}))
+	if sample.Resource == "configmaps" || sample.Resource == "pods" {
+		cases = append(cases, collection(sample, "list with a token that is too old", expiredCase))
+	}
 	if sample.Namespaced {
 		// Without a selector the server says how many are left.
 		cases = append(cases, collection(sample, "list how many are left", func(session *Session, path, selector string) {
@@ -278,4 +283,26 @@ func deleteCases(sample *Sample) []Case {
 		session.Do(Request{Method: "DELETE", Path: path, Query: query("labelSelector", "a in (")})
 	}))
 	return cases
+}
+
+// expiredCase waits until the revision of a list's first page is forgotten, which takes one or two
+// compaction intervals.
+func expiredCase(session *Session, path, selector string) {
+	first := session.Do(Request{Path: path, Query: query("labelSelector", selector, "limit", "1")})
+	revision, next := Text(first.Body, "metadata", "resourceVersion"), Text(first.Body, "metadata", "continue")
+	second := Request{Path: path, Query: query("labelSelector", selector, "limit", "1", "continue", next)}
+	for deadline := time.Now().Add(5 * compactionInterval); time.Now().Before(deadline); time.Sleep(time.Second) {
+		// Something has to happen for there to be a history.
+		session.side.Send(Request{Method: "PATCH", Path: "/api/v1/namespaces/" + session.Namespace, ContentType: mergePatch,
+			Body: fmt.Sprintf(`{"metadata":{"annotations":{"time":"%d"}}}`, time.Now().UnixNano())})
+		if session.side.Send(second).Code == http.StatusGone {
+			break
+		}
+	}
+	expired := session.Do(second)
+	// The answer says how to go on all the same.
+	next = Text(expired.Body, "metadata", "continue")
+	session.Do(Request{Path: path, Query: query("labelSelector", selector, "limit", "1", "continue", next)})
+	session.Do(Request{Path: path, Query: query("labelSelector", selector, "resourceVersion", revision, "resourceVersionMatch", "Exact")})
+	session.Do(Request{Path: path, Query: query("labelSelector", selector, "watch", "1", "timeoutSeconds", "1", "resourceVersion", "1"), Stream: true})
 }

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	openapi_v2 "github.com/google/gnostic-models/openapiv2"
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/proto"
 )
 
 func serverCases(samples []*Sample) []Case {
@@ -30,6 +34,7 @@ func serverCases(samples []*Sample) []Case {
 	get("discovery", "/apis", aggregated, true)
 	get("openapi", "/openapi/v3", "", true)
 	get("openapi", "/openapi/v2", "", true)
+	cases = append(cases, protobufSchemaCase())
 	for _, path := range []string{"/api", "/apis", "/version", "/.well-known/openid-configuration", "/openid/v1/jwks", "/apis/apps", "/apis/nonsense", "/apis/apps/v9"} {
 		get("openapi", "/openapi/v3"+path, "", true)
 	}
@@ -61,6 +66,28 @@ func serverCases(samples []*Sample) []Case {
 	cases = append(cases, compressionCase(), metricsCase())
 	cases = append(cases, impersonationCases()...)
 	return append(cases, bodyCases()...)
+}
+
+// protobufSchemaCase reads OpenAPI v2 in the form that older kubectl asks for.
+func protobufSchemaCase() Case {
+	form := "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+	return Case{Kind: "openapi", Name: "/openapi/v2 as protobuf", Subset: true, Run: func(session *Session) {
+		answer := session.side.Send(Request{Path: "/openapi/v2", Accept: form})
+		var document openapi_v2.Document
+		var text []byte
+		err := proto.Unmarshal([]byte(answer.Text), &document)
+		if err == nil {
+			text, err = document.YAMLValue("")
+		}
+		if err == nil {
+			answer.Text = ""
+			err = yaml.Unmarshal(text, &answer.Body)
+		}
+		if err != nil {
+			answer.Error = err.Error()
+		}
+		session.Say(answer)
+	}}
 }
 
 // impersonationCases ask as somebody else, which is how authorization is seen from outside.

@@ -26,6 +26,9 @@ import (
 // Several may run on one machine, each with a range of its own.
 var serviceRange = "10.108.0.0/16"
 
+// How long both keep history: short, so that its end can be seen.
+const compactionInterval = 30 * time.Second
+
 // Servers holds both sides and the processes behind them.
 type Servers struct {
 	Ours, Upstream *Side
@@ -161,7 +164,7 @@ func (s *Servers) startKubeAPIServer(options Options, name, etcd string) (*Side,
 		"--service-account-signing-key-file", identity.keyFile,
 		"--service-cluster-ip-range", serviceRange,
 		"--authorization-mode", "Node,RBAC", "--enable-priority-and-fairness=false",
-		"--allow-privileged")
+		"--etcd-compaction-interval", compactionInterval.String(), "--allow-privileged")
 	if err != nil {
 		return nil, err
 	}
@@ -185,6 +188,7 @@ func (s *Servers) startCoracle(options Options, more ...string) (*Side, error) {
 	data := filepath.Join(s.directory, "coracle")
 	arguments := append([]string{"server", "--data-dir", data,
 		"--port", fmt.Sprint(s.port), "--service-range", serviceRange,
+		"--compaction-interval", compactionInterval.String(),
 		"--disable", "scheduler,controllers,node,proxy,dns"}, more...)
 	err := s.start("coracle-server", options.Coracle, arguments...)
 	if err != nil {

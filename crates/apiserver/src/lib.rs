@@ -73,6 +73,8 @@ pub struct Config {
     pub dns_service_ip: String,
     /// Where the `kubernetes` Service leads.
     pub advertise: SocketAddr,
+    /// Other servers may use the same store: the `kubernetes` Service leads to all of them.
+    pub shares_store: bool,
     /// How to reach kubelets for logs; without it, pod logs answer an error.
     pub kubelet_client: Option<KubeletClient>,
     pub cluster_domain: String,
@@ -148,18 +150,21 @@ impl ApiServer {
             usage: usage::Samples::default(),
             metrics: Metrics::default(),
             advertise: config.advertise,
+            shares_store: config.shares_store,
             event_lease: Default::default(),
             startup,
             follower,
-            _stop: stop.drop_guard(),
+            _stop: stop.clone().drop_guard(),
         });
         let facts = bootstrap::Facts {
-            advertise: config.advertise,
             dns_service_ip: config.dns_service_ip,
         };
         bootstrap::run(&server, &facts)
             .await
             .map_err(Error::Bootstrap)?;
+        if server.shares_store {
+            tokio::spawn(bootstrap::endpoints::keep(Arc::downgrade(&server), stop));
+        }
         server.catch_up().await.map_err(Error::Bootstrap)?;
         server.startup.finish(Stage::Synced);
         Ok(ApiServer { server })
@@ -172,7 +177,14 @@ impl ApiServer {
         tls: Arc<rustls::ServerConfig>,
         shutdown: CancellationToken,
     ) -> Result<(), Error> {
-        https::serve(self.server.clone(), listener, tls, shutdown).await
+        let leave = async {
+            shutdown.cancelled().await;
+            if let Err(problem) = bootstrap::endpoints::leave(&self.server).await {
+                tracing::warn!(%problem, "the kubernetes Service still leads to this server");
+            }
+        };
+        let serve = https::serve(self.server.clone(), listener, tls, shutdown.clone());
+        tokio::join!(serve, leave).0
     }
 
     /// A transport for a component of this process that acts as `identity`. Its requests pass the

@@ -91,15 +91,14 @@ pub(crate) struct Requests {
 }
 
 impl Metrics {
-    /// Counts what a watch sent: one line is one event, and a frame of protobuf is one too.
-    pub fn watched(&self, resource: &'static Resource, sent: &[u8]) {
+    /// Counts the events that a watch sent.
+    pub fn watched(&self, resource: &'static Resource, events: u64) {
         let counters = self.counters();
         let found = api::catalogue::resources()
             .iter()
             .position(|known| std::ptr::eq(known, resource));
-        let lines = sent.iter().filter(|byte| **byte == b'\n').count().max(1);
         if let Some(counter) = found.and_then(|index| counters.get(index)) {
-            counter.fetch_add(lines as u64, Ordering::Relaxed);
+            counter.fetch_add(events, Ordering::Relaxed);
         }
     }
 

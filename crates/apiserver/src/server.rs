@@ -47,6 +47,8 @@ pub(crate) struct Server {
     pub usage: Samples,
     pub metrics: Metrics,
     pub advertise: std::net::SocketAddr,
+    /// Other servers may use the same store.
+    pub shares_store: bool,
     /// The lease that Events are put under now, and since when.
     pub event_lease: tokio::sync::Mutex<Option<(LeaseId, Instant)>>,
     pub startup: Startup,

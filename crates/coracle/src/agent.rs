@@ -16,6 +16,7 @@ use tracing::info;
 
 use crate::claims::Claims;
 use crate::cli::DEFAULT_DATA_DIR;
+use crate::join::JoinArguments;
 use crate::layout::{Layout, Settings, pass_through, private_dir};
 use crate::local_path::LocalPath;
 use crate::pki;
@@ -30,6 +31,8 @@ pub struct AgentArguments {
     /// Ticket from `coracle invite`; needed only once
     #[arg(long, value_name = "FILE")]
     ticket: Option<PathBuf>,
+    #[command(flatten)]
+    join: JoinArguments,
     #[command(flatten)]
     cluster: ClusterArguments,
 }
@@ -52,7 +55,14 @@ pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
     let layout = match &arguments.ticket {
         Some(ticket) => {
             let layout = Layout::create(&arguments.data_dir)?;
-            ticket::accept(&layout, ticket, &environment)?;
+            let endpoint = arguments.cluster.container_runtime_endpoint.clone();
+            ticket::accept(&layout, ticket, endpoint, &environment)?;
+            layout
+        }
+        None if arguments.join.asked() => {
+            let layout = Layout::create(&arguments.data_dir)?;
+            let join = &arguments.join;
+            join.accept(&layout, &arguments.cluster, &environment)?;
             layout
         }
         None => Layout::existing(&arguments.data_dir)?,
@@ -60,14 +70,13 @@ pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
     let settings = layout.settings()?.context(
         "there is no cluster in this data directory: start a server first, or give a ticket",
     )?;
-    // Place 0 is that of the server's own node.
-    let (settings, kubelet_tls) = match settings.node_index {
-        0 => {
+    let (settings, kubelet_tls) = match settings.is_servers_own() {
+        true => {
             let prepared = server::prepare(&layout, &arguments.cluster, &environment)?;
             let tls = prepared.pki.server_tls(&prepared.pki.kubelet_server)?;
             (prepared.settings, tls)
         }
-        _ => {
+        false => {
             Claims::lock()?.claim_joined(&settings, &layout.data_dir)?;
             private_dir(&settings.run_dir())?;
             (settings, pki::joined_tls(&layout.pki())?)
@@ -77,10 +86,17 @@ pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
         .enable_all()
         .build()?;
     let result = runtime.block_on(async {
-        let client =
-            client::connect::from_kubeconfig_as(&layout.node_kubeconfig(), "kubelet").await?;
         let tasks = Tasks::new(CancellationToken::new());
-        let forwarder = client::SpanForwarder::start(client, environment.clone(), tasks.shutdown());
+        let recorder = match is_coracles(&layout) {
+            true => {
+                let kubeconfig = layout.node_kubeconfig();
+                let client = client::connect::from_kubeconfig_as(&kubeconfig, "kubelet").await?;
+                let shutdown = tasks.shutdown();
+                let forwarder = client::SpanForwarder::start(client, environment.clone(), shutdown);
+                Recorder::new(forwarder)
+            }
+            false => Recorder::off(),
+        };
         let config = NodeConfig {
             kubelet_tls,
             node_address: server::node_address(&settings)?,
@@ -89,7 +105,7 @@ pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
             proxy: arguments.cluster.enabled("proxy"),
             dns: arguments.cluster.enabled("dns"),
             environment,
-            recorder: Recorder::new(forwarder),
+            recorder,
         };
         start(config, &tasks).await?;
         server::wait_for_shutdown(&tasks.shutdown()).await?;
@@ -145,6 +161,8 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
     )
     .context("writing the CNI configuration")?;
 
+    let configuration = configuration(&layout)?;
+    let foreign_runtime = foreign_runtime(&layout, &settings)?;
     let state = settings.run_dir().join("runtime");
     private_dir(&state)?;
     pass_through(&settings.run_dir())?;
@@ -157,6 +175,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         data_dir: layout.data_dir.clone(),
         cni_conf_dir: layout.cni_conf(),
         cni_bin_dirs: vec![layout.cni_bin(), "/opt/cni/bin".into()],
+        own_plugin: Some(crate::runtime_command::own_plugin()),
         oci_command: command("oci"),
         oci_handlers: crate::runtime_command::handlers(&layout.data_dir)?,
         shim_command: command("shim"),
@@ -165,10 +184,12 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         boot_id_file: runtime::config::BOOT_ID_FILE.into(),
         recorder: recorder.clone(),
     };
-    let (runtime_environment, shutdown) = (environment.clone(), tasks.shutdown());
-    tasks.spawn("runtime", async move {
-        Ok(runtime::serve(runtime_config, runtime_environment, shutdown).await?)
-    });
+    if foreign_runtime.is_none() {
+        let (runtime_environment, shutdown) = (environment.clone(), tasks.shutdown());
+        tasks.spawn("runtime", async move {
+            Ok(runtime::serve(runtime_config, runtime_environment, shutdown).await?)
+        });
+    }
 
     let port = settings.kubelet_port;
     let listen = TcpListener::bind(("0.0.0.0", port))
@@ -179,7 +200,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         node_ip: node_address,
         root: layout.kubelet(),
         log_dir: layout.pod_logs(),
-        cri_socket: settings.cri_socket(),
+        cri_socket: foreign_runtime.unwrap_or_else(|| settings.cri_socket()),
         cluster_dns: vec![dns_address.to_string()],
         cluster_domain: CLUSTER_DOMAIN.to_string(),
         listen,
@@ -187,30 +208,35 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         cgroup_root: settings.cgroup_root(),
         pod_cidr: settings.node_pod_range()?,
         labels: Default::default(),
-        configuration: kubelet::Configuration::read(
-            &layout.data_dir.join("kubelet.yaml"),
-            &layout.data_dir.join("kubelet.d"),
-        )
-        .context("reading the kubelet's configuration")?,
+        configuration,
+        system_bus: system_bus(),
         environment: environment.clone(),
         recorder: recorder.clone(),
     };
     let node_client =
         client::connect::from_kubeconfig_as(&layout.node_kubeconfig(), "kubelet").await?;
-    std::fs::create_dir_all(layout.local_path())?;
-    let local_path = LocalPath {
-        node_client: node_client.clone(),
-        volume_client: client::connect::from_kubeconfig(&layout.local_path_kubeconfig()).await?,
-        node_name: settings.node_name.clone(),
-        directory: std::fs::canonicalize(layout.local_path())?,
-        environment: environment.clone(),
-    };
-    tasks.spawn("local-path", local_path.run(tasks.shutdown()));
+    if is_coracles(&layout) {
+        std::fs::create_dir_all(layout.local_path())?;
+        let volume_client =
+            client::connect::from_kubeconfig(&layout.local_path_kubeconfig()).await?;
+        let local_path = LocalPath {
+            node_client: node_client.clone(),
+            volume_client,
+            node_name: settings.node_name.clone(),
+            directory: std::fs::canonicalize(layout.local_path())?,
+            environment: environment.clone(),
+        };
+        tasks.spawn("local-path", local_path.run(tasks.shutdown()));
+    }
     let shutdown = tasks.shutdown();
     tasks.spawn("kubelet", async move {
         Ok(kubelet::run(kubelet_config, node_client, shutdown).await?)
     });
 
+    info!(node = settings.node_name, "node started");
+    if !layout.proxy_kubeconfig().exists() {
+        return Ok(());
+    }
     let proxy_client =
         client::connect::from_kubeconfig_as(&layout.proxy_kubeconfig(), "kube-proxy").await?;
     let informers = client::Informers::new(proxy_client, environment.clone());
@@ -258,6 +284,38 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
             Ok(network::proxy::run(proxy_config, shutdown).await?)
         });
     }
-    info!(node = settings.node_name, "node started");
     Ok(())
+}
+
+/// Whether the server is one of ours: others know nothing of timelines and local-path volumes.
+fn is_coracles(layout: &Layout) -> bool {
+    layout.local_path_kubeconfig().exists()
+}
+
+fn configuration(layout: &Layout) -> Result<kubelet::Configuration> {
+    kubelet::Configuration::read(
+        &layout.data_dir.join("kubelet.yaml"),
+        &layout.data_dir.join("kubelet.d"),
+    )
+    .context("reading the kubelet's configuration")
+}
+
+/// The socket of the runtime that runs the pods, where it is not our own.
+pub fn foreign_runtime(layout: &Layout, settings: &Settings) -> Result<Option<PathBuf>> {
+    match &settings.runtime_endpoint {
+        Some(socket) => Ok(Some(socket.clone())),
+        None => Ok(configuration(layout)?.runtime_socket()),
+    }
+}
+
+/// logind, where this machine has one.
+fn system_bus() -> kubelet::SystemBus {
+    let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_default();
+    let path = address
+        .strip_prefix("unix:path=")
+        .and_then(|path| path.split([',', ';']).next());
+    kubelet::SystemBus {
+        socket: path.unwrap_or("/run/dbus/system_bus_socket").into(),
+        logind_settings: "/etc/systemd/logind.conf.d".into(),
+    }
 }

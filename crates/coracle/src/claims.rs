@@ -50,6 +50,7 @@ pub struct Wishes {
     pub pod_range: Option<String>,
     pub service_range: Option<String>,
     pub node_address: Option<IpAddr>,
+    pub runtime_endpoint: Option<PathBuf>,
     /// The store that is shared with other servers; ranges are then theirs too.
     pub store: Option<String>,
 }
@@ -137,6 +138,8 @@ impl Claims {
             kubelet_port: free_port(10250, &taken)?,
             node_index: 0,
             node_address: wishes.node_address,
+            joined: false,
+            runtime_endpoint: wishes.runtime_endpoint.clone(),
         };
         self.claim(&settings, data_dir, wishes.store.as_deref())?;
         Ok(settings)

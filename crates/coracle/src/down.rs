@@ -11,8 +11,10 @@ use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::agent;
 use crate::claims::Claims;
 use crate::cli::DEFAULT_DATA_DIR;
+use crate::foreign_pods;
 use crate::keeper;
 use crate::layout::Layout;
 
@@ -60,6 +62,10 @@ fn delete(layout: &Layout) -> Result<()> {
         return remove_data(layout);
     };
     let id = &settings.cluster_id;
+    if let Some(socket) = agent::foreign_runtime(layout, &settings)? {
+        foreign_pods::remove(&socket, &layout.kubelet().join("pods"))
+            .context("removing pods from the container runtime")?;
+    }
     runtime::remove_all(&layout.runtime(), &settings.run_dir().join("runtime"), id)
         .context("removing containers")?;
     network::node::remove_all(id).context("removing network parts")?;

@@ -33,6 +33,12 @@ pub struct Settings {
     /// The address other machines reach this node at, where the user named one.
     #[serde(default)]
     pub node_address: Option<IpAddr>,
+    /// The server runs elsewhere: this directory is that of a node alone.
+    #[serde(default)]
+    pub joined: bool,
+    /// Socket of another container runtime than our own; its pods depend on it.
+    #[serde(default)]
+    pub runtime_endpoint: Option<PathBuf>,
 }
 
 /// The paths of one data directory.
@@ -196,6 +202,11 @@ impl Settings {
         self.run_dir().join("ready")
     }
 
+    /// Whether the server's own node is this one, and not one of another cluster's machine.
+    pub fn is_servers_own(&self) -> bool {
+        self.node_index == 0 && !self.joined
+    }
+
     pub fn cgroup_root(&self) -> String {
         format!("/coracle-{}", self.cluster_id)
     }
@@ -212,6 +223,16 @@ impl Settings {
 
     pub fn gateway(&self) -> Result<Ipv4Addr> {
         self.pod_address(1)
+    }
+
+    /// Which /24 of the pod range `share` is.
+    pub fn index_of(pod_range: &str, share: &str) -> Result<u8> {
+        (0..=u8::MAX)
+            .find(|index| {
+                let start = address_in(pod_range, u32::from(*index) * 256);
+                start.is_ok_and(|start| format!("{start}/24") == share)
+            })
+            .with_context(|| format!("{share} is not a /24 of the pod range {pod_range}"))
     }
 
     fn pod_address(&self, offset: u32) -> Result<Ipv4Addr> {
@@ -294,6 +315,8 @@ mod tests {
             kubelet_port: 10250,
             node_index: 0,
             node_address: None,
+            joined: false,
+            runtime_endpoint: None,
         };
         assert_eq!(
             settings.service_address(10).unwrap().to_string(),
@@ -312,5 +335,9 @@ mod tests {
             ..second
         };
         assert!(full.gateway().is_err());
+        let index = |share| Settings::index_of("10.244.0.0/16", share);
+        assert_eq!(index("10.244.3.0/24").unwrap(), 3);
+        assert!(index("10.245.3.0/24").is_err());
+        assert!(index("10.244.3.0/25").is_err());
     }
 }

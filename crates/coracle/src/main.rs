@@ -7,12 +7,15 @@ mod claims;
 mod cli;
 mod components;
 mod down;
+mod foreign_pods;
+mod join;
 mod keeper;
 mod layout;
 mod local_path;
 mod pki;
 mod runtime_command;
 mod server;
+mod simulate;
 mod storage;
 mod ticket;
 mod up;
@@ -20,6 +23,10 @@ mod up;
 use std::process::ExitCode;
 
 use clap::Parser;
+
+/// The requests of many connections allocate on every thread and free on others.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     // Blocked signals are inherited; a shim that never hears of its children's end would hang, so
@@ -43,8 +50,35 @@ fn main() -> ExitCode {
     match cli::run(command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", told_once(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The error and its causes in one line. Many errors tell their cause themselves.
+fn told_once(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_cause_is_told_once() {
+        let error = anyhow::anyhow!("no such file")
+            .context("reading a: no such file")
+            .context("importing b");
+        assert_eq!(
+            super::told_once(&error),
+            "importing b: reading a: no such file"
+        );
     }
 }

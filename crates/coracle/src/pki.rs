@@ -135,7 +135,9 @@ impl Pki {
 
 fn server_tls(authority: &str, identity: &Identity) -> Result<Arc<rustls::ServerConfig>> {
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(authority.as_bytes())?)?;
+    for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
+        roots.add(certificate?)?;
+    }
     let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
         .allow_unauthenticated()
         .build()?;
@@ -199,6 +201,30 @@ pub fn save_joined(dir: &Path, authority: &str, kubelet_server: &Identity) -> Re
     let (certificate, key) = (&kubelet_server.certificate, &kubelet_server.key);
     write_private(&dir.join("kubelet-server.crt"), certificate.as_bytes())?;
     write_private(&dir.join("kubelet-server.key"), key.as_bytes())
+}
+
+/// What a kubelet serves with where nobody gave it a certificate.
+pub fn self_signed(
+    node_name: &str,
+    addresses: &[IpAddr],
+    environment: &Environment,
+) -> Result<Identity> {
+    let key = KeyPair::generate()?;
+    let mut parameters = CertificateParams::new(vec![node_name.to_string()])?;
+    parameters.distinguished_name = subject(&format!("system:node:{node_name}"), &["system:nodes"]);
+    parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    parameters
+        .subject_alt_names
+        .extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
+    let workshop = Workshop {
+        dir: Path::new(""),
+        today: environment.now(),
+    };
+    workshop.set_validity(&mut parameters, LEAF_DAYS);
+    Ok(Identity {
+        certificate: parameters.self_signed(&key)?.pem(),
+        key: key.serialize_pem(),
+    })
 }
 
 /// TLS of a joined node's kubelet.

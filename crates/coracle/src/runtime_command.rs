@@ -66,6 +66,7 @@ pub fn run(arguments: RuntimeArguments) -> Result<ExitCode> {
         data_dir,
         cni_conf_dir: arguments.cni_conf_dir,
         cni_bin_dirs: arguments.cni_bin_dir,
+        own_plugin: Some(own_plugin()),
         oci_command: match arguments.oci_runtime {
             Some(program) => vec![program.into()],
             None => command("oci"),
@@ -93,6 +94,17 @@ pub fn run(arguments: RuntimeArguments) -> Result<ExitCode> {
         runtime::serve(config, environment, shutdown).await?;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Our CNI plugin, for a runtime that finds a link to this very file under its name.
+pub fn own_plugin() -> runtime::config::OwnPlugin {
+    runtime::config::OwnPlugin {
+        name: network::cni::PLUGIN,
+        call: std::sync::Arc::new(|variables: &BTreeMap<&str, String>, input: &[u8]| {
+            let variables = network::cni::Variables::from(|name| variables.get(name).cloned());
+            network::cni::call(&variables, input)
+        }),
+    }
 }
 
 /// The OCI runtimes that RuntimeClasses can name: those installed, and those that

@@ -60,9 +60,15 @@ pub struct ClusterArguments {
     /// Service address range [default: 10.96.0.0/12 or the next free one]
     #[arg(long, value_name = "CIDR")]
     pub service_range: Option<String>,
+    /// Socket of another container runtime that speaks CRI, such as unix:///run/containerd/containerd.sock
+    #[arg(long, value_name = "SOCKET", value_parser = socket_path)]
+    pub container_runtime_endpoint: Option<PathBuf>,
     /// Parts to leave out: scheduler, controllers, node, proxy, dns
     #[arg(long, value_name = "PART,...", value_delimiter = ',', value_parser = ["scheduler", "controllers", "node", "proxy", "dns"])]
     pub disable: Vec<String>,
+    /// KubeSchedulerConfiguration to schedule by [default: scheduler.yaml in the data directory]
+    #[arg(long, value_name = "FILE")]
+    pub scheduler_config: Option<PathBuf>,
     #[command(flatten)]
     pub store: StoreArguments,
     /// Log filter, e.g. info or debug
@@ -82,6 +88,10 @@ impl ClusterArguments {
         }
         if self.log_json {
             arguments.push("--log-json".to_string());
+        }
+        if let Some(file) = &self.scheduler_config {
+            let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+            arguments.push(format!("--scheduler-config={}", file.display()));
         }
         arguments.extend(self.store.forwarded());
         arguments
@@ -123,6 +133,7 @@ pub fn prepare(
                 pod_range: cluster.pod_range.clone(),
                 service_range: cluster.service_range.clone(),
                 node_address: cluster.node_ip,
+                runtime_endpoint: cluster.container_runtime_endpoint.clone(),
                 store: cluster.store.shared(),
             };
             let id = new_cluster_id(environment);
@@ -231,7 +242,13 @@ async fn serve(
     let timelines = Timelines::open(Some(layout.timelines()), environment.clone())?;
     let recorder = Recorder::new(Arc::new(timelines.clone()));
 
-    let advertise = SocketAddr::new(settings.gateway()?.into(), settings.api_port);
+    // Pods of this machine reach the gateway whatever the machine's address is. Without a node of
+    // its own there is no gateway.
+    let reached_at = match cluster.enabled("node") {
+        true => settings.gateway()?.into(),
+        false => node_address,
+    };
+    let advertise = SocketAddr::new(reached_at, settings.api_port);
     let api = ApiServer::start(apiserver::Config {
         store: storage.store.clone(),
         environment: environment.clone(),
@@ -242,6 +259,7 @@ async fn serve(
         service_range: settings.service_range.clone(),
         dns_service_ip: settings.service_address(10)?.to_string(),
         advertise,
+        shares_store: cluster.store.is_shared(),
         kubelet_client: Some(KubeletClient {
             ca_pem: pki.authority.clone(),
             certificate_pem: pki.kubelet_client.certificate.clone(),
@@ -305,6 +323,7 @@ async fn serve(
     }
     if cluster.enabled("scheduler") {
         let client = component("system:kube-scheduler");
+        let configuration = scheduler_configuration(layout, cluster)?;
         let informers = client::Informers::new(client.clone(), environment.clone());
         let (environment, recorder) = (environment.clone(), recorder.clone());
         let shutdown = shutdown.clone();
@@ -317,13 +336,21 @@ async fn serve(
         };
         tasks.spawn("scheduler", async move {
             let lead = |term| {
-                scheduler::run(
-                    client.clone(),
-                    informers.clone(),
-                    environment.clone(),
-                    recorder.clone(),
-                    term,
-                )
+                let scheduler = scheduler::Scheduler {
+                    configuration: configuration.clone(),
+                    ..scheduler::Scheduler::new(
+                        client.clone(),
+                        informers.clone(),
+                        environment.clone(),
+                        recorder.clone(),
+                    )
+                };
+                async move {
+                    // The configuration has been checked.
+                    if let Err(error) = scheduler.run(term).await {
+                        error!("the scheduler cannot run: {error}");
+                    }
+                }
             };
             election.run(lead, shutdown).await;
             Ok(())
@@ -442,6 +469,26 @@ pub fn start_logging(log: &str, as_json: bool) -> Result<()> {
     Ok(())
 }
 
+/// What the scheduler is to go by: the file that was named, or the one in the data directory.
+fn scheduler_configuration(
+    layout: &Layout,
+    cluster: &ClusterArguments,
+) -> Result<scheduler::configuration::Configuration> {
+    let file = match &cluster.scheduler_config {
+        Some(file) => file.clone(),
+        None => layout.data_dir.join("scheduler.yaml"),
+    };
+    let read = scheduler::configuration::Configuration::read(&file);
+    let read = read.with_context(|| format!("the scheduler's configuration {}", file.display()))?;
+    if read.is_none() && cluster.scheduler_config.is_some() {
+        bail!("there is no scheduler configuration {}", file.display());
+    }
+    let configuration = read.unwrap_or_default();
+    scheduler::check(&configuration)
+        .with_context(|| format!("the scheduler's configuration {}", file.display()))?;
+    Ok(configuration)
+}
+
 fn check_unchanged(settings: &Settings, cluster: &ClusterArguments) -> Result<()> {
     let checks = [
         (
@@ -474,6 +521,17 @@ fn check_unchanged(settings: &Settings, cluster: &ClusterArguments) -> Result<()
                 .node_address
                 .map_or("none".to_string(), |address| address.to_string()),
         ),
+        (
+            "--container-runtime-endpoint",
+            cluster
+                .container_runtime_endpoint
+                .as_ref()
+                .map(|socket| socket.display().to_string()),
+            settings
+                .runtime_endpoint
+                .as_ref()
+                .map_or("none".to_string(), |socket| socket.display().to_string()),
+        ),
     ];
     for (flag, asked, stored) in checks {
         if asked.is_some_and(|asked| asked != stored) {
@@ -481,6 +539,15 @@ fn check_unchanged(settings: &Settings, cluster: &ClusterArguments) -> Result<()
         }
     }
     Ok(())
+}
+
+/// The path of `unix:///path` or `/path`.
+fn socket_path(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text.strip_prefix("unix://").unwrap_or(text));
+    match path.is_absolute() {
+        true => Ok(path),
+        false => Err("expected unix:///path/of/a/socket".to_string()),
+    }
 }
 
 pub fn host_name() -> Result<String> {

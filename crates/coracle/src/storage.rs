@@ -89,6 +89,11 @@ impl StoreArguments {
         arguments
     }
 
+    /// Other servers may use the same store.
+    pub fn is_shared(&self) -> bool {
+        self.engine != "embedded"
+    }
+
     pub fn compaction_interval(&self) -> Duration {
         self.compaction_interval
     }

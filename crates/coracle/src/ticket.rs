@@ -113,7 +113,12 @@ fn place_of(layout: &Layout, name: &str) -> Result<u8> {
 }
 
 /// Puts what a ticket says into a node's data directory.
-pub fn accept(layout: &Layout, ticket: &Path, environment: &Environment) -> Result<()> {
+pub fn accept(
+    layout: &Layout,
+    ticket: &Path,
+    runtime_endpoint: Option<PathBuf>,
+    environment: &Environment,
+) -> Result<()> {
     let bytes = fs::read(ticket).with_context(|| ticket.display().to_string())?;
     let ticket: Ticket = serde_json::from_slice(&bytes)
         .with_context(|| format!("{} is no ticket", ticket.display()))?;
@@ -149,6 +154,8 @@ pub fn accept(layout: &Layout, ticket: &Path, environment: &Environment) -> Resu
         kubelet_port: 10250,
         node_index: ticket.node_index,
         node_address: Some(ticket.node_address),
+        joined: true,
+        runtime_endpoint,
     };
     Claims::lock()?.claim_joined(&settings, &layout.data_dir)?;
     layout.save_settings(&settings)

@@ -3,7 +3,10 @@
 //! Timers are tokio's (a simulation pauses them); wall-clock readings and random bytes come from
 //! the [`Environment`] handed to every component, never from the standard library directly.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicI64, Ordering},
+};
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
@@ -17,6 +20,8 @@ pub struct Environment {
 #[derive(Clone)]
 enum Clock {
     System,
+    /// The machine's clock, set wrong by so many microseconds.
+    Shifted(Arc<AtomicI64>),
     /// Wall time that moves with tokio's (paused) timer clock.
     Simulated {
         origin_micros: i64,
@@ -30,6 +35,14 @@ impl Environment {
         Environment {
             clock: Clock::System,
             entropy: Arc::new(Mutex::new(rand::make_rng())),
+        }
+    }
+
+    /// The machine's clock, which somebody sets: it is wrong by `shift` microseconds.
+    pub fn shifted(shift: Arc<AtomicI64>) -> Environment {
+        Environment {
+            clock: Clock::Shifted(shift),
+            ..Environment::system()
         }
     }
 
@@ -49,6 +62,9 @@ impl Environment {
     pub fn now_micros(&self) -> i64 {
         match &self.clock {
             Clock::System => jiff::Timestamp::now().as_microsecond(),
+            Clock::Shifted(shift) => {
+                jiff::Timestamp::now().as_microsecond() + shift.load(Ordering::Relaxed)
+            }
             Clock::Simulated {
                 origin_micros,
                 origin,

@@ -28,6 +28,8 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Deserialize, serde::Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Configuration {
+    /// `unix:///path` of another runtime than the embedded one; empty for that.
+    pub container_runtime_endpoint: String,
     pub max_pods: i64,
     pub pod_pids_limit: i64,
     pub allowed_unsafe_sysctls: Vec<String>,
@@ -49,10 +51,21 @@ pub struct Configuration {
     pub node_lease_duration_seconds: i32,
     /// A manifest or a directory of them; empty for none.
     pub static_pod_path: PathBuf,
+    pub shutdown_grace_period: String,
+    pub shutdown_grace_period_critical_pods: String,
+    pub shutdown_grace_period_by_pod_priority: Vec<ShutdownGracePeriod>,
     pub register_with_taints: Vec<k8s_openapi::api::core::v1::Taint>,
     /// Everything else the file says, shown again by `/configz`.
     #[serde(flatten)]
     pub other: BTreeMap<String, serde_json::Value>,
+}
+
+/// How long pods of a priority, up to the next one named, get when the machine goes down.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ShutdownGracePeriod {
+    pub priority: i32,
+    pub shutdown_grace_period_seconds: i64,
 }
 
 impl Default for Configuration {
@@ -65,6 +78,7 @@ impl Default for Configuration {
                 .collect()
         };
         Configuration {
+            container_runtime_endpoint: String::new(),
             max_pods: 110,
             pod_pids_limit: -1,
             allowed_unsafe_sysctls: Vec::new(),
@@ -88,6 +102,9 @@ impl Default for Configuration {
             image_minimum_gc_age: "2m0s".to_owned(),
             node_lease_duration_seconds: 40,
             static_pod_path: PathBuf::new(),
+            shutdown_grace_period: "0s".to_owned(),
+            shutdown_grace_period_critical_pods: "0s".to_owned(),
+            shutdown_grace_period_by_pod_priority: Vec::new(),
             register_with_taints: Vec::new(),
             other: BTreeMap::new(),
         }
@@ -155,16 +172,64 @@ impl Configuration {
                     .to_owned(),
             );
         }
+        if self
+            .runtime_socket()
+            .is_some_and(|path| !path.is_absolute())
+        {
+            return Err(format!(
+                "containerRuntimeEndpoint {:?} is not the path of a socket",
+                self.container_runtime_endpoint
+            ));
+        }
         for text in [
             &self.eviction_pressure_transition_period,
             &self.image_minimum_gc_age,
+            &self.shutdown_grace_period,
+            &self.shutdown_grace_period_critical_pods,
         ]
         .into_iter()
         .chain(self.eviction_soft_grace_period.values())
         {
             duration(text).ok_or_else(|| format!("{text:?} is not a duration"))?;
         }
+        self.check_shutdown()
+    }
+
+    fn check_shutdown(&self) -> Result<(), String> {
+        let all = duration(&self.shutdown_grace_period).unwrap_or_default();
+        let critical = duration(&self.shutdown_grace_period_critical_pods).unwrap_or_default();
+        if critical > all {
+            return Err(format!(
+                "invalid configuration: shutdownGracePeriodCriticalPods {} must be <= shutdownGracePeriod {}",
+                self.shutdown_grace_period_critical_pods, self.shutdown_grace_period
+            ));
+        }
+        let second = Duration::from_secs(1);
+        for (name, period) in [
+            ("shutdownGracePeriod", all),
+            ("shutdownGracePeriodCriticalPods", critical),
+        ] {
+            if !period.is_zero() && period < second {
+                return Err(format!(
+                    "invalid configuration: {name} must be either zero or otherwise >= 1 sec"
+                ));
+            }
+        }
+        let by_priority = &self.shutdown_grace_period_by_pod_priority;
+        if !by_priority.is_empty() && !(all.is_zero() && critical.is_zero()) {
+            return Err(
+                "invalid configuration: Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the same time"
+                    .to_owned(),
+            );
+        }
         Ok(())
+    }
+
+    /// The socket of another runtime, where one is named.
+    pub fn runtime_socket(&self) -> Option<PathBuf> {
+        let endpoint = &self.container_runtime_endpoint;
+        let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
+        (!path.is_empty()).then(|| PathBuf::from(path))
     }
 
     pub fn log_max_size(&self) -> Option<u64> {

@@ -7,6 +7,7 @@ mod backoff;
 mod cgroups;
 mod configuration;
 mod container;
+pub mod dbus;
 mod events;
 mod eviction;
 mod http_get;
@@ -25,6 +26,7 @@ mod referenced;
 mod resources;
 mod runtime;
 mod server;
+mod shutdown;
 mod spans;
 mod static_pods;
 mod stats;
@@ -39,7 +41,8 @@ use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-pub use configuration::{Configuration, Error as ConfigurationError};
+pub use configuration::{Configuration, Error as ConfigurationError, ShutdownGracePeriod};
+pub use shutdown::SystemBus;
 
 use crate::{
     admission::Admission,
@@ -77,6 +80,8 @@ pub struct Config {
     pub pod_cidr: String,
     pub labels: BTreeMap<String, String>,
     pub configuration: Configuration,
+    /// Where word of the machine's shutdown comes from.
+    pub system_bus: SystemBus,
     pub environment: Environment,
     pub recorder: trace::Recorder,
 }
@@ -141,6 +146,7 @@ pub async fn run(
         admission,
         nodes,
         pressure: Default::default(),
+        shutting_down: Default::default(),
         rates: Default::default(),
         probe_counts: Default::default(),
         node_name: config.node_name,
@@ -216,6 +222,13 @@ pub async fn run(
     );
     let eviction = eviction::run(context.clone(), pods.clone(), shutdown.clone());
     let image_gc = image_gc::run(context.clone(), shutdown.clone());
+    let shutting_down = shutdown::run(
+        context.clone(),
+        pods.clone(),
+        config.system_bus,
+        config.root,
+        shutdown.clone(),
+    );
     let log_rotation = log_rotation::run(context.clone(), shutdown.clone());
     let work = pods.run(
         context.clone(),
@@ -232,7 +245,8 @@ pub async fn run(
         static_pods,
         eviction,
         image_gc,
-        log_rotation
+        log_rotation,
+        shutting_down
     );
     Ok(())
 }

@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
 use crate::{
     admission::Admission, cgroups::Cgroups, configuration::Configuration,
     container::fields::NodeFacts, events::Events, eviction::Pressure, node::Capacity,
-    probes::ProbeCounts, referenced::Referenced, spans::Spans, stats::Rates, volumes::Volumes,
+    probes::ProbeCounts, referenced::Referenced, shutdown::ShuttingDown, spans::Spans,
+    stats::Rates, volumes::Volumes,
 };
 
 pub struct NodeContext {
@@ -22,6 +23,7 @@ pub struct NodeContext {
     pub configuration: Configuration,
     pub admission: Admission,
     pub pressure: Pressure,
+    pub shutting_down: ShuttingDown,
     pub rates: Rates,
     pub probe_counts: Arc<ProbeCounts>,
     /// The Node object of this node.

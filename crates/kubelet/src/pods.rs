@@ -63,6 +63,23 @@ impl Pods {
             .collect()
     }
 
+    /// Those that have neither ended nor are known to the API to have.
+    pub fn active(&self) -> Vec<Arc<Pod>> {
+        let known = self.known.lock();
+        let active = known
+            .values()
+            .filter(|known| !known.over && !ended(&known.pod));
+        active.map(|known| known.pod.clone()).collect()
+    }
+
+    /// Whether the API knows that the pod has ended, or has it no longer.
+    pub fn told_end(&self, uid: &str) -> bool {
+        let known = self.known.lock();
+        known
+            .get(uid)
+            .is_none_or(|known| known.over || known.gone || ended(&known.pod))
+    }
+
     /// The pod of that name; one that the API has goes before a namesake that is being cleared up.
     pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
         let known = self.known.lock();
@@ -268,14 +285,15 @@ impl Pods {
         fresh: Option<&Node>,
     ) -> Result<(), Rejection> {
         let status = pod.status.as_ref();
-        let phase = status.and_then(|status| status.phase.as_deref());
-        let ended = matches!(phase, Some("Succeeded" | "Failed"));
-        if ended || pod.metadata.deletion_timestamp.is_some() {
+        if ended(pod) || pod.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
         if status.is_some_and(|status| status.start_time.is_some()) {
             node.admission.readmit(pod);
             return Ok(());
+        }
+        if node.shutting_down.now() {
+            return Err(Rejection::node_shutdown());
         }
         let cached = node.nodes.get("", &node.node_name);
         let object = fresh.or(cached.as_deref());
@@ -406,6 +424,12 @@ impl Pods {
 async fn run_worker(uid: String, worker: Worker) -> String {
     worker.run().await;
     uid
+}
+
+fn ended(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 fn orphan(uid: String, namespace: String, name: String) -> Pod {

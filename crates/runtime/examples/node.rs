@@ -48,6 +48,7 @@ fn serve(program: OsString, arguments: Vec<OsString>) -> ExitCode {
             .map(str::to_owned)
             .collect(),
         registry_directories: vec![PathBuf::from(root).join("../registries")],
+        own_plugin: None,
         boot_id_file: std::env::var_os("TEST_BOOT_ID_FILE")
             .unwrap_or_else(|| runtime::config::BOOT_ID_FILE.into())
             .into(),

@@ -3,10 +3,17 @@
 
 use std::{
     fs, io,
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
 use crate::{failpoint, sys};
+
+/// How long killed processes may take to be gone.
+const PATIENCE_MILLIS: i64 = 20_000;
 
 /// Where the hierarchies are mounted.
 #[derive(Clone, Debug, Default)]
@@ -74,15 +81,17 @@ impl Hierarchies {
             .chain(self.unified.as_ref())
     }
 
-    /// Moves this process into `group` wherever memory, cpu and process numbers are accounted.
-    /// Other controllers cost a system-wide lock each and bring nothing to a shim.
-    pub fn join(&self, group: &str) -> io::Result<()> {
-        let wanted = ["memory", "cpu", "pids"];
-        let mut directories: Vec<PathBuf> = wanted
+    /// Moves this process into `group` for each of the `controllers`. Each costs a system-wide lock:
+    /// what brings nothing is better left out.
+    pub fn join(&self, group: &str, controllers: &[&str]) -> io::Result<()> {
+        let mut directories: Vec<PathBuf> = controllers
             .iter()
             .filter_map(|controller| self.legacy_path(controller, group))
             .collect();
-        if self.legacy.is_empty() {
+        if self.legacy.is_empty()
+            && let Some(point) = &self.unified
+        {
+            share_out(point, group, controllers);
             directories.extend(self.unified_path(group));
         }
         directories.dedup();
@@ -91,6 +100,41 @@ impl Hierarchies {
             fs::write(directory.join("cgroup.procs"), "0")?;
         }
         Ok(())
+    }
+
+    /// As little as can be given, for what never runs. Best effort: the controller may be off.
+    pub fn give_least_cpu(&self, group: &str) {
+        let legacy = self.legacy_path("cpu", group);
+        let unified = self.unified_path(group);
+        let files = [
+            (legacy.map(|directory| directory.join("cpu.shares")), "2"),
+            (unified.map(|directory| directory.join("cpu.weight")), "1"),
+        ];
+        for (file, value) in files {
+            if let Some(file) = file.filter(|file| file.exists()) {
+                let _ = fs::write(file, value);
+            }
+        }
+    }
+
+    /// The next move into a cgroup, by whomever, will not have to wait: the first one after a while
+    /// waits for every processor to have passed a quiet point (some ten milliseconds), and those
+    /// soon after it do not. Moves this process to where it is, which changes nothing.
+    pub fn make_ready_for_moves(&self) {
+        let table = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = table.lines().find_map(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (controllers, group) = (fields.next()?, fields.next()?);
+            let point = match controllers {
+                "" if self.legacy.is_empty() => self.unified_path(group),
+                "" => None,
+                some => self.legacy_path(some.split(',').next()?, group),
+            };
+            point.map(|point| point.join("cgroup.procs"))
+        });
+        if let Some(own) = own {
+            let _ = fs::write(own, "0");
+        }
     }
 
     /// How often the kernel killed something in `group` for want of memory.
@@ -132,6 +176,37 @@ impl Hierarchies {
         pids.len()
     }
 
+    /// Ends what is still in `group`, which takes its time under load, and removes it.
+    pub fn end_and_remove(&self, group: &str) -> io::Result<()> {
+        let late = sys::monotonic_millis() + PATIENCE_MILLIS;
+        loop {
+            // Opened before the signal, so that they name the processes that get it.
+            let pids = self.processes(group);
+            let ends: Vec<OwnedFd> = pids
+                .iter()
+                .filter_map(|pid| sys::pidfd_open(*pid).ok())
+                .collect();
+            self.kill(group);
+            for end in &ends {
+                let wait = PollTimeout::from(100u8);
+                let _ = poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], wait);
+            }
+            match self.remove(group) {
+                Err(error) if sys::monotonic_millis() > late => return Err(error),
+                Err(_) if ends.is_empty() => std::thread::sleep(Duration::from_millis(5)),
+                Err(_) => {}
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    /// Removes `group` where nobody is in it and nothing below it.
+    pub fn remove_if_empty(&self, group: &str) {
+        for point in self.points() {
+            let _ = fs::remove_dir(point.join(group.trim_start_matches('/')));
+        }
+    }
+
     /// Removes `group` with everything below it from every hierarchy. Groups with processes stay
     /// and give an error.
     pub fn remove(&self, group: &str) -> io::Result<()> {
@@ -143,6 +218,23 @@ impl Hierarchies {
             }
         }
         result
+    }
+}
+
+/// Has every group above `group` give its members the `controllers` it has itself. Best effort: what
+/// is not given cannot be limited, and that is told where a limit is asked for.
+fn share_out(point: &Path, group: &str, controllers: &[&str]) {
+    let mut above = point.to_owned();
+    for part in group.split('/').filter(|part| !part.is_empty()) {
+        let file = above.join("cgroup.subtree_control");
+        let given = fs::read_to_string(&file).unwrap_or_default();
+        for controller in controllers {
+            if !given.split_whitespace().any(|known| known == *controller) {
+                let _ = fs::write(&file, format!("+{controller}"));
+            }
+        }
+        above.push(part);
+        let _ = fs::create_dir(&above);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the embedded runtime is told at start. Nothing here is read from flags or the environment.
 
-use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, sync::Arc};
 
 use crate::images;
 
@@ -20,6 +20,8 @@ pub struct Config {
     /// The first `.conflist` or `.conf` in here is the pod network.
     pub cni_conf_dir: PathBuf,
     pub cni_bin_dirs: Vec<PathBuf>,
+    /// The CNI plugin that is part of this binary, if there is one.
+    pub own_plugin: Option<OwnPlugin>,
     /// A command with runc's interface, e.g. `coracle oci` or `runc`.
     pub oci_command: Vec<OsString>,
     /// Other commands with runc's interface, by the RuntimeClass handler that asks for them.
@@ -34,6 +36,25 @@ pub struct Config {
     pub boot_id_file: PathBuf,
     /// Where the layers of a pod's images are told to arrive.
     pub recorder: trace::Recorder,
+}
+
+/// A CNI plugin that is part of this binary. Found under its name as a link to the running file, it
+/// is called on a thread instead of as a process, with the same words.
+#[derive(Clone)]
+pub struct OwnPlugin {
+    pub name: &'static str,
+    pub call: Arc<PluginCall>,
+}
+
+/// Takes the environment and the standard input that a process would get. Gives what it would
+/// write, in success and in failure.
+pub type PluginCall =
+    dyn Fn(&BTreeMap<&str, String>, &[u8]) -> Result<String, String> + Send + Sync;
+
+impl std::fmt::Debug for OwnPlugin {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.name)
+    }
 }
 
 /// The kernel's.
@@ -81,6 +102,13 @@ impl Config {
             "" => Some(&self.oci_command),
             other => self.oci_handlers.get(other).map(Vec::as_slice),
         }
+    }
+
+    /// Whether a handler's OCI command is part of this binary.
+    pub fn is_own_oci(&self, handler: &str) -> bool {
+        self.oci_command_of(handler)
+            .and_then(|command| command.first())
+            .is_some_and(|program| crate::oci::is_own_executable(program.as_ref()))
     }
 
     /// The cgroup that holds everything of this cluster.

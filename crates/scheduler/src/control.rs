@@ -1,8 +1,12 @@
 //! The scheduler's loop: takes in changes, decides one pod at a time, sends the writes off.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
-use client::{Change, Delivery, Informer, Informers, Subscription, events};
+use client::{Change, Delivery, Informer, Subscription, events};
 use environment::Environment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -15,13 +19,16 @@ use tokio_util::sync::CancellationToken;
 use trace::{Hop, Span};
 
 use crate::{
-    Decisions, NodeVerdict, PodInfo, SCHEDULER_NAME, Snapshot,
+    Decisions, Framework, NodeVerdict, PodInfo, ProfileError, Registry, SCHEDULER_NAME, Scheduler,
+    Snapshot, WaitingPods,
+    cycle::Cycle,
     decide::{Outcome, decide},
-    framework::{BindError, ClusterEvent, Framework},
+    framework::{BindError, ClusterEvent, Permission, Room, Unplaced},
     plugins::{default_binder::DefaultBinder, volume_binding::binder::VolumeBinder},
     pod_info::{assigned_node, is_terminal},
-    preempt::{Budget, Preemption, preempt},
-    queue::{Queue, Queued},
+    preempt::Budget,
+    queue::{Queue, Queued, Rules},
+    shapes::Shapes,
     storage_feed::{Followed, StorageFeed, sides},
     workload_selectors::InformedSelectors,
     writes::{self, Written, elapsed},
@@ -33,14 +40,19 @@ const MOST_WRITES: usize = 256;
 const MOST_PREPARING: usize = 4096;
 /// The API refuses longer event messages.
 const LONGEST_MESSAGE: usize = 1024;
+/// What preemption says where no node was even looked at.
+const HOPELESS: &str =
+    "preemption: 0/COUNT nodes are available: COUNT Preemption is not helpful for scheduling.";
 
-pub(crate) struct Scheduler {
+pub(crate) struct Control {
     client: kube::Client,
     environment: Environment,
     recorder: trace::Recorder,
-    events: events::Recorder,
     decisions: Decisions,
-    framework: Framework,
+    profiles: Arc<Profiles>,
+    /// What each profile remembers, by its name.
+    memories: BTreeMap<String, Memory>,
+    waiting: WaitingPods,
     informer: Informer<Pod>,
     pods: Subscription<Pod>,
     nodes: Subscription<Node>,
@@ -56,8 +68,14 @@ pub(crate) struct Scheduler {
     preparing: JoinSet<Written>,
     /// Tells those of `preparing` to look again.
     changed: Arc<Notify>,
-    /// Where the next decision begins to look at nodes.
-    start: usize,
+}
+
+/// The frameworks by the name under which pods ask for them.
+type Profiles = BTreeMap<String, Framework>;
+
+struct Memory {
+    shapes: Shapes,
+    events: events::Recorder,
 }
 
 enum Event {
@@ -70,53 +88,82 @@ enum Event {
     Stop,
 }
 
-impl Scheduler {
+impl Control {
     pub(crate) fn new(
-        client: kube::Client,
-        informers: &Informers,
-        environment: Environment,
-        recorder: trace::Recorder,
-        decisions: Decisions,
-    ) -> Scheduler {
+        scheduler: Scheduler,
+        add: impl FnOnce(&mut Registry),
+    ) -> Result<Control, ProfileError> {
+        let Scheduler {
+            client,
+            informers,
+            environment,
+            recorder,
+            configuration,
+            decisions,
+            waiting,
+        } = scheduler;
         let informer = informers.of::<Pod>();
-        let binder = Arc::new(DefaultBinder::new(client.clone()));
-        let mut framework =
-            Framework::with_defaults(binder, Some(Arc::new(InformedSelectors::new(informers))));
         let changed = Arc::new(Notify::new());
-        framework.pre_binds.push(Box::new(VolumeBinder {
-            client: client.clone(),
-            pods: informer.clone(),
-            nodes: informers.of(),
-            claims: informers.of(),
-            volumes: informers.of(),
-            changed: changed.clone(),
-        }));
-        Scheduler {
-            events: events::Recorder::new(
-                client.clone(),
-                environment.clone(),
-                SCHEDULER_NAME,
-                None,
-            ),
+        let mut registry = Registry::in_tree(
+            Arc::new(DefaultBinder::new(client.clone())),
+            Some(Arc::new(InformedSelectors::new(&informers))),
+            Some(VolumeBinder {
+                client: client.clone(),
+                pods: informer.clone(),
+                nodes: informers.of(),
+                claims: informers.of(),
+                volumes: informers.of(),
+                changed: changed.clone(),
+                patience: Duration::from_secs(600),
+            }),
+        );
+        add(&mut registry);
+        let profiles = configuration.profiles.iter().map(|profile| {
+            let framework = Framework::new(profile, &registry)?;
+            Ok((profile.name().to_owned(), framework))
+        });
+        let profiles: Arc<Profiles> = Arc::new(profiles.collect::<Result<_, ProfileError>>()?);
+        let memory = |name: &String| Memory {
+            shapes: Shapes::default(),
+            events: events::Recorder::new(client.clone(), environment.clone(), name, None),
+        };
+        let (gates, ranks) = (profiles.clone(), profiles.clone());
+        let queue = Queue::new(Rules {
+            may_enter: Box::new(move |pod| {
+                let framework = gates.get(scheduler_name(&pod.pod));
+                framework.is_none_or(|framework| framework.may_enter(pod))
+            }),
+            rank: Box::new(move |pod| {
+                let framework = ranks.get(scheduler_name(&pod.pod));
+                framework.map_or(0, |framework| framework.queue_sort.rank(pod))
+            }),
+            first_backoff: configuration.first_backoff,
+            longest_backoff: configuration.longest_backoff,
+        });
+        Ok(Control {
+            memories: profiles
+                .keys()
+                .map(|name| (name.clone(), memory(name)))
+                .collect(),
             client,
             environment,
             recorder,
             decisions,
-            framework,
+            profiles,
+            waiting,
             pods: informer.subscribe(),
             informer,
             nodes: informers.of::<Node>().subscribe(),
-            storage: StorageFeed::new(informers),
+            storage: StorageFeed::new(&informers),
             budgets: informers.of::<PodDisruptionBudget>(),
             pods_listed: false,
             nodes_listed: false,
-            queue: Queue::default(),
+            queue,
             snapshot: Snapshot::default(),
             writes: JoinSet::new(),
             preparing: JoinSet::new(),
             changed,
-            start: 0,
-        }
+        })
     }
 
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
@@ -144,7 +191,7 @@ impl Scheduler {
         let can_decide = self.pods_listed
             && self.nodes_listed
             && self.storage.is_listed()
-            && self.queue.has_active()
+            && self.queue.has_ready()
             && self.writes.len() < MOST_WRITES
             && self.preparing.len() < MOST_PREPARING;
         let due = self.queue.next_due();
@@ -200,7 +247,7 @@ impl Scheduler {
             }
         } else if self.snapshot.is_assumed(uid) {
             // Decided, and its binding is under way: nothing to do with older states.
-        } else if is_for_us(&pod) {
+        } else if self.is_for_us(&pod) {
             let info = Arc::new(PodInfo::new(pod.clone()));
             // What an earlier scheduler promised counts too.
             let status = pod.status.as_ref();
@@ -229,9 +276,11 @@ impl Scheduler {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         self.queue.remove(uid);
         self.snapshot.forget_promise(uid);
+        self.waiting.reject(uid, "", "the pod is gone");
         self.changed.notify_waiters();
+        let node = self.snapshot.placed_on(uid).map(str::to_owned);
         if let Some(removed) = self.snapshot.remove_pod(uid) {
-            self.wake(&ClusterEvent::PodRemoved(&removed));
+            self.wake_after(&removed, node.as_deref());
         }
     }
 
@@ -244,7 +293,7 @@ impl Scheduler {
                 if let Some(node) = self.snapshot.node(&name) {
                     wake(
                         &mut self.queue,
-                        &self.framework,
+                        &self.profiles,
                         &ClusterEvent::NodeAdded(node),
                     );
                 }
@@ -254,7 +303,7 @@ impl Scheduler {
                 self.snapshot.set_node(new);
                 if let Some(new) = self.snapshot.node(&name) {
                     let event = ClusterEvent::NodeChanged { old: &old, new };
-                    wake(&mut self.queue, &self.framework, &event);
+                    wake(&mut self.queue, &self.profiles, &event);
                 }
             }
             Change::Deleted(node) => {
@@ -317,15 +366,20 @@ impl Scheduler {
             return;
         };
         let start_micros = self.environment.now_micros();
+        let profiles = self.profiles.clone();
+        let name = scheduler_name(&queued.pod.pod);
+        let (Some(framework), Some(memory)) = (profiles.get(name), self.memories.get_mut(name))
+        else {
+            return;
+        };
         let environment = &self.environment;
         let decision = decide(
-            &self.framework,
+            framework,
+            &mut memory.shapes,
             &queued.pod,
             &self.snapshot,
-            self.start,
             || environment.random_u64(),
         );
-        self.start = self.start.wrapping_add(decision.looked_at);
         let end_micros = self.environment.now_micros();
         let placed = matches!(decision.outcome, Outcome::Placed { .. });
         // Of a pod that stays pending the first attempt is enough of a trace.
@@ -349,13 +403,13 @@ impl Scheduler {
         let pod = queued.pod.clone();
         let attempt = queued.attempts;
         match &decision.outcome {
-            Outcome::Placed { node } => self.place(queued, node.clone(), end_micros),
+            Outcome::Placed { node } => self.place(framework, queued, node.clone(), end_micros),
             Outcome::Unschedulable { message } => {
                 let (mut message, now) = (message.clone(), Instant::now());
                 if self.snapshot.node_count() > 0
-                    && let Err(reason) = self.make_room(&pod, &decision.nodes)
+                    && let Err(reason) = self.make_room(framework, &pod, &decision.nodes)
                 {
-                    message = format!("{message} preemption: {reason}");
+                    message = format!("{message} {reason}");
                 }
                 let rejected_by = decision.rejected_by.clone();
                 self.queue.give_up(queued, rejected_by, now, end_micros);
@@ -363,23 +417,50 @@ impl Scheduler {
             }
         }
         let (key, uid) = (pod.key.clone(), pod.uid.clone());
-        self.decisions.push(key, uid, end_micros, attempt, decision);
+        let record = self.decisions.push(key, uid, end_micros, attempt, decision);
+        self.recorder.explain(&pod.uid, record);
     }
 
-    /// Sends pods of lower priority away if that would let the pod in, and keeps the room for it.
-    fn make_room(&mut self, pod: &Arc<PodInfo>, verdicts: &[NodeVerdict]) -> Result<(), String> {
+    /// Sends pods away if that would let the pod in, and keeps the room for it; otherwise says why
+    /// that did not help.
+    fn make_room(
+        &mut self,
+        framework: &Framework,
+        pod: &Arc<PodInfo>,
+        verdicts: &[NodeVerdict],
+    ) -> Result<(), String> {
         let budgets: Vec<Budget> = self
             .budgets
             .list()
             .iter()
             .filter_map(|budget| Budget::of(budget))
             .collect();
-        let Preemption { node, victims } =
-            preempt(&self.framework, pod, &self.snapshot, verdicts, &budgets)?;
+        let Ok(cycle) = Cycle::begin(framework, pod, &self.snapshot) else {
+            return Err(HOPELESS.replace("COUNT", &self.snapshot.node_count().to_string()));
+        };
+        let unplaced = Unplaced {
+            cycle: &cycle,
+            budgets: &budgets,
+            verdicts,
+            lot: self.environment.random_u64(),
+        };
+        let mut refusals = Vec::new();
+        let found = framework.post_filters.iter().find_map(|plugin| {
+            let found = plugin.post_filter(&unplaced);
+            found.map_err(|refusal| refusals.push(refusal)).ok()
+        });
+        let Some(Room { node, victims }) = found else {
+            return match refusals.is_empty() {
+                true => Ok(()),
+                false => Err(refusals.join(" ")),
+            };
+        };
         for victim in &victims {
             let message = format!("Preempted by pod {} on node {node}", pod.uid);
-            self.events
-                .normal(victim.pod.as_ref(), "Preempted", message);
+            if let Some(memory) = self.memories.get(&framework.scheduler_name) {
+                let victim = victim.pod.as_ref();
+                memory.events.normal(victim, "Preempted", message);
+            }
         }
         // Those who were promised the same room for less have to look again.
         for lesser in self.snapshot.promised_to_lesser(&node, pod.priority) {
@@ -398,18 +479,47 @@ impl Scheduler {
         Ok(())
     }
 
-    fn place(&mut self, queued: Queued, node: String, decided_micros: i64) {
-        self.snapshot.forget_promise(&queued.pod.uid);
-        self.framework
-            .reserve(&queued.pod, &node, &mut self.snapshot);
-        let preparations = self.framework.pre_bind(&queued.pod, &node, &self.snapshot);
-        let tasks = match preparations.is_empty() {
+    /// Puts the pod on its node's account, asks for permission and sends the binding off.
+    fn place(&mut self, framework: &Framework, queued: Queued, node: String, decided_micros: i64) {
+        let pod = queued.pod.clone();
+        self.snapshot.forget_promise(&pod.uid);
+        framework.reserve(&pod, &node, &mut self.snapshot);
+        let mut waits: BTreeMap<&'static str, Duration> = BTreeMap::new();
+        for plugin in &framework.permits {
+            match plugin.permit(&pod, &node) {
+                Permission::Allow => {}
+                Permission::Wait(limit) => {
+                    waits.insert(plugin.name(), limit);
+                }
+                Permission::Reject(reason) => {
+                    framework.unreserve(&pod, &mut self.snapshot);
+                    let count = self.snapshot.node_count();
+                    let message = format!("0/{count} nodes are available: 1 {reason}.");
+                    let rejected_by = BTreeSet::from([plugin.name()]);
+                    let now = Instant::now();
+                    self.queue.give_up(queued, rejected_by, now, decided_micros);
+                    self.explain(pod, "Unschedulable", message);
+                    return;
+                }
+            }
+        }
+        let Some(binder) = framework.binder(&pod) else {
+            framework.unreserve(&pod, &mut self.snapshot);
+            let now = Instant::now();
+            self.queue.try_later(queued, now, decided_micros);
+            self.explain(pod, "SchedulerError", "no plugin binds this pod".to_owned());
+            return;
+        };
+        let permission = (!waits.is_empty()).then(|| self.waiting.add(&pod.uid, &waits));
+        let preparations = framework.pre_bind(&pod, &node, &self.snapshot);
+        let tasks = match preparations.is_empty() && permission.is_none() {
             true => &mut self.writes,
             false => &mut self.preparing,
         };
         tasks.spawn(writes::bind(
+            permission,
             preparations,
-            self.framework.binder.clone(),
+            binder,
             self.environment.clone(),
             self.recorder.clone(),
             queued,
@@ -428,8 +538,14 @@ impl Scheduler {
             }) => {
                 self.snapshot.volumes.release(&queued.pod.uid);
                 let message = format!("Successfully assigned {} to {node}", queued.pod.key);
-                self.events
-                    .normal(queued.pod.pod.as_ref(), "Scheduled", message);
+                let name = scheduler_name(&queued.pod.pod);
+                if let Some(memory) = self.memories.get(name) {
+                    let pod = queued.pod.pod.as_ref();
+                    memory.events.normal(pod, "Scheduled", message);
+                }
+                if let Some(framework) = self.profiles.get(name) {
+                    framework.post_bind(&queued.pod, &node);
+                }
             }
             Ok(Written::Bound {
                 queued,
@@ -445,8 +561,11 @@ impl Scheduler {
         let pod = queued.pod.clone();
         tracing::warn!(pod = %pod.key, %error, "binding failed");
         let was_assumed = self.snapshot.is_assumed(&pod.uid);
-        self.framework.unreserve(&pod, &mut self.snapshot);
-        self.wake(&ClusterEvent::PodRemoved(&pod));
+        let node = self.snapshot.placed_on(&pod.uid).map(str::to_owned);
+        if let Some(framework) = self.profiles.get(scheduler_name(&pod.pod)) {
+            framework.unreserve(&pod, &mut self.snapshot);
+        }
+        self.wake_after(&pod, node.as_deref());
         // It may have been deleted, recreated, or bound by somebody else.
         let current = self.informer.get(&pod.key.namespace, &pod.key.name);
         let current = current.filter(|current| {
@@ -454,7 +573,7 @@ impl Scheduler {
                 && was_assumed
                 && assigned_node(current).is_none()
                 && !is_terminal(current)
-                && is_for_us(current)
+                && self.is_for_us(current)
         });
         let Some(current) = current else {
             return;
@@ -465,10 +584,21 @@ impl Scheduler {
             ..queued
         };
         let now_micros = self.environment.now_micros();
+        if let BindError::NotPermitted { plugin, message } = error {
+            let rejected_by = BTreeSet::from([*plugin]);
+            self.queue
+                .give_up(queued, rejected_by, Instant::now(), now_micros);
+            let count = self.snapshot.node_count();
+            let message = format!("0/{count} nodes are available: 1 {message}.");
+            self.explain(pod, "Unschedulable", message);
+            return;
+        }
         self.queue.try_later(queued, Instant::now(), now_micros);
+        let framework = self.profiles.get(scheduler_name(&pod.pod));
+        let binder = framework.and_then(|framework| framework.binder(&pod));
         let (point, plugin) = match error {
             BindError::Unprepared(error) => ("PreBind", error.plugin),
-            _ => ("Bind", self.framework.binder.name()),
+            _ => ("Bind", binder.map_or("", |binder| binder.name())),
         };
         let message = match error {
             BindError::Api(kube::Error::Api(status)) => status.message.clone(),
@@ -480,11 +610,12 @@ impl Scheduler {
 
     /// Tells the user why the pod waits: an event, and the pod's condition.
     fn explain(&mut self, pod: Arc<PodInfo>, reason: &'static str, message: String) {
-        self.events.warning(
-            pod.pod.as_ref(),
-            "FailedScheduling",
-            truncate(message.clone()),
-        );
+        if let Some(memory) = self.memories.get(scheduler_name(&pod.pod)) {
+            let text = truncate(message.clone());
+            memory
+                .events
+                .warning(pod.pod.as_ref(), "FailedScheduling", text);
+        }
         self.writes.spawn(writes::explain(
             self.client.clone(),
             self.environment.clone(),
@@ -494,24 +625,41 @@ impl Scheduler {
         ));
     }
 
+    fn wake_after(&mut self, pod: &PodInfo, node: Option<&str>) {
+        let node = node.and_then(|name| self.snapshot.node(name));
+        let event = ClusterEvent::PodRemoved { pod, node };
+        wake(&mut self.queue, &self.profiles, &event);
+    }
+
+    fn is_for_us(&self, pod: &Pod) -> bool {
+        pod.metadata.deletion_timestamp.is_none() && self.profiles.contains_key(scheduler_name(pod))
+    }
+
     fn wake(&mut self, event: &ClusterEvent<'_>) {
-        wake(&mut self.queue, &self.framework, event);
+        wake(&mut self.queue, &self.profiles, event);
     }
 }
 
-fn wake(queue: &mut Queue, framework: &Framework, event: &ClusterEvent<'_>) {
-    if queue.is_empty_of(|| framework.listeners(event)) {
+fn wake(queue: &mut Queue, profiles: &Profiles, event: &ClusterEvent<'_>) {
+    let listeners = || {
+        let all = profiles.values();
+        all.flat_map(|framework| framework.listeners(event))
+            .collect()
+    };
+    if queue.is_empty_of(listeners) {
         return;
     }
     queue.wake(Instant::now(), |pod, rejected_by| {
-        framework.may_help(event, pod, rejected_by)
+        let framework = profiles.get(scheduler_name(&pod.pod));
+        framework.is_some_and(|framework| framework.may_help(event, pod, rejected_by))
     });
 }
 
-fn is_for_us(pod: &Pod) -> bool {
-    let scheduler = pod.spec.as_ref().and_then(|s| s.scheduler_name.as_deref());
-    pod.metadata.deletion_timestamp.is_none()
-        && matches!(scheduler, None | Some("") | Some(SCHEDULER_NAME))
+/// Which profile the pod asks for.
+fn scheduler_name(pod: &Pod) -> &str {
+    let name = pod.spec.as_ref().and_then(|s| s.scheduler_name.as_deref());
+    name.filter(|name| !name.is_empty())
+        .unwrap_or(SCHEDULER_NAME)
 }
 
 fn truncate(message: String) -> String {

@@ -126,6 +126,8 @@ impl Question {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     Repels,
+    /// Others are required to be near, and attracted in turn.
+    Requires,
     /// Adds so much score; less than nothing if negative.
     Attracts(i64),
 }
@@ -241,11 +243,7 @@ impl Counts {
             .required_anti
             .iter()
             .map(|term| (Effect::Repels, term));
-        // What is required of others' nearness attracts them a little in turn.
-        let required = terms
-            .required
-            .iter()
-            .map(|term| (Effect::Attracts(1), term));
+        let required = terms.required.iter().map(|term| (Effect::Requires, term));
         let preferred = terms.preferred.iter();
         let preferred = preferred.map(|(weight, term)| (Effect::Attracts(*weight), term));
         for (effect, term) in repelling.chain(required).chain(preferred) {

@@ -4,18 +4,18 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
-    NodeInfo, PodInfo, Snapshot,
-    framework::{CycleFilter, Framework, PreFiltered, Rejection},
+    Framework, NodeInfo, PodInfo, Snapshot,
+    framework::{CycleFilter, PreFiltered, Rejection},
 };
 
 type Stateful = (&'static str, Box<dyn CycleFilter>);
 
 pub(crate) struct Cycle<'a> {
-    framework: &'a Framework,
+    pub(crate) framework: &'a Framework,
     pub(crate) pod: &'a PodInfo,
     pub(crate) snapshot: &'a Snapshot,
     /// The only nodes that can pass, if some plugin said so.
-    names: Option<BTreeSet<String>>,
+    pub(crate) names: Option<BTreeSet<String>>,
     pub(crate) narrowed_by: BTreeSet<&'static str>,
     stateful: Vec<Stateful>,
 }
@@ -53,6 +53,11 @@ impl<'a> Cycle<'a> {
             }
         }
         Ok(cycle)
+    }
+
+    /// Whether a node may be out for what happens on others, or for what was promised to others.
+    pub(crate) fn depends_on_more_than_the_node(&self) -> bool {
+        !self.stateful.is_empty() || self.snapshot.has_promises()
     }
 
     pub(crate) fn considers(&self, node: &str) -> bool {
@@ -97,22 +102,34 @@ impl<'a> Cycle<'a> {
 
     fn first_rejection(&self, node: &NodeInfo, stateful: &[Stateful]) -> Option<TurnedAway> {
         let pod = self.pod;
-        for plugin in &self.framework.filters {
-            let reasons = plugin.filter(pod, node);
-            if !reasons.is_empty() {
-                let resolvable = plugin.resolvable(pod, node);
-                let rejection = Rejection {
-                    reasons,
-                    resolvable,
-                };
-                return Some((plugin.name(), rejection));
-            }
+        let alone = first_rejection(self.framework, pod, node);
+        if alone.is_some() {
+            return alone;
         }
         stateful.iter().find_map(|(plugin, filter)| {
             let rejection = filter.filter(pod, node, self.snapshot)?;
             Some((*plugin, rejection))
         })
     }
+}
+
+/// The first plugin of those that need no more than the node to turn the pod away.
+pub(crate) fn first_rejection(
+    framework: &Framework,
+    pod: &PodInfo,
+    node: &NodeInfo,
+) -> Option<TurnedAway> {
+    framework.filters.iter().find_map(|plugin| {
+        let reasons = plugin.filter(pod, node);
+        (!reasons.is_empty()).then(|| {
+            let resolvable = plugin.resolvable(pod, node);
+            let rejection = Rejection {
+                reasons,
+                resolvable,
+            };
+            (plugin.name(), rejection)
+        })
+    })
 }
 
 /// A node as it would be with other pods on it.

@@ -1,14 +1,14 @@
 //! One decision: which node a pod gets, or why none. Pure.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     fmt::Write,
 };
 
-use crate::{NodeInfo, PodInfo, Snapshot, cycle::Cycle, framework::Framework};
-
-/// Below this many nodes all are looked at.
-const ENOUGH_NODES: usize = 100;
+use crate::{
+    Framework, NodeInfo, PodInfo, Snapshot, cycle::Cycle, framework::Rejection, shapes::Shapes,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -44,93 +44,158 @@ pub enum Verdict {
 
 pub(crate) struct Decision {
     pub(crate) outcome: Outcome,
+    /// All nodes that were turned down, or the best of those that would do.
     pub(crate) nodes: Vec<NodeVerdict>,
     pub(crate) rejected_by: BTreeSet<&'static str>,
-    /// How many nodes were looked at.
-    pub(crate) looked_at: usize,
+    /// How many nodes would do, as far as that was found out.
+    pub(crate) feasible: usize,
 }
 
-/// Decides for `pod`. Looks at nodes from the `start`th on, round, until enough of them would do;
-/// `random` breaks ties.
+/// Decides for `pod`; `random` breaks ties. Pods of a shape that was seen lately cost little.
 pub(crate) fn decide(
+    framework: &Framework,
+    shapes: &mut Shapes,
+    pod: &PodInfo,
+    snapshot: &Snapshot,
+    mut random: impl FnMut() -> u64,
+) -> Decision {
+    let cycle = match begin(framework, pod, snapshot) {
+        Ok(cycle) => cycle,
+        Err(decision) => return decision,
+    };
+    // Room that was made for the pod is looked at first.
+    let promised = snapshot.promised_node(&pod.uid);
+    let promised = promised.and_then(|name| snapshot.node(name));
+    if let Some(node) = promised
+        && cycle.considers(&node.name)
+        && cycle.reject(node).is_none()
+    {
+        return placed(vec![candidate(&node.name, 0, Vec::new())], 1);
+    }
+    if cycle.names.is_none()
+        && let Some(ranking) = shapes.rank(&cycle, &mut random)
+    {
+        let best = ranking.best.into_iter();
+        let verdicts = best.map(|node| candidate(&node.node, node.total, node.parts));
+        let others = ranking.turned_down.into_iter();
+        let others = others.map(|(node, (plugin, rejection))| turned_down(node, plugin, rejection));
+        return placed(verdicts.chain(others).collect(), ranking.feasible);
+    }
+    decide_in(&cycle, random)
+}
+
+/// As [`decide`], looking at every node.
+#[cfg(test)]
+pub(crate) fn decide_afresh(
     framework: &Framework,
     pod: &PodInfo,
     snapshot: &Snapshot,
-    start: usize,
     random: impl FnOnce() -> u64,
 ) -> Decision {
+    match begin(framework, pod, snapshot) {
+        Ok(cycle) => decide_in(&cycle, random),
+        Err(decision) => decision,
+    }
+}
+
+/// The decision, if no node has to be looked at for it.
+fn begin<'a>(
+    framework: &'a Framework,
+    pod: &'a PodInfo,
+    snapshot: &'a Snapshot,
+) -> Result<Cycle<'a>, Decision> {
     let count = snapshot.node_count();
     if count == 0 {
-        return unschedulable("no nodes available to schedule pods".to_owned());
+        let message = "no nodes available to schedule pods".to_owned();
+        return Err(unschedulable(message));
     }
-    let cycle = match Cycle::begin(framework, pod, snapshot) {
-        Ok(cycle) => cycle,
-        Err((plugin, reason)) => {
-            let mut decision = unschedulable(format!("0/{count} nodes are available: {reason}."));
-            decision.rejected_by.insert(plugin);
-            return decision;
-        }
-    };
-    let start = start % count;
-    let ring = snapshot.nodes().skip(start);
-    let ring = ring.chain(snapshot.nodes().take(start));
-    let enough = enough_feasible(count);
+    Cycle::begin(framework, pod, snapshot).map_err(|(plugin, reason)| {
+        let mut decision = unschedulable(format!("0/{count} nodes are available: {reason}."));
+        decision.rejected_by.insert(plugin);
+        decision
+    })
+}
+
+fn decide_in(cycle: &Cycle<'_>, random: impl FnOnce() -> u64) -> Decision {
+    let snapshot = cycle.snapshot;
     let mut feasible: Vec<&NodeInfo> = Vec::new();
     let mut nodes = Vec::new();
     let mut rejected_by: BTreeSet<&'static str> = cycle.narrowed_by.clone();
-    let mut looked_at = 0;
-    for node in ring {
-        looked_at += 1;
-        if !cycle.considers(&node.name) {
-            continue;
+    let mut look_at = |node| match cycle.reject(node) {
+        Some((plugin, rejection)) => {
+            rejected_by.insert(plugin);
+            nodes.push(turned_down(node.name.clone(), plugin, rejection));
         }
-        match cycle.reject(node) {
-            Some((plugin, rejection)) => {
-                rejected_by.insert(plugin);
-                nodes.push(NodeVerdict {
-                    node: node.name.clone(),
-                    verdict: Verdict::Rejected {
-                        plugin,
-                        reasons: rejection.reasons,
-                        resolvable: rejection.resolvable,
-                    },
-                });
-            }
-            None => {
-                feasible.push(node);
-                if feasible.len() >= enough {
-                    break;
-                }
-            }
+        None => feasible.push(node),
+    };
+    match &cycle.names {
+        Some(names) => {
+            let named = names.iter().filter_map(|name| snapshot.node(name));
+            named.for_each(&mut look_at);
         }
+        None => snapshot.nodes().for_each(&mut look_at),
     }
     if feasible.is_empty() {
-        let message = explain(&nodes, count, &cycle.narrowed_by);
+        let message = explain(&nodes, snapshot.node_count(), &cycle.narrowed_by);
         return Decision {
             outcome: Outcome::Unschedulable { message },
             nodes,
             rejected_by,
-            looked_at,
+            feasible: 0,
         };
     }
-    let verdicts = score(framework, pod, snapshot, &feasible);
+    let mut verdicts = score(cycle.framework, cycle.pod, snapshot, &feasible);
     let node = pick(&verdicts, random);
+    verdicts.sort_by_key(|verdict| Reverse(total(verdict)));
     nodes.extend(verdicts);
     Decision {
         outcome: Outcome::Placed { node },
         nodes,
         rejected_by,
-        looked_at,
+        feasible: feasible.len(),
     }
 }
 
-/// How many nodes that would do are enough to choose among: all of few, a falling share of many.
-fn enough_feasible(count: usize) -> usize {
-    if count < ENOUGH_NODES {
-        return count;
+fn candidate(node: &str, total: i64, parts: Vec<(&'static str, i64)>) -> NodeVerdict {
+    NodeVerdict {
+        node: node.to_owned(),
+        verdict: Verdict::Feasible { total, parts },
     }
-    let percentage = 50_usize.saturating_sub(count / 125).max(5);
-    (count * percentage / 100).max(ENOUGH_NODES)
+}
+
+fn turned_down(node: String, plugin: &'static str, rejection: Rejection) -> NodeVerdict {
+    let Rejection {
+        reasons,
+        resolvable,
+    } = rejection;
+    NodeVerdict {
+        node,
+        verdict: Verdict::Rejected {
+            plugin,
+            reasons,
+            resolvable,
+        },
+    }
+}
+
+/// The decision for the first of the nodes.
+fn placed(nodes: Vec<NodeVerdict>, feasible: usize) -> Decision {
+    let node = nodes.first().map(|verdict| verdict.node.clone());
+    Decision {
+        outcome: Outcome::Placed {
+            node: node.unwrap_or_default(),
+        },
+        nodes,
+        rejected_by: BTreeSet::new(),
+        feasible,
+    }
+}
+
+fn total(verdict: &NodeVerdict) -> i64 {
+    match verdict.verdict {
+        Verdict::Feasible { total, .. } => total,
+        Verdict::Rejected { .. } => i64::MIN,
+    }
 }
 
 fn score(
@@ -141,7 +206,7 @@ fn score(
 ) -> Vec<NodeVerdict> {
     let mut parts: Vec<Vec<(&'static str, i64)>> = vec![Vec::new(); feasible.len()];
     if feasible.len() > 1 {
-        for (weight, plugin) in &framework.scores {
+        for (weight, plugin) in framework.talking_scores(pod, snapshot) {
             let Some(scores) = plugin.scores(pod, feasible, snapshot) else {
                 continue;
             };
@@ -165,10 +230,6 @@ fn score(
 
 /// One of the nodes with the highest total.
 fn pick(verdicts: &[NodeVerdict], random: impl FnOnce() -> u64) -> String {
-    let total = |verdict: &NodeVerdict| match verdict.verdict {
-        Verdict::Feasible { total, .. } => total,
-        Verdict::Rejected { .. } => i64::MIN,
-    };
     let highest = verdicts.iter().map(total).max();
     let best: Vec<&NodeVerdict> = verdicts
         .iter()
@@ -218,7 +279,7 @@ fn unschedulable(message: String) -> Decision {
         outcome: Outcome::Unschedulable { message },
         nodes: Vec::new(),
         rejected_by: BTreeSet::new(),
-        looked_at: 0,
+        feasible: 0,
     }
 }
 
@@ -227,10 +288,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::fixtures::{labelled_node, no_binder, node, node_with, pod, pod_asking};
+    use crate::fixtures::{
+        framework as default_framework, labelled_node, node, node_with, pod, pod_asking,
+    };
 
     fn framework() -> Framework {
-        Framework::with_defaults(no_binder(), None)
+        default_framework(None)
     }
 
     fn snapshot(nodes: &[Arc<k8s_openapi::api::core::v1::Node>]) -> Snapshot {
@@ -242,7 +305,7 @@ mod tests {
     }
 
     fn outcome(snapshot: &Snapshot, pod: &PodInfo) -> String {
-        match decide(&framework(), pod, snapshot, 0, || 0).outcome {
+        match decide_afresh(&framework(), pod, snapshot, || 0).outcome {
             Outcome::Placed { node } => node,
             Outcome::Unschedulable { message } => message,
         }
@@ -326,7 +389,7 @@ mod tests {
         ]);
         let web = pod_asking("web", "1");
         for (random, expected) in [(0, "a"), (1, "b"), (2, "c"), (3, "a")] {
-            let decision = decide(&framework(), &web, &nodes, 0, || random);
+            let decision = decide_afresh(&framework(), &web, &nodes, || random);
             let node = expected.to_owned();
             assert_eq!(decision.outcome, Outcome::Placed { node });
         }
@@ -339,7 +402,7 @@ mod tests {
             let ports =
                 r#"{"containers":[{"name":"c","ports":[{"containerPort":1,"hostPort":80}]}]}"#;
             nodes.assume(pod("other", ports), "a");
-            let decision = decide(&framework(), &pod("web", spec), &nodes, 0, || 0);
+            let decision = decide_afresh(&framework(), &pod("web", spec), &nodes, || 0);
             let rejected_by: Vec<_> = decision.rejected_by.into_iter().collect();
             assert_eq!(rejected_by, [plugin]);
         };
@@ -364,20 +427,44 @@ mod tests {
     }
 
     #[test]
-    fn of_many_nodes_a_share_is_looked_at_in_turn() {
-        assert_eq!(enough_feasible(99), 99);
-        assert_eq!(enough_feasible(100), 100);
-        assert_eq!(enough_feasible(1000), 420);
-        assert_eq!(enough_feasible(6000), 300);
-        assert_eq!(enough_feasible(100_000), 5000);
+    fn every_node_that_would_do_is_scored() {
         let nodes: Vec<_> = (0..300)
             .map(|n| node_with(&format!("n{n:03}"), "4"))
             .collect();
-        let nodes = snapshot(&nodes);
-        let decision = decide(&framework(), &pod_asking("web", "1"), &nodes, 250, || 0);
-        assert_eq!(decision.looked_at, 144);
-        let seen: BTreeSet<_> = decision.nodes.iter().map(|v| v.node.as_str()).collect();
-        assert!(seen.contains("n250") && seen.contains("n299") && seen.contains("n093"));
-        assert!(!seen.contains("n094") && !seen.contains("n249"));
+        let mut nodes = snapshot(&nodes);
+        nodes.set_node(node_with("n123", "64"));
+        let (web, framework) = (pod_asking("web", "1"), framework());
+        let decision = decide_afresh(&framework, &web, &nodes, || 0);
+        assert_eq!(decision.feasible, 300);
+        let node = "n123".to_owned();
+        assert_eq!(decision.outcome, Outcome::Placed { node: node.clone() });
+        let decision = decide(&framework, &mut Shapes::default(), &web, &nodes, || 0);
+        assert_eq!(decision.feasible, 300);
+        assert_eq!(decision.outcome, Outcome::Placed { node });
+        assert_eq!(decision.nodes.len(), 10, "the best are told of");
+    }
+
+    #[test]
+    fn room_that_was_made_is_taken_first() {
+        let mut nodes = snapshot(&[node_with("a", "4"), node_with("b", "64")]);
+        let web = pod_asking("web", "1");
+        nodes.promise(&web, Some("a"));
+        let (framework, mut shapes) = (framework(), Shapes::default());
+        let mut outcome = |nodes: &Snapshot, pod: &PodInfo| match decide(
+            &framework,
+            &mut shapes,
+            pod,
+            nodes,
+            || 0,
+        )
+        .outcome
+        {
+            Outcome::Placed { node } => node,
+            Outcome::Unschedulable { message } => message,
+        };
+        assert_eq!(outcome(&nodes, &web), "a");
+        assert_eq!(outcome(&nodes, &pod_asking("other", "1")), "b");
+        nodes.assume(pod_asking("busy", "4"), "a");
+        assert_eq!(outcome(&nodes, &web), "b");
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use client::ObjectKey;
 use parking_lot::Mutex;
 
-use crate::decide::{Decision, NodeVerdict, Outcome};
+use crate::decide::{Decision, NodeVerdict, Outcome, Verdict};
 
 const KEPT: usize = 256;
 /// Of large clusters the first nodes stand for the others.
@@ -19,6 +19,9 @@ pub struct DecisionRecord {
     /// The how-manieth attempt this was.
     pub attempt: u32,
     pub outcome: Outcome,
+    /// How many nodes would have done, as far as that was found out.
+    pub feasible: usize,
+    /// The best of the nodes that would do; if none would, what each said.
     pub nodes: Vec<NodeVerdict>,
 }
 
@@ -50,22 +53,101 @@ impl Decisions {
         at_micros: i64,
         attempt: u32,
         decision: Decision,
-    ) {
+    ) -> Arc<DecisionRecord> {
         let mut nodes = decision.nodes;
-        // Those that passed stand at the end, so cut from the front.
-        nodes.drain(..nodes.len().saturating_sub(NODES_KEPT));
-        let record = DecisionRecord {
+        let would_do = |verdict: &NodeVerdict| matches!(verdict.verdict, Verdict::Feasible { .. });
+        nodes.sort_by_key(|verdict| !would_do(verdict));
+        nodes.truncate(NODES_KEPT);
+        let record = Arc::new(DecisionRecord {
             pod,
             uid,
             at_micros,
             attempt,
             outcome: decision.outcome,
+            feasible: decision.feasible,
             nodes,
-        };
+        });
         let mut ring = self.ring.lock();
         if ring.len() == KEPT {
             ring.pop_front();
         }
-        ring.push_back(Arc::new(record));
+        ring.push_back(record.clone());
+        record
+    }
+}
+
+impl trace::Explain for DecisionRecord {
+    fn lines(&self) -> Vec<String> {
+        let mut lines = vec![match &self.outcome {
+            Outcome::Placed { node } => format!(
+                "scheduled to {node} at attempt {}; of {} nodes that would do:",
+                self.attempt, self.feasible
+            ),
+            Outcome::Unschedulable { message } => {
+                format!("not scheduled at attempt {}: {message}", self.attempt)
+            }
+        }];
+        lines.extend(
+            self.nodes
+                .iter()
+                .map(|NodeVerdict { node, verdict }| match verdict {
+                    Verdict::Feasible { total, parts } => {
+                        let parts = parts.iter();
+                        let parts = parts.map(|(plugin, score)| format!("{plugin} {score}"));
+                        let parts: Vec<String> = parts.collect();
+                        format!("  {node:<24} {total:>5}  {}", parts.join(", "))
+                    }
+                    Verdict::Rejected {
+                        plugin, reasons, ..
+                    } => format!("  {node:<24}     -  {plugin}: {}", reasons.join(", ")),
+                }),
+        );
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trace::Explain;
+
+    use super::*;
+
+    #[test]
+    fn a_decision_is_told_node_by_node() {
+        let nodes = vec![
+            NodeVerdict {
+                node: "a".to_owned(),
+                verdict: Verdict::Rejected {
+                    plugin: "NodeName",
+                    reasons: vec!["not this one".to_owned()],
+                    resolvable: false,
+                },
+            },
+            NodeVerdict {
+                node: "b".to_owned(),
+                verdict: Verdict::Feasible {
+                    total: 7,
+                    parts: vec![("One", 3), ("Two", 4)],
+                },
+            },
+        ];
+        let decision = Decision {
+            outcome: Outcome::Placed {
+                node: "b".to_owned(),
+            },
+            nodes,
+            rejected_by: Default::default(),
+            feasible: 1,
+        };
+        let key = ObjectKey::new("default", "web");
+        let record = Decisions::default().push(key, "uid".to_owned(), 0, 2, decision);
+        assert_eq!(
+            record.lines(),
+            [
+                "scheduled to b at attempt 2; of 1 nodes that would do:",
+                "  b                            7  One 3, Two 4",
+                "  a                            -  NodeName: not this one",
+            ]
+        );
     }
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 
 use crate::{
-    PodInfo,
-    framework::{Bind, BindError, Plugin},
+    Framework, PodInfo, Registry, WorkloadSelectors,
+    configuration::Profile,
+    framework::{Bind, BindError, Plugin, Points},
 };
 
 struct NoBinder;
@@ -14,6 +15,13 @@ struct NoBinder;
 impl Plugin for NoBinder {
     fn name(&self) -> &'static str {
         "NoBinder"
+    }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            bind: Some(self),
+            ..Points::default()
+        }
     }
 }
 
@@ -25,8 +33,14 @@ impl Bind for NoBinder {
 }
 
 /// For decisions that are not carried out.
-pub(crate) fn no_binder() -> Arc<dyn Bind> {
+pub(crate) fn no_binder() -> Arc<dyn Plugin> {
     Arc::new(NoBinder)
+}
+
+/// The default profile, with what belongs together as given.
+pub(crate) fn framework(workloads: Option<Arc<dyn WorkloadSelectors>>) -> Framework {
+    let registry = Registry::in_tree(no_binder(), workloads, None);
+    Framework::new(&Profile::default(), &registry).expect("the default profile")
 }
 
 pub(crate) fn pod_spec(spec: &str) -> PodSpec {

@@ -1,27 +1,18 @@
-//! The extension points of a decision, and the profile that lines plugins up behind them.
+//! The extension points of the scheduler. A plugin has a name and something for one or more points.
 //!
-//! Plugins are pure over the pod and the snapshot; only [`PreBind`] and [`Bind`] do I/O, beside the
-//! loop. A cycle: PreFilter, Filter per node, Score over the nodes that passed, Reserve, PreBind, Bind.
+//! A pod's way: PreEnqueue and QueueSort in the queue; PreFilter, Filter per node, PostFilter if no
+//! node would do, PreScore, Score; then Reserve, Permit, PreBind, Bind, PostBind. Plugins are pure
+//! over the pod and the snapshot; only PreBind and Bind do I/O, beside the loop. Which plugins stand
+//! behind which point is the profile's to say: [`Framework`](crate::Framework).
 
-use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc};
+use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim},
     storage::v1::{CSINode, StorageClass},
 };
 
-use crate::{
-    NodeInfo, PodInfo, Snapshot, WorkloadSelectors,
-    plugins::{
-        assume::Assume, image_locality::ImageLocality, inter_pod_affinity::InterPodAffinity,
-        node_affinity::NodeAffinity, node_name::NodeName, node_ports::NodePorts,
-        node_resources_balanced_allocation::NodeResourcesBalancedAllocation,
-        node_resources_fit::NodeResourcesFit, node_unschedulable::NodeUnschedulable,
-        node_volume_limits::NodeVolumeLimits, pod_topology_spread::PodTopologySpread,
-        taint_toleration::TaintToleration, volume_binding::VolumeBinding,
-        volume_restrictions::VolumeRestrictions, volume_zone::VolumeZone,
-    },
-};
+use crate::{NodeInfo, NodeVerdict, PodInfo, Snapshot, cycle::Cycle, preempt::Budget};
 
 /// The highest score of a plugin for a node.
 pub const MAX_SCORE: i64 = 100;
@@ -41,8 +32,11 @@ pub enum ClusterEvent<'a> {
         old: &'a PodInfo,
         new: &'a PodInfo,
     },
-    /// A pod left its node (deleted, ended, or its binding failed).
-    PodRemoved(&'a PodInfo),
+    /// A pod left its node (deleted, ended, or its binding failed). The node is as it is now.
+    PodRemoved {
+        pod: &'a PodInfo,
+        node: Option<&'a NodeInfo>,
+    },
     /// New or changed.
     Claim(&'a PersistentVolumeClaim),
     /// New or changed.
@@ -60,6 +54,9 @@ pub enum ClusterEvent<'a> {
 pub trait Plugin: Send + Sync {
     fn name(&self) -> &'static str;
 
+    /// What the plugin has for which extension point.
+    fn points(self: Arc<Self>) -> Points;
+
     /// Whether the event may let any pod pass that this plugin turned away. Pods come to nodes all
     /// the time and hardly ever help: plugins that they do help say so.
     fn hears_of(&self, event: &ClusterEvent<'_>) -> bool {
@@ -75,6 +72,41 @@ pub trait Plugin: Send + Sync {
         let _ = (event, pod);
         true
     }
+
+    /// Writes down all of the pod that the plugin's [`Filter`] and [`NodeScore`] look at. Pods for
+    /// which all plugins write the same are of one shape: what is found out about a node for one of
+    /// them holds for the others until the node changes. False if that cannot be said.
+    fn shape(&self, pod: &PodInfo, key: &mut String) -> bool {
+        let _ = (pod, key);
+        false
+    }
+}
+
+/// What a plugin has for each extension point.
+#[derive(Clone, Default)]
+pub struct Points {
+    pub pre_enqueue: Option<Arc<dyn PreEnqueue>>,
+    pub queue_sort: Option<Arc<dyn QueueSort>>,
+    pub pre_filter: Option<Arc<dyn PreFilter>>,
+    pub filter: Option<Arc<dyn Filter>>,
+    pub post_filter: Option<Arc<dyn PostFilter>>,
+    pub pre_score: Option<Arc<dyn PreScore>>,
+    pub score: Option<Arc<dyn Score>>,
+    pub reserve: Option<Arc<dyn Reserve>>,
+    pub permit: Option<Arc<dyn Permit>>,
+    pub pre_bind: Option<Arc<dyn PreBind>>,
+    pub bind: Option<Arc<dyn Bind>>,
+    pub post_bind: Option<Arc<dyn PostBind>>,
+}
+
+pub trait PreEnqueue: Plugin {
+    /// Whether the pod may be tried at all; asked again whenever the pod changes.
+    fn may_enter(&self, pod: &PodInfo) -> bool;
+}
+
+pub trait QueueSort: Plugin {
+    /// Pods of a higher rank are tried first; among equals, who waited longest.
+    fn rank(&self, pod: &PodInfo) -> i64;
 }
 
 /// What is known of the pod before any node is looked at.
@@ -95,7 +127,7 @@ pub trait PreFilter: Plugin {
 }
 
 /// Why a pod cannot run on a node.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub reasons: Vec<String>,
     /// Whether the node may pass after pods of it have gone, so that making room is worth a try.
@@ -146,38 +178,102 @@ pub trait Filter: Plugin {
     fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<String>;
 }
 
+/// A pod that no node would take.
+pub struct Unplaced<'a> {
+    pub(crate) cycle: &'a Cycle<'a>,
+    pub(crate) budgets: &'a [Budget],
+    /// What each node said.
+    pub verdicts: &'a [NodeVerdict],
+    /// A number by lot.
+    pub lot: u64,
+}
+
+impl Unplaced<'_> {
+    pub fn pod(&self) -> &PodInfo {
+        self.cycle.pod
+    }
+
+    pub fn snapshot(&self) -> &Snapshot {
+        self.cycle.snapshot
+    }
+}
+
+/// Room for a pod on a node, and whom it costs.
+pub struct Room {
+    pub node: String,
+    /// They are deleted; the pod is tried again when they have gone.
+    pub victims: Vec<Arc<PodInfo>>,
+}
+
+pub trait PostFilter: Plugin {
+    /// Makes room for the pod, or says why there is none.
+    fn post_filter(&self, unplaced: &Unplaced<'_>) -> Result<Room, String>;
+}
+
+pub trait PreScore: Plugin {
+    /// Whether the plugin's score has anything to say about this pod, wherever it goes.
+    fn pre_score(&self, pod: &PodInfo, snapshot: &Snapshot) -> bool;
+}
+
 pub trait Score: Plugin {
     /// A score in 0..=[`MAX_SCORE`] for each of the nodes; none if the plugin has nothing to say
     /// about this pod.
     fn scores(&self, pod: &PodInfo, nodes: &[&NodeInfo], snapshot: &Snapshot) -> Option<Vec<i64>>;
+
+    /// The plugin, if it looks at one node at a time.
+    fn by_node(&self) -> Option<&dyn NodeScore> {
+        None
+    }
 }
 
-/// A score that looks at one node at a time.
-pub trait NodeScore: Plugin {
-    /// Whether the plugin has anything to say about this pod.
-    fn pre_score(&self, pod: &PodInfo) -> bool {
-        let _ = pod;
-        true
-    }
+/// How the scores of a plugin are brought into 0..=[`MAX_SCORE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scaling {
+    /// They are so already.
+    Kept,
+    /// The highest becomes [`MAX_SCORE`].
+    ToHighest,
+    /// The highest becomes zero.
+    Reversed,
+}
 
-    /// Higher is better, unless `normalize` turns it round.
+impl Scaling {
+    pub fn apply(self, score: i64, highest: i64) -> i64 {
+        let scaled = match highest {
+            0 => 0,
+            _ => MAX_SCORE * score / highest,
+        };
+        match self {
+            Scaling::Kept => score,
+            Scaling::ToHighest => scaled,
+            Scaling::Reversed => MAX_SCORE - scaled,
+        }
+    }
+}
+
+/// A score that looks at one node at a time, and beyond it only at what does not change with pods.
+pub trait NodeScore: Plugin {
+    /// Higher is better, unless `scaling` turns it round.
     fn score(&self, pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) -> i64;
 
-    /// Brings the scores of all nodes into 0..=[`MAX_SCORE`].
-    fn normalize(&self, scores: &mut [i64]) {
-        let _ = scores;
+    fn scaling(&self) -> Scaling {
+        Scaling::Kept
     }
 }
 
 impl<P: NodeScore> Score for P {
     fn scores(&self, pod: &PodInfo, nodes: &[&NodeInfo], snapshot: &Snapshot) -> Option<Vec<i64>> {
-        if !self.pre_score(pod) {
-            return None;
-        }
         let each = nodes.iter().map(|node| self.score(pod, node, snapshot));
         let mut scores: Vec<i64> = each.collect();
-        self.normalize(&mut scores);
+        let highest = scores.iter().copied().max().unwrap_or(0);
+        for score in &mut scores {
+            *score = self.scaling().apply(*score, highest);
+        }
         Some(scores)
+    }
+
+    fn by_node(&self) -> Option<&dyn NodeScore> {
+        Some(self)
     }
 }
 
@@ -185,6 +281,21 @@ pub trait Reserve: Plugin {
     fn reserve(&self, pod: &Arc<PodInfo>, node: &str, snapshot: &mut Snapshot);
     /// Undoes `reserve`, also if it was undone or overtaken already.
     fn unreserve(&self, pod: &PodInfo, snapshot: &mut Snapshot);
+}
+
+/// What a plugin says to a pod that is about to be bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Permission {
+    Allow,
+    /// The pod is tried again when something has changed.
+    Reject(String),
+    /// The binding waits until the plugin approves or rejects it through
+    /// [`WaitingPods`](crate::WaitingPods), and is rejected after this long.
+    Wait(Duration),
+}
+
+pub trait Permit: Plugin {
+    fn permit(&self, pod: &Arc<PodInfo>, node: &str) -> Permission;
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -196,6 +307,12 @@ pub enum BindError {
     /// Not even the preparations went well.
     #[error(transparent)]
     Unprepared(PreBindError),
+    /// A plugin that had let the pod wait did not permit it.
+    #[error("{message}")]
+    NotPermitted {
+        plugin: &'static str,
+        message: String,
+    },
 }
 
 /// What a plugin could not do before the binding.
@@ -217,130 +334,19 @@ pub trait PreBind: Plugin {
 
 #[async_trait::async_trait]
 pub trait Bind: Plugin {
+    /// Whether this plugin binds the pod; otherwise the next is asked.
+    fn binds(&self, pod: &PodInfo) -> bool {
+        let _ = pod;
+        true
+    }
+
     /// Writes the binding; gives the bytes sent.
     async fn bind(&self, pod: &PodInfo, node: &str) -> Result<u64, BindError>;
 }
 
-/// The plugins of a scheduler, in the order in which they are asked.
-pub struct Framework {
-    pub pre_filters: Vec<Box<dyn PreFilter>>,
-    pub filters: Vec<Box<dyn Filter>>,
-    /// With their weights.
-    pub scores: Vec<(i64, Box<dyn Score>)>,
-    pub reserves: Vec<Box<dyn Reserve>>,
-    pub pre_binds: Vec<Box<dyn PreBind>>,
-    pub binder: Arc<dyn Bind>,
-}
-
-impl Framework {
-    /// Upstream's default plugins (those we have), order and weights.
-    /// Pods that say nothing about spreading are spread by `workloads`, if given.
-    pub fn with_defaults(
-        binder: Arc<dyn Bind>,
-        workloads: Option<Arc<dyn WorkloadSelectors>>,
-    ) -> Framework {
-        let spread = PodTopologySpread {
-            workloads: workloads.clone(),
-        };
-        Framework {
-            pre_filters: vec![
-                Box::new(NodeAffinity),
-                Box::new(VolumeRestrictions),
-                Box::new(NodeVolumeLimits),
-                Box::new(VolumeBinding),
-                Box::new(VolumeZone),
-                Box::new(spread),
-                Box::new(InterPodAffinity),
-            ],
-            filters: vec![
-                Box::new(NodeUnschedulable),
-                Box::new(NodeName),
-                Box::new(TaintToleration),
-                Box::new(NodeAffinity),
-                Box::new(NodePorts),
-                Box::new(NodeResourcesFit),
-            ],
-            scores: vec![
-                (3, Box::new(TaintToleration)),
-                (2, Box::new(NodeAffinity)),
-                (1, Box::new(NodeResourcesFit)),
-                (2, Box::new(PodTopologySpread { workloads })),
-                (2, Box::new(InterPodAffinity)),
-                (1, Box::new(NodeResourcesBalancedAllocation)),
-                (1, Box::new(ImageLocality)),
-            ],
-            reserves: vec![Box::new(Assume), Box::new(VolumeBinding)],
-            pre_binds: Vec::new(),
-            binder,
-        }
-    }
-
-    pub fn reserve(&self, pod: &Arc<PodInfo>, node: &str, snapshot: &mut Snapshot) {
-        for plugin in &self.reserves {
-            plugin.reserve(pod, node, snapshot);
-        }
-    }
-
-    pub fn unreserve(&self, pod: &PodInfo, snapshot: &mut Snapshot) {
-        for plugin in self.reserves.iter().rev() {
-            plugin.unreserve(pod, snapshot);
-        }
-    }
-
-    pub fn pre_bind(
-        &self,
-        pod: &Arc<PodInfo>,
-        node: &str,
-        snapshot: &Snapshot,
-    ) -> Vec<Preparation> {
-        let plugins = self.pre_binds.iter();
-        plugins
-            .filter_map(|plugin| plugin.pre_bind(pod, node, snapshot))
-            .collect()
-    }
-
-    /// The plugins that the event may help against.
-    pub fn listeners(&self, event: &ClusterEvent<'_>) -> BTreeSet<&'static str> {
-        let hears = |plugin: &dyn Plugin| plugin.hears_of(event).then(|| plugin.name());
-        let filters = self
-            .filters
-            .iter()
-            .filter_map(|plugin| hears(plugin.as_ref()));
-        let pre_filters = self.pre_filters.iter();
-        let pre_filters = pre_filters.filter_map(|plugin| hears(plugin.as_ref()));
-        filters.chain(pre_filters).collect()
-    }
-
-    /// Whether one of the plugins that turned the pod away expects the event to help; any event
-    /// may when it is not known who did.
-    pub fn may_help(
-        &self,
-        event: &ClusterEvent<'_>,
-        pod: &PodInfo,
-        rejected_by: &BTreeSet<&'static str>,
-    ) -> bool {
-        rejected_by.is_empty()
-            || self
-                .filters
-                .iter()
-                .any(|plugin| rejected_by.contains(plugin.name()) && plugin.may_help(event, pod))
-            || self
-                .pre_filters
-                .iter()
-                .any(|plugin| rejected_by.contains(plugin.name()) && plugin.may_help(event, pod))
-    }
-}
-
-/// Scales scores so that the highest becomes [`MAX_SCORE`]; `reverse` makes the lowest best.
-pub fn scale(scores: &mut [i64], reverse: bool) {
-    let highest = scores.iter().copied().max().unwrap_or(0);
-    for score in scores {
-        let scaled = match highest {
-            0 => 0,
-            _ => MAX_SCORE * *score / highest,
-        };
-        *score = if reverse { MAX_SCORE - scaled } else { scaled };
-    }
+pub trait PostBind: Plugin {
+    /// The pod is bound.
+    fn post_bind(&self, pod: &PodInfo, node: &str);
 }
 
 #[cfg(test)]
@@ -349,14 +355,15 @@ mod tests {
 
     #[test]
     fn scaling_fills_the_range() {
-        let check = |reverse, mut scores: Vec<i64>, expected: &[i64]| {
-            scale(&mut scores, reverse);
-            assert_eq!(scores, expected);
+        let check = |scaling: Scaling, scores: &[i64], expected: &[i64]| {
+            let highest = scores.iter().copied().max().unwrap_or(0);
+            let scaled: Vec<i64> = scores.iter().map(|s| scaling.apply(*s, highest)).collect();
+            assert_eq!(scaled, expected);
         };
-        check(false, vec![0, 1, 2, 4], &[0, 25, 50, 100]);
-        check(true, vec![0, 1, 2, 4], &[100, 75, 50, 0]);
-        check(false, vec![0, 0], &[0, 0]);
-        check(true, vec![0, 0], &[100, 100]);
-        check(true, vec![], &[]);
+        check(Scaling::ToHighest, &[0, 1, 2, 4], &[0, 25, 50, 100]);
+        check(Scaling::Reversed, &[0, 1, 2, 4], &[100, 75, 50, 0]);
+        check(Scaling::ToHighest, &[0, 0], &[0, 0]);
+        check(Scaling::Reversed, &[0, 0], &[100, 100]);
+        check(Scaling::Kept, &[7, 200], &[7, 200]);
     }
 }

@@ -3,6 +3,7 @@
 //! One loop owns the queue and the snapshot and decides one pod at a time; bindings and status
 //! writes go on beside it. It reads and writes only through the API.
 
+pub mod configuration;
 pub mod framework;
 pub mod plugins;
 pub mod volumes;
@@ -14,14 +15,19 @@ mod cycle;
 mod decide;
 mod decisions;
 mod node_info;
+mod node_table;
 mod pod_info;
 mod preempt;
+mod profile;
 mod queue;
+mod registry;
 mod resources;
 mod selecting;
+mod shapes;
 mod snapshot;
 mod spread_constraints;
 mod storage_feed;
+mod waiting;
 mod workload_selectors;
 mod writes;
 
@@ -31,6 +37,7 @@ mod fixtures;
 mod oracle;
 
 use client::Informers;
+use configuration::Configuration;
 use environment::Environment;
 use tokio_util::sync::CancellationToken;
 
@@ -40,15 +47,77 @@ pub use decide::{NodeVerdict, Outcome, Verdict};
 pub use decisions::{DecisionRecord, Decisions};
 pub use node_info::NodeInfo;
 pub use pod_info::PodInfo;
+pub use profile::{Framework, ProfileError};
+pub use registry::{Made, Registry};
 pub use resources::Resources;
 pub use snapshot::Snapshot;
 pub use spread_constraints::SpreadConstraint;
+pub use waiting::WaitingPods;
 pub use workload_selectors::WorkloadSelectors;
 
 /// The scheduler's name in `spec.schedulerName`; pods that name another are left alone.
 pub const SCHEDULER_NAME: &str = "default-scheduler";
 
-/// Runs the scheduler until `shutdown`.
+/// What a scheduler needs.
+pub struct Scheduler {
+    pub client: kube::Client,
+    pub informers: Informers,
+    pub environment: Environment,
+    pub recorder: trace::Recorder,
+    pub configuration: Configuration,
+    /// Where the latest decisions are left.
+    pub decisions: Decisions,
+    /// Through which plugins permit what they have held back.
+    pub waiting: WaitingPods,
+}
+
+impl Scheduler {
+    /// With upstream's defaults.
+    pub fn new(
+        client: kube::Client,
+        informers: Informers,
+        environment: Environment,
+        recorder: trace::Recorder,
+    ) -> Scheduler {
+        Scheduler {
+            client,
+            informers,
+            environment,
+            recorder,
+            configuration: Configuration::default(),
+            decisions: Decisions::default(),
+            waiting: WaitingPods::default(),
+        }
+    }
+
+    /// Runs the scheduler until `shutdown`.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), ProfileError> {
+        self.run_with(|_| {}, shutdown).await
+    }
+
+    /// As [`Scheduler::run`], with plugins of one's own.
+    pub async fn run_with(
+        self,
+        add: impl FnOnce(&mut Registry),
+        shutdown: CancellationToken,
+    ) -> Result<(), ProfileError> {
+        let control = control::Control::new(self, add)?;
+        control.run(shutdown).await;
+        Ok(())
+    }
+}
+
+/// Whether the profiles can be put together from the plugins that come with the scheduler.
+pub fn check(configuration: &Configuration) -> Result<(), ProfileError> {
+    let binder = std::sync::Arc::new(plugins::default_binder::NeverBinds);
+    let registry = Registry::in_tree(binder, None, None);
+    for profile in &configuration.profiles {
+        Framework::new(profile, &registry)?;
+    }
+    Ok(())
+}
+
+/// Runs the scheduler until `shutdown`, with upstream's defaults.
 pub async fn run(
     client: kube::Client,
     informers: Informers,
@@ -56,28 +125,8 @@ pub async fn run(
     recorder: trace::Recorder,
     shutdown: CancellationToken,
 ) {
-    let decisions = Decisions::default();
-    run_recording(
-        client,
-        informers,
-        environment,
-        recorder,
-        decisions,
-        shutdown,
-    )
-    .await;
-}
-
-/// As [`run`], with the caller's handle on the latest decisions.
-pub async fn run_recording(
-    client: kube::Client,
-    informers: Informers,
-    environment: Environment,
-    recorder: trace::Recorder,
-    decisions: Decisions,
-    shutdown: CancellationToken,
-) {
-    control::Scheduler::new(client, &informers, environment, recorder, decisions)
-        .run(shutdown)
-        .await;
+    let scheduler = Scheduler::new(client, informers, environment, recorder);
+    if let Err(error) = scheduler.run(shutdown).await {
+        tracing::error!(%error, "the scheduler cannot run");
+    }
 }

@@ -9,8 +9,13 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 
 use crate::{
-    Outcome, PodInfo, Snapshot, Verdict, WorkloadSelectors, decide::decide, fixtures::no_binder,
-    framework::Framework, preempt::preempt,
+    Framework, NodeVerdict, Outcome, PodInfo, Registry, Snapshot, Verdict, WorkloadSelectors,
+    configuration::{Configuration, Profile},
+    cycle::Cycle,
+    decide::{decide, decide_afresh},
+    fixtures::no_binder,
+    framework::{Room, Unplaced},
+    shapes::Shapes,
 };
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -271,7 +276,58 @@ fn read<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).expect("an object")
 }
 
+/// What the profile says.
+#[derive(Clone, Debug)]
+struct Rules {
+    strategy: Strategy,
+    fit_weight: i64,
+    hard_weight: i64,
+    /// Whether pods of a service that say nothing have to be spread by zone within this skew.
+    default_skew: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Strategy {
+    Emptiest,
+    Fullest,
+    /// Best at half, in straight lines from and to nothing.
+    HalfFull,
+}
+
+impl Rules {
+    fn profile(&self) -> Profile {
+        let strategy = match self.strategy {
+            Strategy::Emptiest => "{type: LeastAllocated}",
+            Strategy::Fullest => "{type: MostAllocated}",
+            Strategy::HalfFull => {
+                "{type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: [{utilization: 0, score: 0}, {utilization: 50, score: 10}, {utilization: 100, score: 0}]}}"
+            }
+        };
+        let spread = match self.default_skew {
+            None => "{}".to_owned(),
+            Some(skew) => format!(
+                "{{defaultingType: List, defaultConstraints: [{{maxSkew: {skew}, topologyKey: {ZONE}, whenUnsatisfiable: DoNotSchedule}}]}}"
+            ),
+        };
+        let text = format!(
+            "apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {{score: {{enabled: [{{name: NodeResourcesFit, weight: {}}}]}}}}
+  pluginConfig:
+  - {{name: NodeResourcesFit, args: {{scoringStrategy: {strategy}}}}}
+  - {{name: InterPodAffinity, args: {{hardPodAffinityWeight: {}}}}}
+  - {{name: PodTopologySpread, args: {spread}}}
+",
+            self.fit_weight, self.hard_weight
+        );
+        let mut read = Configuration::parse(text.as_bytes()).expect("a configuration");
+        read.profiles.remove(0)
+    }
+}
+
 struct Cluster {
+    rules: Rules,
     machines: Vec<Machine>,
     placed: Vec<(Work, usize)>,
 }
@@ -348,7 +404,18 @@ impl Cluster {
     }
 
     fn keeps_even(&self, pod: &Work, index: usize) -> bool {
-        let hard: Vec<&Evenly> = pod.evenly.iter().filter(|evenly| evenly.hard).collect();
+        let by_default = self.rules.default_skew.map(|skew| Evenly {
+            zone: true,
+            hard: true,
+            skew,
+            least_domains: None,
+            ignores_affinity: false,
+            honors_taints: false,
+        });
+        let silent = pod.in_service && pod.evenly.is_empty();
+        let by_default = by_default.iter().filter(|_| silent);
+        let hard = pod.evenly.iter().chain(by_default);
+        let hard: Vec<&Evenly> = hard.filter(|evenly| evenly.hard).collect();
         let complete = |machine: &Machine| {
             hard.iter()
                 .all(|evenly| machine.domain(evenly.zone).is_some())
@@ -400,7 +467,10 @@ impl Cluster {
             let matched = each(&|index| i64::from(self.machines[index].disk == disk));
             add(2, matched.iter().map(|matched| 100 * matched).collect());
         }
-        add(1, each(&|index| self.emptiness(pod, index)));
+        add(
+            self.rules.fit_weight,
+            each(&|index| self.fitness(pod, index)),
+        );
         if let Some(scores) = self.evenness(pod, nodes) {
             add(2, scores);
         }
@@ -411,20 +481,33 @@ impl Cluster {
         totals
     }
 
-    fn emptiness(&self, pod: &Work, index: usize) -> i64 {
+    fn fitness(&self, pod: &Work, index: usize) -> i64 {
         let machine = &self.machines[index];
         let works = || self.on(index).chain([pod]);
         // Every container states both amounts, zero included.
         let cpu: i64 = works().map(|work| work.cpu).sum();
         let memory: i64 = works().map(|work| work.memory).sum();
-        let free = |taken: i64, all: i64| {
-            if taken > all {
-                0
-            } else {
-                (all - taken) * 100 / all
+        let free = |taken: i64, all: i64| (all - taken).max(0) * 100 / all;
+        let full = |taken: i64, all: i64| taken.min(all) * 100 / all;
+        match self.rules.strategy {
+            Strategy::Emptiest => (free(cpu, machine.cpu) + free(memory, machine.memory)) / 2,
+            Strategy::Fullest => (full(cpu, machine.cpu) + full(memory, machine.memory)) / 2,
+            Strategy::HalfFull => {
+                let tent = |used: i64| match used <= 50 {
+                    true => used * 2,
+                    false => 200 - used * 2,
+                };
+                let each = [
+                    tent(full(cpu, machine.cpu)),
+                    tent(full(memory, machine.memory)),
+                ];
+                let counted: Vec<i64> = each.into_iter().filter(|score| *score > 0).collect();
+                match counted.len() {
+                    0 => 0,
+                    count => (counted.iter().sum::<i64>() as f64 / count as f64).round() as i64,
+                }
             }
-        };
-        (free(cpu, machine.cpu) + free(memory, machine.memory)) / 2
+        }
     }
 
     fn balance(&self, pod: &Work, index: usize) -> i64 {
@@ -450,7 +533,7 @@ impl Cluster {
                     (Some(weight), true) => weight,
                     (Some(weight), false) => -weight,
                     // Who must be near somebody likes him, too; who must be far is a filter.
-                    (None, near) => i64::from(near),
+                    (None, near) => i64::from(near) * self.rules.hard_weight,
                 };
                 let mut score = 0;
                 for (other, on) in &self.placed {
@@ -489,7 +572,9 @@ impl Cluster {
         let says_itself = !pod.evenly.is_empty();
         let soft: Vec<Evenly> = match says_itself {
             true => pod.evenly.iter().filter(|e| !e.hard).cloned().collect(),
-            false if pod.in_service => vec![by_default(false, 3), by_default(true, 5)],
+            false if pod.in_service && self.rules.default_skew.is_none() => {
+                vec![by_default(false, 3), by_default(true, 5)]
+            }
             false => Vec::new(),
         };
         if soft.is_empty() {
@@ -554,10 +639,35 @@ impl WorkloadSelectors for Services {
     }
 }
 
+fn room(
+    framework: &Framework,
+    pod: &PodInfo,
+    snapshot: &Snapshot,
+    verdicts: &[NodeVerdict],
+) -> Result<Room, String> {
+    let cycle = Cycle::begin(framework, pod, snapshot).map_err(|(_, reason)| reason)?;
+    let unplaced = Unplaced {
+        cycle: &cycle,
+        budgets: &[],
+        verdicts,
+        lot: 0,
+    };
+    framework.post_filters[0].post_filter(&unplaced)
+}
+
 fn history(seed: u64) -> (usize, usize, usize) {
     let dice = Dice(Environment::simulated(seed, 0));
-    let framework = Framework::with_defaults(no_binder(), Some(Arc::new(Services)));
+    let rules = Rules {
+        strategy: [Strategy::Emptiest, Strategy::Fullest, Strategy::HalfFull]
+            [dice.below(3) as usize],
+        fit_weight: 1 + dice.below(3) as i64,
+        hard_weight: [1, 0, 50][dice.below(3) as usize],
+        default_skew: dice.one_in(4).then(|| 1 + dice.below(2) as i64),
+    };
+    let registry = Registry::in_tree(no_binder(), Some(Arc::new(Services)), None);
+    let framework = Framework::new(&rules.profile(), &registry).expect("a profile");
     let mut cluster = Cluster {
+        rules,
         machines: (0..3 + dice.below(7) as usize)
             .map(|n| dice.machine(n))
             .collect(),
@@ -567,6 +677,8 @@ fn history(seed: u64) -> (usize, usize, usize) {
     for machine in &cluster.machines {
         snapshot.set_node(machine.object());
     }
+    let mut shapes = Shapes::default();
+    let mut last: Option<Work> = None;
     let (mut placed, mut turned_away, mut preempted) = (0, 0, 0);
     for number in 0..40 {
         // Nodes move, pods end or are on their way out.
@@ -587,10 +699,20 @@ fn history(seed: u64) -> (usize, usize, usize) {
                 snapshot.confirm(work.info(), &cluster.machines[*on].name);
             }
         }
-        let work = dice.work(number);
+        // Pods often come in numbers, all alike.
+        let work = match last.take() {
+            Some(last) if !dice.one_in(3) => Work {
+                name: format!("p{number}"),
+                ..last
+            },
+            _ => dice.work(number),
+        };
+        last = Some(work.clone());
         let pod = work.info();
-        let start = dice.below(100) as usize;
-        let decision = decide(&framework, &pod, &snapshot, start, || dice.below(1 << 40));
+        let decision = decide_afresh(&framework, &pod, &snapshot, || dice.below(1 << 40));
+        let quick = decide(&framework, &mut shapes, &pod, &snapshot, || {
+            dice.below(1 << 40)
+        });
         let all = 0..cluster.machines.len();
         let feasible: Vec<usize> = all.filter(|index| cluster.fits(&work, *index)).collect();
         let totals = match feasible.len() {
@@ -617,7 +739,16 @@ fn history(seed: u64) -> (usize, usize, usize) {
             "seed {seed}, pod {work:?} in {:#?}",
             cluster.machines
         );
-        match &decision.outcome {
+        // Who remembers shapes decides as well, and says the same of each node.
+        for verdict in &quick.nodes {
+            if let Verdict::Feasible { total, .. } = verdict.verdict
+                && expected.len() > 1
+            {
+                let named = expected.iter().find(|(name, _)| *name == verdict.node);
+                assert_eq!(named.map(|(_, total)| *total), Some(total), "seed {seed}");
+            }
+        }
+        match &quick.outcome {
             Outcome::Placed { node } => {
                 placed += 1;
                 let highest = expected.iter().map(|(_, total)| total).max();
@@ -629,10 +760,11 @@ fn history(seed: u64) -> (usize, usize, usize) {
             }
             Outcome::Unschedulable { .. } => {
                 turned_away += 1;
-                let found = preempt(&framework, &pod, &snapshot, &decision.nodes, &[]);
+                let found = room(&framework, &pod, &snapshot, &decision.nodes);
                 let without = |index: usize, gone: &dyn Fn(&Work) -> bool| {
                     let stay = |(other, on): &&(Work, usize)| *on != index || !gone(other);
                     let rest = Cluster {
+                        rules: cluster.rules.clone(),
                         machines: cluster.machines.clone(),
                         placed: cluster.placed.iter().filter(stay).cloned().collect(),
                     };

@@ -9,18 +9,14 @@ use k8s_openapi::{
 };
 
 use crate::{
-    NodeInfo, NodeVerdict, PodInfo, Snapshot, Verdict, cycle::Cycle, decide::reasons_by_count,
-    framework::Framework,
+    NodeInfo, NodeVerdict, PodInfo, Snapshot, Verdict,
+    cycle::Cycle,
+    decide::reasons_by_count,
+    framework::{Room, Unplaced},
 };
 
-/// Room for the pod on a node, and whom it costs.
-pub(crate) struct Preemption {
-    pub(crate) node: String,
-    pub(crate) victims: Vec<Arc<PodInfo>>,
-}
-
 /// A budget that forbids disruptions beyond a number.
-pub(crate) struct Budget {
+pub struct Budget {
     namespace: String,
     selector: api::selector::LabelSelector,
     allowed: i32,
@@ -65,13 +61,9 @@ impl Budget {
 
 /// Looks for room among the nodes that turned the pod away; otherwise says why there is none, as the
 /// FailedScheduling event has it.
-pub(crate) fn preempt(
-    framework: &Framework,
-    pod: &PodInfo,
-    snapshot: &Snapshot,
-    verdicts: &[NodeVerdict],
-    budgets: &[Budget],
-) -> Result<Preemption, String> {
+pub(crate) fn preempt(unplaced: &Unplaced<'_>, enough: usize) -> Result<Room, String> {
+    let (cycle, verdicts) = (unplaced.cycle, unplaced.verdicts);
+    let (pod, snapshot) = (cycle.pod, cycle.snapshot);
     let count = snapshot.node_count();
     if never_preempts(pod) {
         return Err("not eligible due to preemptionPolicy=Never.".to_owned());
@@ -81,25 +73,29 @@ pub(crate) fn preempt(
     }
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     let mut count_reason = |reason: String, by| *reasons.entry(reason).or_default() += by;
-    let mut candidates = Vec::new();
-    let hopeless = |verdict: &NodeVerdict| match verdict.verdict {
-        Verdict::Rejected { resolvable, .. } => !resolvable,
-        Verdict::Feasible { .. } => true,
+    let mut candidates: Vec<Candidate> = Vec::new();
+    let mut harmless = 0;
+    // Every attempt begins elsewhere, so that not always the same nodes are asked.
+    let start = match verdicts.len() {
+        0 => 0,
+        length => unplaced.lot as usize % length,
     };
-    let cycle = match verdicts.iter().all(hopeless) {
-        true => None,
-        false => Cycle::begin(framework, pod, snapshot).ok(),
-    };
-    for verdict in verdicts {
-        let Some(cycle) = cycle.as_ref().filter(|_| !hopeless(verdict)) else {
+    for verdict in verdicts[start..].iter().chain(&verdicts[..start]) {
+        if !is_helpful(verdict) {
             count_reason(NOT_HELPFUL.to_owned(), 1);
             continue;
-        };
+        }
         let Some(node) = snapshot.node(&verdict.node) else {
             continue;
         };
-        match victims(cycle, node, budgets) {
-            Ok(candidate) => candidates.push(candidate),
+        match victims(cycle, node, unplaced.budgets) {
+            Ok(candidate) => {
+                harmless += usize::from(candidate.violations == 0);
+                candidates.push(candidate);
+                if harmless > 0 && candidates.len() >= enough {
+                    break;
+                }
+            }
             Err(given) => given.into_iter().for_each(|reason| count_reason(reason, 1)),
         }
     }
@@ -109,13 +105,24 @@ pub(crate) fn preempt(
         count_reason(NOT_HELPFUL.to_owned(), unlisted);
     }
     let chosen = candidates.into_iter().min_by_key(Candidate::harm);
-    chosen.map(Candidate::into_preemption).ok_or_else(|| {
+    chosen.map(Candidate::into_room).ok_or_else(|| {
         let reasons = reasons
             .iter()
             .map(|(reason, count)| (reason.as_str(), *count));
         let listed = reasons_by_count(&reasons.collect());
         format!("0/{count} nodes are available: {listed}.")
     })
+}
+
+/// Whether the node may take the pod when others have gone.
+fn is_helpful(verdict: &NodeVerdict) -> bool {
+    matches!(
+        verdict.verdict,
+        Verdict::Rejected {
+            resolvable: true,
+            ..
+        }
+    )
 }
 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
@@ -154,8 +161,8 @@ impl Candidate {
         )
     }
 
-    fn into_preemption(self) -> Preemption {
-        Preemption {
+    fn into_room(self) -> Room {
+        Room {
             node: self.node,
             victims: self.victims,
         }
@@ -272,8 +279,8 @@ fn start_time(pod: &Pod) -> Timestamp {
 mod tests {
     use super::*;
     use crate::{
-        decide::decide,
-        fixtures::{no_binder, node_with, pod},
+        decide::decide_afresh,
+        fixtures::{framework as default_framework, node_with, pod},
     };
 
     fn asking(name: &str, cpu: &str, priority: i32) -> Arc<PodInfo> {
@@ -294,9 +301,16 @@ mod tests {
     }
 
     fn outcome(snapshot: &Snapshot, pod: &PodInfo, budgets: &[Budget]) -> Result<String, String> {
-        let framework = Framework::with_defaults(no_binder(), None);
-        let decision = decide(&framework, pod, snapshot, 0, || 0);
-        let found = preempt(&framework, pod, snapshot, &decision.nodes, budgets)?;
+        let framework = default_framework(None);
+        let decision = decide_afresh(&framework, pod, snapshot, || 0);
+        let cycle = Cycle::begin(&framework, pod, snapshot).map_err(|(_, reason)| reason)?;
+        let unplaced = Unplaced {
+            cycle: &cycle,
+            budgets,
+            verdicts: &decision.nodes,
+            lot: 0,
+        };
+        let found = preempt(&unplaced, usize::MAX)?;
         let names: Vec<_> = found
             .victims
             .iter()

@@ -11,20 +11,28 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{PodInfo, pod_info::is_gated};
+use crate::PodInfo;
 
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 /// The safety net: after this long a pod is tried even if nothing seems to have changed for it.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-type ActiveKey = (Reverse<i32>, Instant, u64, String);
+type ActiveKey = (Reverse<i64>, Instant, u64, String);
 
-#[derive(Default)]
+/// Who may be tried, in which order, and how long those wait that failed.
+pub(crate) struct Rules {
+    pub(crate) may_enter: Box<dyn Fn(&PodInfo) -> bool + Send>,
+    pub(crate) rank: Box<dyn Fn(&PodInfo) -> i64 + Send>,
+    pub(crate) first_backoff: Duration,
+    pub(crate) longest_backoff: Duration,
+}
+
 pub(crate) struct Queue {
+    rules: Rules,
     pods: BTreeMap<String, Waiting>,
     active: BTreeSet<ActiveKey>,
     backing_off: BTreeSet<(Instant, String)>,
+    /// Backing off because something went wrong.
+    after_error: BTreeSet<(Instant, String)>,
     unschedulable: BTreeSet<(Instant, String)>,
     /// How many of `unschedulable` each plugin turned away; the empty name stands for nobody.
     turned_away: BTreeMap<&'static str, usize>,
@@ -42,6 +50,7 @@ pub(crate) struct Queued {
 
 struct Waiting {
     queued: Queued,
+    rank: i64,
     since: Instant,
     number: u64,
     place: Place,
@@ -54,6 +63,8 @@ enum Place {
     Active,
     BackingOff {
         until: Instant,
+        /// Whether an attempt went wrong: then the time is waited for in any case.
+        after_error: bool,
     },
     /// Waits for an event that one of the plugins hopes for.
     Unschedulable {
@@ -62,6 +73,19 @@ enum Place {
 }
 
 impl Queue {
+    pub(crate) fn new(rules: Rules) -> Queue {
+        Queue {
+            rules,
+            pods: BTreeMap::new(),
+            active: BTreeSet::new(),
+            backing_off: BTreeSet::new(),
+            after_error: BTreeSet::new(),
+            unschedulable: BTreeSet::new(),
+            turned_away: BTreeMap::new(),
+            additions: 0,
+        }
+    }
+
     /// Adds a pod, or takes over its new state. Whether it was new.
     pub(crate) fn set(&mut self, pod: Arc<PodInfo>, now: Instant, now_micros: i64) -> bool {
         let uid = pod.uid.clone();
@@ -85,7 +109,7 @@ impl Queue {
         queued.pod = pod;
         let place = match place {
             Place::Gated => Place::Active,
-            Place::Unschedulable { .. } if changed => retry(&queued, since, now),
+            Place::Unschedulable { .. } if changed => self.retry(&queued, since, now),
             place => place,
         };
         self.attach(queued, since, place);
@@ -98,14 +122,24 @@ impl Queue {
 
     /// The pod to be tried next.
     pub(crate) fn pop(&mut self) -> Option<Queued> {
-        let uid = self.active.first()?.3.clone();
+        let uid = match self.active.first() {
+            Some(first) => first.3.clone(),
+            None => self.backing_off.first()?.1.clone(),
+        };
         let mut queued = self.detach(&uid)?.queued;
         queued.attempts += 1;
         Some(queued)
     }
 
-    pub(crate) fn has_active(&self) -> bool {
+    #[cfg(test)]
+    fn has_active(&self) -> bool {
         !self.active.is_empty()
+    }
+
+    /// Whether there is a pod to be tried. When none is ready, those that only back off are, since
+    /// nobody else would be tried instead.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.active.is_empty() || !self.backing_off.is_empty()
     }
 
     /// No node would do: wait for a change.
@@ -125,12 +159,13 @@ impl Queue {
 
     /// The attempt failed for another reason: try again after a while.
     pub(crate) fn try_later(&mut self, queued: Queued, now: Instant, now_micros: i64) {
-        let until = now + backoff(queued.attempts);
+        let until = now + self.backoff(queued.attempts);
         let queued = Queued {
             since_micros: now_micros,
             ..queued
         };
-        self.attach(queued, now, Place::BackingOff { until });
+        let after_error = true;
+        self.attach(queued, now, Place::BackingOff { until, after_error });
     }
 
     /// Whether no unschedulable pod was turned away by one of these, or by nobody in particular.
@@ -166,7 +201,7 @@ impl Queue {
             .collect();
         for uid in woken {
             if let Some(Waiting { queued, since, .. }) = self.detach(&uid) {
-                let place = retry(&queued, since, now);
+                let place = self.retry(&queued, since, now);
                 self.attach(queued, since, place);
             }
         }
@@ -180,6 +215,7 @@ impl Queue {
                 .map(|(_, uid)| uid.clone())
         };
         while let Some(uid) = over(self.backing_off.first(), Duration::ZERO)
+            .or_else(|| over(self.after_error.first(), Duration::ZERO))
             .or_else(|| over(self.unschedulable.first(), LONGEST_WAIT))
         {
             if let Some(Waiting { queued, since, .. }) = self.detach(&uid) {
@@ -190,28 +226,54 @@ impl Queue {
 
     /// When `release` has something to do next.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        let backing_off = self.backing_off.first().map(|(until, _)| *until);
+        let backing_off = self.backing_off.first().into_iter();
+        let backing_off = backing_off.chain(self.after_error.first());
+        let backing_off = backing_off.map(|(until, _)| *until);
         let unschedulable = self.unschedulable.first();
         let unschedulable = unschedulable.map(|(since, _)| *since + LONGEST_WAIT);
-        backing_off.into_iter().chain(unschedulable).min()
+        backing_off.chain(unschedulable).min()
+    }
+
+    /// Where a pod goes that may succeed now: it has to sit out the backoff of its last failure.
+    fn retry(&self, queued: &Queued, failed: Instant, now: Instant) -> Place {
+        let until = failed + self.backoff(queued.attempts);
+        let after_error = false;
+        match until > now {
+            true => Place::BackingOff { until, after_error },
+            false => Place::Active,
+        }
+    }
+
+    fn backoff(&self, attempts: u32) -> Duration {
+        let doublings = attempts.saturating_sub(1).min(10);
+        let backoff = self.rules.first_backoff * (1 << doublings);
+        backoff.min(self.rules.longest_backoff)
+    }
+
+    fn backing_off_in(&mut self, after_error: bool) -> &mut BTreeSet<(Instant, String)> {
+        match after_error {
+            true => &mut self.after_error,
+            false => &mut self.backing_off,
+        }
     }
 
     fn attach(&mut self, queued: Queued, since: Instant, place: Place) {
         self.additions += 1;
+        let rank = (self.rules.rank)(&queued.pod);
         let uid = queued.pod.uid.clone();
         let place = match place {
-            Place::Active if is_gated(&queued.pod.pod) => Place::Gated,
+            Place::Active if !(self.rules.may_enter)(&queued.pod) => Place::Gated,
             place => place,
         };
         match &place {
             Place::Gated => {}
             Place::Active => {
-                let priority = Reverse(queued.pod.priority);
-                let key = (priority, since, self.additions, uid.clone());
+                let key = (Reverse(rank), since, self.additions, uid.clone());
                 self.active.insert(key);
             }
-            Place::BackingOff { until } => {
-                self.backing_off.insert((*until, uid.clone()));
+            Place::BackingOff { until, after_error } => {
+                self.backing_off_in(*after_error)
+                    .insert((*until, uid.clone()));
             }
             Place::Unschedulable { rejected_by } => {
                 self.unschedulable.insert((since, uid.clone()));
@@ -222,6 +284,7 @@ impl Queue {
         }
         let waiting = Waiting {
             queued,
+            rank,
             since,
             number: self.additions,
             place,
@@ -235,12 +298,11 @@ impl Queue {
         match &waiting.place {
             Place::Gated => {}
             Place::Active => {
-                let priority = Reverse(waiting.queued.pod.priority);
-                let key = (priority, waiting.since, waiting.number, uid);
+                let key = (Reverse(waiting.rank), waiting.since, waiting.number, uid);
                 self.active.remove(&key);
             }
-            Place::BackingOff { until } => {
-                self.backing_off.remove(&(*until, uid));
+            Place::BackingOff { until, after_error } => {
+                self.backing_off_in(*after_error).remove(&(*until, uid));
             }
             Place::Unschedulable { rejected_by } => {
                 self.unschedulable.remove(&(waiting.since, uid));
@@ -264,25 +326,22 @@ fn names(rejected_by: &BTreeSet<&'static str>) -> impl Iterator<Item = &'static 
     rejected_by.iter().copied().chain(nobody)
 }
 
-/// Where a pod goes that may succeed now: it has to sit out the backoff of its last failure.
-fn retry(queued: &Queued, failed: Instant, now: Instant) -> Place {
-    let until = failed + backoff(queued.attempts);
-    if until > now {
-        Place::BackingOff { until }
-    } else {
-        Place::Active
-    }
-}
-
-fn backoff(attempts: u32) -> Duration {
-    let doublings = attempts.saturating_sub(1).min(10);
-    (FIRST_BACKOFF * (1 << doublings)).min(LONGEST_BACKOFF)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::{pod, pod_asking};
+    use crate::{
+        fixtures::{pod, pod_asking},
+        pod_info::is_gated,
+    };
+
+    fn queue() -> Queue {
+        Queue::new(Rules {
+            may_enter: Box::new(|pod| !is_gated(&pod.pod)),
+            rank: Box::new(|pod| i64::from(pod.priority)),
+            first_backoff: SECOND,
+            longest_backoff: SECOND * 10,
+        })
+    }
 
     fn prioritised(name: &str, priority: i32) -> Arc<PodInfo> {
         pod(
@@ -299,7 +358,7 @@ mod tests {
 
     #[test]
     fn priority_then_age() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (queue(), Instant::now());
         queue.set(prioritised("late", 0), now + SECOND, 0);
         queue.set(prioritised("early", 0), now, 0);
         queue.set(prioritised("first", 0), now, 0);
@@ -311,7 +370,7 @@ mod tests {
 
     #[test]
     fn updates_keep_the_place_and_follow_the_priority() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (queue(), Instant::now());
         assert!(queue.set(prioritised("a", 0), now, 0));
         assert!(queue.set(prioritised("b", 0), now, 0));
         assert!(!queue.set(prioritised("b", 9), now, 0));
@@ -323,7 +382,7 @@ mod tests {
 
     #[test]
     fn gated_pods_wait_for_their_gates() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (queue(), Instant::now());
         let gated = pod("a", r#"{"containers":[],"schedulingGates":[{"name":"g"}]}"#);
         queue.set(gated.clone(), now, 0);
         assert!(!queue.has_active());
@@ -338,13 +397,13 @@ mod tests {
 
     #[test]
     fn backoff_doubles_to_ten_seconds() {
-        let seconds: Vec<u64> = (1..=6).map(|n| backoff(n).as_secs()).collect();
+        let seconds: Vec<u64> = (1..=6).map(|n| queue().backoff(n).as_secs()).collect();
         assert_eq!(seconds, [1, 2, 4, 8, 10, 10]);
-        assert_eq!(backoff(u32::MAX), LONGEST_BACKOFF);
+        assert_eq!(queue().backoff(u32::MAX), SECOND * 10);
     }
 
     fn given_up(now: Instant) -> Queue {
-        let mut queue = Queue::default();
+        let mut queue = queue();
         queue.set(pod_asking("a", "1"), now, 0);
         let queued = queue.pop().expect("a");
         queue.give_up(queued, BTreeSet::from(["NodeResourcesFit"]), now, 0);
@@ -363,6 +422,7 @@ mod tests {
         });
         assert!(!queue.has_active(), "backing off");
         assert_eq!(queue.next_due(), Some(now + SECOND));
+        assert!(queue.has_ready(), "nobody else is ready");
         queue.release(now + SECOND);
         assert!(queue.has_active());
 
@@ -393,6 +453,7 @@ mod tests {
         assert!(queue.has_active());
         let queued = queue.pop().expect("a");
         queue.try_later(queued, now, 7);
+        assert!(!queue.has_ready(), "something went wrong");
         assert_eq!(
             queue.next_due(),
             Some(now + SECOND * 2),

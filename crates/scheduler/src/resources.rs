@@ -60,6 +60,17 @@ impl Resources {
         self.combine(other, i64::max);
     }
 
+    /// For the shape of a pod.
+    pub fn write_shape(&self, key: &mut String) {
+        use std::fmt::Write;
+        let (cpu, memory, storage) = (self.milli_cpu, self.memory, self.ephemeral_storage);
+        let _ = write!(key, "{cpu} {memory} {storage}");
+        for (name, amount) in &self.scalars {
+            let _ = write!(key, " {name} {amount}");
+        }
+        key.push('\n');
+    }
+
     fn combine(&mut self, other: &Resources, operation: fn(i64, i64) -> i64) {
         self.milli_cpu = operation(self.milli_cpu, other.milli_cpu);
         self.memory = operation(self.memory, other.memory);
@@ -67,6 +78,16 @@ impl Resources {
         for (name, amount) in &other.scalars {
             let mine = self.scalars.entry(name.clone()).or_default();
             *mine = operation(*mine, *amount);
+        }
+    }
+
+    /// The amount of the resource of that name.
+    pub fn get(&self, name: &str) -> i64 {
+        match name {
+            "cpu" => self.milli_cpu,
+            "memory" => self.memory,
+            "ephemeral-storage" => self.ephemeral_storage,
+            _ => self.scalars.get(name).copied().unwrap_or(0),
         }
     }
 

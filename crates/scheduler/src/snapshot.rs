@@ -11,19 +11,22 @@ use crate::{
     affinity_terms::Namespaces,
     counts::{Count, Counts, Held, Question},
     node_info::NodeInfo,
+    node_table::NodeTable,
     pod_info::PodInfo,
     volumes::Volumes,
 };
 
 #[derive(Default)]
 pub struct Snapshot {
-    nodes: BTreeMap<String, NodeInfo>,
+    nodes: NodeTable,
     /// How many of `nodes` are real nodes, not only names that pods carry.
     known: usize,
     /// Uid to where the pod is accounted for.
     placed: BTreeMap<String, Placed>,
     /// Pods for which room is being made, by uid, and the node that was promised to them.
-    promised: BTreeMap<String, (String, Arc<PodInfo>)>,
+    promised: BTreeMap<String, String>,
+    /// The same by node.
+    promised_on: BTreeMap<String, BTreeMap<String, Arc<PodInfo>>>,
     /// On how many nodes each image name is.
     image_spread: BTreeMap<String, usize>,
     pub volumes: Volumes,
@@ -32,6 +35,8 @@ pub struct Snapshot {
     claim_users: BTreeMap<ObjectKey, usize>,
     /// Locked because answers are found while the snapshot is only read.
     counts: Mutex<Counts>,
+    /// Grows when something changes that matters to the scores of all nodes.
+    epoch: u64,
 }
 
 struct Placed {
@@ -43,12 +48,11 @@ struct Placed {
 impl Snapshot {
     pub fn set_node(&mut self, node: Arc<Node>) {
         let name = node.metadata.name.clone().unwrap_or_default();
+        let images = self.nodes.get(&name).map(|info| info.images.clone());
         self.forget_images(&name);
-        let info = self
-            .nodes
-            .entry(name)
-            .or_insert_with_key(|name| NodeInfo::new(name));
-        self.known += usize::from(info.node.is_none());
+        let info = self.nodes.get_or_insert(&name);
+        let is_new = info.node.is_none();
+        self.known += usize::from(is_new);
         let old = info.node.as_ref();
         if old.is_none_or(|old| old.metadata.labels != node.metadata.labels) {
             self.counts.get_mut().nodes_moved();
@@ -57,6 +61,9 @@ impl Snapshot {
         for image in info.images.keys() {
             *self.image_spread.entry(image.clone()).or_default() += 1;
         }
+        if is_new || images.as_ref() != Some(&info.images) {
+            self.epoch += 1;
+        }
     }
 
     pub fn remove_node(&mut self, name: &str) {
@@ -64,6 +71,7 @@ impl Snapshot {
         if let Some(info) = self.nodes.get_mut(name) {
             self.known -= usize::from(info.node.is_some());
             info.unset_node();
+            self.epoch += 1;
             self.counts.get_mut().nodes_moved();
             self.drop_if_empty(name);
         }
@@ -134,16 +142,34 @@ impl Snapshot {
 
     /// Keeps room on `node` for a waiting pod; none takes the promise back.
     pub fn promise(&mut self, pod: &Arc<PodInfo>, node: Option<&str>) {
-        match node {
-            Some(node) => self
-                .promised
-                .insert(pod.uid.clone(), (node.to_owned(), pod.clone())),
-            None => self.promised.remove(&pod.uid),
-        };
+        self.forget_promise(&pod.uid);
+        if let Some(node) = node {
+            self.promised.insert(pod.uid.clone(), node.to_owned());
+            let there = self.promised_on.entry(node.to_owned()).or_default();
+            there.insert(pod.uid.clone(), pod.clone());
+        }
     }
 
     pub fn forget_promise(&mut self, uid: &str) {
-        self.promised.remove(uid);
+        let Some(node) = self.promised.remove(uid) else {
+            return;
+        };
+        if let Some(there) = self.promised_on.get_mut(&node) {
+            there.remove(uid);
+            if there.is_empty() {
+                self.promised_on.remove(&node);
+            }
+        }
+    }
+
+    /// Whether any pod was promised room.
+    pub fn has_promises(&self) -> bool {
+        !self.promised.is_empty()
+    }
+
+    /// The node that was promised to the pod.
+    pub fn promised_node(&self, uid: &str) -> Option<&str> {
+        self.promised.get(uid).map(String::as_str)
     }
 
     /// The pods of no lower priority than `pod` that were promised room on the node.
@@ -152,21 +178,22 @@ impl Snapshot {
         node: &'a str,
         pod: &'a PodInfo,
     ) -> impl Iterator<Item = &'a Arc<PodInfo>> {
-        self.promised
-            .values()
-            .filter(move |(promised, other)| {
-                promised == node && other.uid != pod.uid && other.priority >= pod.priority
-            })
-            .map(|(_, other)| other)
+        let there = self.promised_on.get(node).into_iter();
+        let there = there.flat_map(BTreeMap::values);
+        there.filter(move |other| other.uid != pod.uid && other.priority >= pod.priority)
     }
 
     /// The pods of lower priority that were promised room on the node.
     pub fn promised_to_lesser(&self, node: &str, priority: i32) -> Vec<Arc<PodInfo>> {
-        let lesser = self
-            .promised
-            .values()
-            .filter(|(promised, other)| promised == node && other.priority < priority);
-        lesser.map(|(_, other)| other.clone()).collect()
+        let there = self.promised_on.get(node).into_iter();
+        let lesser = there.flat_map(BTreeMap::values);
+        let lesser = lesser.filter(|other| other.priority < priority);
+        lesser.cloned().collect()
+    }
+
+    /// The node on whose account the pod is.
+    pub fn placed_on(&self, uid: &str) -> Option<&str> {
+        self.placed.get(uid).map(|placed| placed.node.as_str())
     }
 
     pub fn is_assumed(&self, uid: &str) -> bool {
@@ -186,6 +213,15 @@ impl Snapshot {
         self.known
     }
 
+    /// The nodes in their slots, and which of them changed.
+    pub(crate) fn table(&self) -> &NodeTable {
+        &self.nodes
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     pub fn nodes_with_image(&self, name: &str) -> usize {
         self.image_spread.get(name).copied().unwrap_or(0)
     }
@@ -196,24 +232,25 @@ impl Snapshot {
             assumed,
         };
         let known = self.placed.get(&pod.uid);
-        if known.is_some_and(|known| known.node == node)
-            && let Some(info) = self.nodes.get_mut(node)
-            && info
-                .pods
-                .get(&pod.uid)
-                .is_some_and(|old| counts_alike(old, &pod))
-        {
-            self.placed.insert(pod.uid.clone(), placed);
-            info.add_pod(pod);
-            return;
+        let there = known
+            .filter(|known| known.node == node)
+            .and_then(|_| self.nodes.get(node)?.pods.get(&pod.uid));
+        if let Some(old) = there.filter(|old| counts_alike(old, &pod)) {
+            // Most often a decision that is now seen as bound: the node's account stays as it is.
+            let info = match takes_alike(old, &pod) {
+                true => self.nodes.get_quietly(node),
+                false => self.nodes.get_mut(node),
+            };
+            if let Some(info) = info {
+                self.placed.insert(pod.uid.clone(), placed);
+                info.add_pod(pod);
+                return;
+            }
         }
         self.remove_pod(&pod.uid);
         self.placed.insert(pod.uid.clone(), placed);
         self.count_claims(&pod, 1);
-        let info = self
-            .nodes
-            .entry(node.to_owned())
-            .or_insert_with_key(|name| NodeInfo::new(name));
+        let info = self.nodes.get_or_insert(node);
         self.counts.get_mut().pod_came(&pod, info, &self.namespaces);
         info.add_pod(pod);
     }
@@ -256,6 +293,13 @@ impl Snapshot {
 fn counts_alike(old: &PodInfo, new: &PodInfo) -> bool {
     let (old, new) = (&old.pod.metadata, &new.pod.metadata);
     old.labels == new.labels && old.deletion_timestamp.is_some() == new.deletion_timestamp.is_some()
+}
+
+/// Whether two states of a pod take the same of their node.
+fn takes_alike(old: &PodInfo, new: &PodInfo) -> bool {
+    old.requests == new.requests
+        && old.requests_for_score == new.requests_for_score
+        && old.host_ports == new.host_ports
 }
 
 #[cfg(test)]

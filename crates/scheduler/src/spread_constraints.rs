@@ -55,26 +55,35 @@ impl SpreadConstraint {
                 .min_domains
                 .and_then(|least| usize::try_from(least).ok())
                 .unwrap_or(1),
-            is_hard: constraint.when_unsatisfiable == "DoNotSchedule",
+            is_hard: is_hard(constraint),
             selector: Arc::new(selector_of(selector.as_ref())),
             honors_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
             honors_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
         }
     }
 
-    /// What the cluster wishes for pods of a service or workload that say nothing themselves.
-    pub fn defaults(selector: LabelSelector) -> Vec<SpreadConstraint> {
-        let selector = Arc::new(selector);
-        let wish = |topology_key: &str, max_skew| SpreadConstraint {
+    /// What the system wishes for pods of a service or workload that say nothing themselves.
+    pub fn of_system() -> Vec<TopologySpreadConstraint> {
+        let wish = |topology_key: &str, max_skew| TopologySpreadConstraint {
             topology_key: topology_key.to_owned(),
             max_skew,
-            min_domains: 1,
-            is_hard: false,
-            selector: selector.clone(),
-            honors_affinity: true,
-            honors_taints: false,
+            when_unsatisfiable: "ScheduleAnyway".to_owned(),
+            ..TopologySpreadConstraint::default()
         };
         vec![wish(HOSTNAME, 3), wish("topology.kubernetes.io/zone", 5)]
+    }
+
+    /// Wishes for pods that say nothing themselves but belong to those that `selector` selects.
+    pub fn defaults<'a>(
+        wishes: impl Iterator<Item = &'a TopologySpreadConstraint>,
+        selector: LabelSelector,
+    ) -> Vec<SpreadConstraint> {
+        let selector = Arc::new(selector);
+        let each = wishes.map(|wish| SpreadConstraint {
+            selector: selector.clone(),
+            ..SpreadConstraint::of(&Pod::default(), wish)
+        });
+        each.collect()
     }
 
     pub fn selects(&self, pod: &Pod) -> bool {
@@ -82,6 +91,11 @@ impl SpreadConstraint {
         self.selector
             .matches(|name| labels?.get(name).map(String::as_str))
     }
+}
+
+/// Whether pods would rather wait than break the constraint.
+pub fn is_hard(constraint: &TopologySpreadConstraint) -> bool {
+    constraint.when_unsatisfiable == "DoNotSchedule"
 }
 
 pub const HOSTNAME: &str = "kubernetes.io/hostname";

@@ -19,6 +19,7 @@ use crate::{
     framework::{Bind, BindError, Preparation},
     pod_info::assigned_node,
     queue::Queued,
+    waiting::Answer,
 };
 
 const CONDITION: &str = "PodScheduled";
@@ -35,8 +36,10 @@ pub(crate) enum Written {
     Preempted,
 }
 
-/// Carries out the preparations, posts the binding and records hop 8.
+/// Waits for permission, carries out the preparations, posts the binding and records hop 8.
+#[allow(clippy::too_many_arguments)]
 pub(crate) async fn bind(
+    permission: Option<Answer>,
     preparations: Vec<Preparation>,
     binder: Arc<dyn Bind>,
     environment: Environment,
@@ -45,6 +48,16 @@ pub(crate) async fn bind(
     node: String,
     decided_micros: i64,
 ) -> Written {
+    if let Some(permission) = permission
+        && let Err(error) = permission.wait().await
+    {
+        let result = Err(error);
+        return Written::Bound {
+            queued,
+            node,
+            result,
+        };
+    }
     for preparation in preparations {
         if let Err(error) = preparation.await {
             let result = Err(BindError::Unprepared(error));

@@ -51,6 +51,7 @@ impl Cluster {
             advertise: "10.0.0.1:6443".parse().expect("an address"),
             kubelet_client: None,
             cluster_domain: "cluster.local".to_owned(),
+            shares_store: false,
             compaction: apiserver::COMPACTION,
         })
         .await

@@ -263,6 +263,7 @@ impl Cluster {
             advertise: SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 6443)),
             kubelet_client: None,
             cluster_domain: "cluster.local".into(),
+            shares_store: false,
             compaction: apiserver::COMPACTION,
         })
         .await?;

@@ -11,6 +11,8 @@ struct Document {
     #[serde(default)]
     uid: String,
     hops: Vec<Span>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    explanation: Vec<String>,
 }
 
 pub fn to_json(timeline: &Timeline) -> serde_json::Value {
@@ -18,6 +20,7 @@ pub fn to_json(timeline: &Timeline) -> serde_json::Value {
         pod: format!("{}/{}", timeline.namespace, timeline.name),
         uid: timeline.uid.clone(),
         hops: timeline.spans.clone(),
+        explanation: timeline.explanation.clone(),
     })
 }
 
@@ -31,6 +34,7 @@ impl Timeline {
             name: name.to_owned(),
             uid: document.uid,
             spans: document.hops,
+            explanation: document.explanation,
         })
     }
 }
@@ -55,12 +59,13 @@ mod tests {
                 work_us: 2,
                 bytes: 3,
             }],
+            explanation: vec!["because".into()],
         };
         let json = to_json(&timeline);
         let expected = serde_json::json!({"pod": "ns/web", "uid": "u", "hops": [{
             "hop": 8, "name": "bind", "component": "scheduler",
             "start": 5, "queue_us": 1, "work_us": 2, "bytes": 3,
-        }]});
+        }], "explanation": ["because"]});
         assert_eq!(json, expected);
         let bytes = json.to_string().into_bytes();
         assert_eq!(Timeline::from_json(&bytes).expect("readable"), timeline);

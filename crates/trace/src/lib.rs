@@ -37,6 +37,8 @@ pub struct Timeline {
     pub namespace: String,
     pub name: String,
     pub spans: Vec<Span>,
+    /// Why it went as it did, line by line, where somebody remembers.
+    pub explanation: Vec<String>,
 }
 
 /// The eleven hops of the design, and what comes after.
@@ -148,6 +150,16 @@ impl Span {
 /// Takes spans in; must not block.
 pub trait Sink: Send + Sync {
     fn record(&self, uid: &str, span: Span);
+
+    /// Keeps the newest explanation of a pod for a while, in memory only.
+    fn explain(&self, uid: &str, explanation: Arc<dyn Explain>) {
+        let _ = (uid, explanation);
+    }
+}
+
+/// Why something was decided. Put into words only when somebody asks.
+pub trait Explain: Send + Sync {
+    fn lines(&self) -> Vec<String>;
 }
 
 /// The handle components hold. Cheap to clone; records nowhere when built with [`Recorder::off`].
@@ -168,6 +180,12 @@ impl Recorder {
     pub fn record(&self, uid: &str, span: Span) {
         if let Some(sink) = &self.sink {
             sink.record(uid, span);
+        }
+    }
+
+    pub fn explain(&self, uid: &str, explanation: Arc<dyn Explain>) {
+        if let Some(sink) = &self.sink {
+            sink.explain(uid, explanation);
         }
     }
 }

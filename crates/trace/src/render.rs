@@ -54,6 +54,12 @@ pub fn render(timeline: &Timeline) -> String {
             }
         }
     }
+    if !timeline.explanation.is_empty() {
+        out.push('\n');
+    }
+    for line in &timeline.explanation {
+        let _ = writeln!(out, "{line}");
+    }
     out
 }
 
@@ -184,6 +190,7 @@ mod tests {
                 span(Hop::Status, "running", 41_000, 0, 1_000),
                 span(Hop::After, "ready", 2_000_000, 0, 2_000),
             ],
+            explanation: vec!["because".into()],
         };
         let expected = "\
 pod/web  namespace default
@@ -197,6 +204,8 @@ hop  what                         who                queue      work    bytes
        StartContainer             part                   -   10.0 ms                                       ██████████
  11  running                      part                   -    1.0 ms                                                  █
   +  ready                        part                   -    2.0 ms                                                   → at 2.00 s
+
+because
 ";
         assert_eq!(render(&timeline), expected);
     }

@@ -1,5 +1,6 @@
 //! The server's timelines: recorded by every component, read by UID or by name, kept on disk.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::journal::{Journal, Line};
 use crate::table::Table;
-use crate::{Error, Sink, Span, Timeline};
+use crate::{Error, Explain, Sink, Span, Timeline};
 
 /// All pods' timelines. Cheap to clone; the last clone dropped finishes the file.
 #[derive(Clone)]
@@ -16,8 +17,13 @@ pub struct Timelines {
     inner: Arc<Inner>,
 }
 
+/// So many explanations are kept.
+const MOST_EXPLANATIONS: usize = 256;
+
 struct Inner {
     table: Arc<Mutex<Table>>,
+    /// By uid, the newest last.
+    explanations: Mutex<VecDeque<(String, Arc<dyn Explain>)>>,
     journal: Option<Journal>,
     environment: Environment,
 }
@@ -34,6 +40,7 @@ impl Timelines {
         Ok(Timelines {
             inner: Arc::new(Inner {
                 table,
+                explanations: Mutex::default(),
                 journal,
                 environment,
             }),
@@ -52,12 +59,26 @@ impl Timelines {
     }
 
     pub fn get(&self, uid: &str) -> Option<Timeline> {
-        self.inner.table.lock().get(uid)
+        let timeline = self.inner.table.lock().get(uid);
+        timeline.map(|timeline| self.explained(timeline))
     }
 
     /// The timeline of the newest pod of that name.
     pub fn find(&self, namespace: &str, name: &str) -> Option<Timeline> {
-        self.inner.table.lock().find(namespace, name)
+        let timeline = self.inner.table.lock().find(namespace, name);
+        timeline.map(|timeline| self.explained(timeline))
+    }
+
+    fn explained(&self, timeline: Timeline) -> Timeline {
+        let explanations = self.inner.explanations.lock();
+        let mut newest = explanations.iter().rev();
+        let found = newest.find(|(uid, _)| *uid == timeline.uid);
+        let found = found.map(|(_, explanation)| explanation.clone());
+        drop(explanations);
+        Timeline {
+            explanation: found.map_or(Vec::new(), |explanation| explanation.lines()),
+            ..timeline
+        }
     }
 
     /// The clock that spans are measured with.
@@ -74,6 +95,14 @@ impl Timelines {
 }
 
 impl Sink for Timelines {
+    fn explain(&self, uid: &str, explanation: Arc<dyn Explain>) {
+        let mut explanations = self.inner.explanations.lock();
+        if explanations.len() == MOST_EXPLANATIONS {
+            explanations.pop_front();
+        }
+        explanations.push_back((uid.to_owned(), explanation));
+    }
+
     fn record(&self, uid: &str, span: Span) {
         let mut table = self.inner.table.lock();
         if table.record(uid, span.clone()) {
@@ -130,5 +159,26 @@ mod tests {
         timelines.begin("uid", "ns", "pod");
         assert_eq!(timelines.get("uid").expect("known").spans.len(), 1);
         assert_eq!(timelines.find("ns", "pod").expect("known").uid, "uid");
+    }
+
+    #[test]
+    fn the_newest_explanation_is_told_for_a_while() {
+        struct Because(usize);
+        impl Explain for Because {
+            fn lines(&self) -> Vec<String> {
+                vec![self.0.to_string()]
+            }
+        }
+        let timelines = Timelines::open(None, Environment::system()).expect("open");
+        timelines.begin("uid", "ns", "pod");
+        let told = |timelines: &Timelines| timelines.get("uid").expect("known").explanation;
+        assert!(told(&timelines).is_empty());
+        timelines.explain("uid", Arc::new(Because(1)));
+        timelines.explain("uid", Arc::new(Because(2)));
+        assert_eq!(told(&timelines), ["2"]);
+        for _ in 0..MOST_EXPLANATIONS {
+            timelines.explain("other", Arc::new(Because(3)));
+        }
+        assert!(told(&timelines).is_empty(), "forgotten");
     }
 }

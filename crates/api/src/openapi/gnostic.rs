@@ -50,6 +50,8 @@ fn path_item(message: &mut Message, item: &Value) {
         (3, "put"),
         (4, "post"),
         (5, "delete"),
+        (6, "options"),
+        (7, "head"),
         (8, "patch"),
     ] {
         if let Some(value) = item.get(method) {
@@ -122,6 +124,9 @@ fn schema(message: &mut Message, value: &Value) {
     message.text(2, value.get("format"));
     message.text(4, value.get("description"));
     message.texts(19, value.get("required"));
+    for value in items(value.get("enum")) {
+        message.nested(20, |message| any(message, value));
+    }
     if let Some(value) = value.get("additionalProperties") {
         message.nested(21, |item| item.nested(1, |message| schema(message, value)));
     }
@@ -139,7 +144,15 @@ fn schema(message: &mut Message, value: &Value) {
     extensions(message, 31, value);
 }
 
-/// The `x-` keys, each with its value as YAML, of which JSON is a part.
+/// A value of any type, as YAML, of which JSON is a part.
+fn any(message: &mut Message, value: &Value) {
+    match value {
+        Value::String(text) => message.bytes(2, format!("{text}\n").as_bytes()),
+        other => message.bytes(2, format!("{other}\n").as_bytes()),
+    }
+}
+
+/// The `x-` keys with their values.
 fn extensions(message: &mut Message, number: u32, value: &Value) {
     let Some(object) = value.as_object() else {
         return;
@@ -147,10 +160,7 @@ fn extensions(message: &mut Message, number: u32, value: &Value) {
     for (name, value) in object.iter().filter(|(name, _)| name.starts_with("x-")) {
         message.nested(number, |named| {
             named.bytes(1, name.as_bytes());
-            named.nested(2, |any| match value {
-                Value::String(text) => any.bytes(2, format!("{text}\n").as_bytes()),
-                other => any.bytes(2, format!("{other}\n").as_bytes()),
-            });
+            named.nested(2, |message| any(message, value));
         });
     }
 }

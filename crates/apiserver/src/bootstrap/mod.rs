@@ -1,9 +1,9 @@
 //! The cluster's first objects, made at every start where they lack: namespaces, default roles and
 //! bindings, priority classes, the `kubernetes` and `kube-dns` Services.
 
+pub(crate) mod endpoints;
 mod policy;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use api::{Reason, Status, Value, catalogue};
@@ -14,10 +14,8 @@ use crate::hops::Hops;
 use crate::server::{Context, Server};
 use crate::startup::Stage;
 use crate::verbs::create::create_object;
-use crate::verbs::update::{Target, change};
 
 pub(crate) struct Facts {
-    pub advertise: SocketAddr,
     pub dns_service_ip: String,
 }
 
@@ -57,7 +55,7 @@ pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<(), Statu
     }
     crate::allocation::repair(server).await?;
     server.startup.finish(Stage::ServiceAddresses);
-    publish_endpoints(server, facts.advertise).await?;
+    endpoints::publish(server).await?;
     server.startup.finish(Stage::Endpoints);
     Ok(())
 }
@@ -130,69 +128,4 @@ fn dns_service(address: &str) -> Value {
             ],
         },
     })
-}
-
-/// Points the `kubernetes` Service at this server, also when its address has changed.
-async fn publish_endpoints(server: &Arc<Server>, advertise: SocketAddr) -> Result<(), Status> {
-    // Of no use to pods, and not valid in Endpoints.
-    if advertise.ip().is_loopback() {
-        return Ok(());
-    }
-    let address = advertise.ip().to_string();
-    let port = i64::from(advertise.port());
-    let family = if advertise.is_ipv4() { "IPv4" } else { "IPv6" };
-    let metadata = api::document!({
-        "name": "kubernetes", "namespace": "default",
-        "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
-    });
-    let endpoints = api::document!({
-        "metadata": metadata,
-        "subsets": [{
-            "addresses": [{"ip": address}],
-            "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
-        }],
-    });
-    let slice = api::document!({
-        "metadata": {
-            "name": "kubernetes", "namespace": "default",
-            "labels": {"kubernetes.io/service-name": "kubernetes"},
-        },
-        "addressType": family,
-        "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
-        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
-    });
-    for (group, plural, object, fields) in [
-        ("", "endpoints", endpoints, &["subsets"][..]),
-        (
-            "discovery.k8s.io",
-            "endpointslices",
-            slice,
-            &["endpoints", "ports"][..],
-        ),
-    ] {
-        ensure(server, group, plural, object.clone()).await?;
-        let Some(resource) = catalogue::find(group, "v1", plural) else {
-            continue;
-        };
-        let target = Target {
-            requested: resource,
-            resource,
-            namespace: "default",
-            name: "kubernetes",
-            subresource: "",
-            raw: false,
-            is_owned: false,
-        };
-        change(&Context::internal(server), &target, false, |old| {
-            let mut new = old.clone();
-            for field in fields {
-                if let Some(value) = object.get(field) {
-                    new.set(&[field], value.clone());
-                }
-            }
-            Ok(new)
-        })
-        .await?;
-    }
-    Ok(())
 }

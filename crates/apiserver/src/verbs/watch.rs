@@ -1,8 +1,10 @@
 //! GET with `watch`: a stream of events from the cache, with bookmarks.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{self, Poll};
 use std::time::Duration;
 
 use api::{Reason, Resource, Status, Value};
@@ -10,6 +12,7 @@ use bytes::Bytes;
 use futures::Stream;
 use http::Response;
 use tokio::time::{Instant, Sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::list::{parse_revision, parse_timeout, reach};
 use super::list_options::check_watch;
@@ -93,22 +96,23 @@ pub(crate) async fn watch(
             };
             let frame = frame_of(resource, context.output)
                 .filter(|_| api::conversion::is_stored_as_itself(resource));
-            let state = WatchStream {
+            let stream = WatchStream {
+                closing: Box::pin(context.closing.clone().cancelled_owned()),
                 context,
                 resource,
                 selection,
                 frame,
                 after,
-                bookmarks,
                 end_of_initial: initial && bookmarks,
                 told: None,
                 columns_sent: false,
-                next_bookmark: Instant::now() + BOOKMARKS,
+                next_bookmark: bookmarks.then(|| Box::pin(tokio::time::sleep(BOOKMARKS))),
                 deadline: Box::pin(tokio::time::sleep(Duration::from_secs(seconds))),
                 finished: false,
+                untold: 0,
                 watch,
             };
-            Body::stream(events(state))
+            Body::stream(stream)
         }
         Err(status) => {
             let mut error = Vec::new();
@@ -119,85 +123,100 @@ pub(crate) async fn watch(
     Ok(response::bytes(200, encoding.stream_media_type(), stream))
 }
 
-/// One watch on its way.
+/// One watch on its way. What it waits for is kept between events: a thousand watchers wake up for
+/// each of them.
 struct WatchStream {
     context: Arc<Context>,
+    closing: Pin<Box<WaitForCancellationFutureOwned>>,
     resource: &'static Resource,
     selection: Selection,
     /// The form of events that all watchers of the stored version share, if this is one.
     frame: Option<Frame>,
     /// Changes up to this revision are the client's already.
     after: u64,
-    bookmarks: bool,
     /// A bookmark that marks the end of the initial state is due.
     end_of_initial: bool,
     /// Where the initial state goes on.
     told: Option<Arc<str>>,
     columns_sent: bool,
-    next_bookmark: Instant,
-    deadline: std::pin::Pin<Box<Sleep>>,
+    /// For clients that want bookmarks.
+    next_bookmark: Option<Pin<Box<Sleep>>>,
+    deadline: Pin<Box<Sleep>>,
     finished: bool,
+    /// Events that were written and not counted yet.
+    untold: u64,
     watch: Watch,
 }
 
-fn events(state: WatchStream) -> impl Stream<Item = Result<Bytes, BoxError>> + Send {
-    futures::stream::unfold(state, |mut state| async move {
-        let events = state.next().await?;
-        let metrics = &state.context.server.metrics;
-        metrics.watched(state.resource, &events);
-        Some((Ok(events), state))
-    })
+impl Stream for WatchStream {
+    type Item = Result<Bytes, BoxError>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        waker: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Bytes, BoxError>>> {
+        let next = std::task::ready!(self.poll_events(waker));
+        let events = std::mem::take(&mut self.untold);
+        if events > 0 {
+            let metrics = &self.context.server.metrics;
+            metrics.watched(self.resource, events);
+        }
+        Poll::Ready(next.map(Ok))
+    }
 }
 
 impl WatchStream {
-    async fn next(&mut self) -> Option<Bytes> {
+    fn poll_events(&mut self, waker: &mut task::Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             if self.finished {
-                return None;
+                return Poll::Ready(None);
             }
             let mut out = Vec::new();
             if self.initial(&mut out) {
                 if !out.is_empty() {
-                    return Some(out.into());
+                    return Poll::Ready(Some(out.into()));
                 }
                 continue;
             }
-            tokio::select! {
-                biased;
-                // First, so that a watch that is never idle ends all the same.
-                () = self.context.closing.cancelled() => return None,
-                () = &mut self.deadline => {
-                    self.finished = true;
-                    if self.bookmarks {
-                        out = self.due_bookmark();
-                    }
-                }
-                change = self.watch.subscription.changes.recv() => {
-                    let change = change?;
-                    let event = change.seen_by(|entry| self.selection.matches(entry));
-                    if let Some(event) = event
-                        && change.revision > self.after
-                        && let Some(frame) = self.frame
-                        && self.watch.subscription.changes.is_empty()
-                    {
-                        // The usual case: one event, whose bytes are shared by all watchers. Others
-                        // of the same revision may follow: a lease takes all its keys at once.
-                        return Some(self.shared(&change, event, frame));
-                    }
-                    self.take(&mut out, &change);
-                    while out.len() < PIECE
-                        && let Ok(change) = self.watch.subscription.changes.try_recv()
-                    {
-                        self.take(&mut out, &change);
-                    }
-                }
-                () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
-                    self.next_bookmark = Instant::now() + BOOKMARKS;
+            // First, so that a watch that is never idle ends all the same.
+            if self.closing.as_mut().poll(waker).is_ready() {
+                return Poll::Ready(None);
+            }
+            if self.deadline.as_mut().poll(waker).is_ready() {
+                self.finished = true;
+                if self.next_bookmark.is_some() {
                     out = self.due_bookmark();
                 }
+            } else if let Poll::Ready(change) = self.watch.subscription.changes.poll_recv(waker) {
+                let Some(change) = change else {
+                    return Poll::Ready(None);
+                };
+                let event = change.seen_by(|entry| self.selection.matches(entry));
+                if let Some(event) = event
+                    && change.revision > self.after
+                    && let Some(frame) = self.frame
+                    && self.watch.subscription.changes.is_empty()
+                {
+                    // The usual case: one event, whose bytes are shared by all watchers. Others
+                    // of the same revision may follow: a lease takes all its keys at once.
+                    return Poll::Ready(Some(self.shared(&change, event, frame)));
+                }
+                self.take(&mut out, &change);
+                while out.len() < PIECE
+                    && let Ok(change) = self.watch.subscription.changes.try_recv()
+                {
+                    self.take(&mut out, &change);
+                }
+            } else if let Some(timer) = &mut self.next_bookmark
+                && timer.as_mut().poll(waker).is_ready()
+            {
+                timer.as_mut().reset(Instant::now() + BOOKMARKS);
+                out = self.due_bookmark();
+            } else {
+                return Poll::Pending;
             }
             if !out.is_empty() {
-                return Some(out.into());
+                return Poll::Ready(Some(out.into()));
             }
         }
     }
@@ -273,6 +292,7 @@ impl WatchStream {
 
     /// An event in bytes that all watchers of its form share.
     fn shared(&mut self, change: &Change, event: EventType, frame: Frame) -> Bytes {
+        self.untold += 1;
         let made = change.frame(event, frame, || {
             let mut out = Vec::new();
             if let Some(entry) = change.object(event) {
@@ -291,6 +311,7 @@ impl WatchStream {
 
     /// Writes one event. An object that cannot be written ends the watch: nobody may miss it.
     fn write(&mut self, out: &mut Vec<u8>, event: EventType, entry: &Arc<Entry>, revision: u64) {
+        self.untold += 1;
         if let Err(status) = self.try_write(out, event, entry, revision) {
             self.fail(Some(entry), &status);
         }
@@ -347,6 +368,7 @@ impl WatchStream {
     }
 
     fn bookmark(&mut self, out: &mut Vec<u8>, revision: u64, end_of_initial: bool) {
+        self.untold += 1;
         let mut whole = empty_object(self.resource);
         whole.set(&["kind"], self.resource.kind);
         whole.set(&["apiVersion"], self.resource.api_version());

@@ -81,6 +81,17 @@ impl Cluster {
         authority: Authority,
         environment: Environment,
     ) -> Cluster {
+        Cluster::at("192.0.2.1:6443", false, store, authority, environment).await
+    }
+
+    /// A server at `address`, perhaps one of several over `store`.
+    pub async fn at(
+        address: &str,
+        shares_store: bool,
+        store: Arc<dyn store::Store>,
+        authority: Authority,
+        environment: Environment,
+    ) -> Cluster {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let server = ApiServer::start(Config {
             store,
@@ -91,14 +102,26 @@ impl Cluster {
             issuer: "https://kubernetes.default.svc.cluster.local".to_string(),
             service_range: "10.96.0.0/12".to_string(),
             dns_service_ip: "10.96.0.10".to_string(),
-            advertise: "192.0.2.1:6443".parse().unwrap(),
+            advertise: address.parse().unwrap(),
             kubelet_client: None,
             cluster_domain: "cluster.local".to_string(),
+            shares_store,
             compaction: apiserver::COMPACTION,
         })
         .await
         .unwrap();
         Cluster { server }
+    }
+
+    /// Ends as a server does that is told to.
+    pub async fn stop(self) {
+        let shutdown = tokio_util::sync::CancellationToken::new();
+        shutdown.cancel();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tls = rustls::ServerConfig::builder().with_no_client_auth();
+        let tls = tls.with_cert_resolver(Arc::new(rustls::server::ResolvesServerCertUsingSni::new()));
+        let served = self.server.serve(listener, Arc::new(tls), shutdown).await;
+        served.unwrap();
     }
 
     pub fn admin(&self) -> Client {

@@ -14,6 +14,7 @@ mod patches;
 mod pod_security;
 mod protobuf;
 mod resource_limits;
+mod several;
 mod subresources;
 mod tls;
 mod versions;

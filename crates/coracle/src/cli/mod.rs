@@ -61,6 +61,8 @@ pub enum Command {
     Wait(wait::WaitArguments),
     /// Show a pod's life hop by hop, with times
     Trace(trace::TraceArguments),
+    /// Simulate nodes and measure how fast pods are given to them
+    Simulate(crate::simulate::SimulateArguments),
     /// Save all objects to a file, or make a store of such a file
     Snapshot(snapshot::SnapshotArguments),
     /// Import, pull, export, list, check and remove images
@@ -107,6 +109,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Delete(arguments) => block_on(delete::run(arguments)),
         Command::Wait(arguments) => block_on(wait::run(arguments)),
         Command::Trace(arguments) => block_on(trace::run(arguments)),
+        Command::Simulate(arguments) => crate::simulate::run(arguments),
         Command::Snapshot(arguments) => block_on(snapshot::run(arguments)),
         Command::Image(arguments) => image::run(arguments),
         // Handled before flags are parsed.

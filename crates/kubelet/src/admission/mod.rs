@@ -43,6 +43,11 @@ impl Rejection {
         )
     }
 
+    pub fn node_shutdown() -> Rejection {
+        let message = "Pod was rejected as the node is shutting down.";
+        Rejection::new("NodeShutdown", message)
+    }
+
     fn predicate(name: &str, description: &str) -> Rejection {
         Rejection::new(name, format!("Predicate {name} failed: {description}"))
     }

@@ -40,7 +40,9 @@ impl Pressure {
     pub fn under(&self, condition: &str, now: i64, transition: Duration) -> bool {
         let seen = self.seen.lock();
         let last = seen.get(condition);
-        last.is_some_and(|last| now - last < transition.as_micros() as i64)
+        let transition = transition.as_micros() as i64;
+        // What was seen at a time yet to come was seen before the clock was set.
+        last.is_some_and(|last| (0..transition).contains(&(now - last)))
     }
 
     fn see(&self, condition: &'static str, now: i64) {
@@ -87,7 +89,9 @@ fn due<'a>(
     indices
         .into_iter()
         .filter(|index| {
-            let since = *met_since.entry(*index).or_insert(now);
+            let since = met_since.entry(*index).or_insert(now);
+            *since = (*since).min(now);
+            let since = *since;
             let grace = thresholds[*index].grace.unwrap_or_default();
             now - since >= grace.as_micros() as i64
         })

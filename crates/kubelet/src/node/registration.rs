@@ -91,11 +91,14 @@ pub async fn run(
     let mut reported = context.environment.now_micros();
     loop {
         let pause = match &written {
+            // Nobody waits for a node that goes down.
+            _ if context.shutting_down.now() => CHECK,
             Some(status) if ready_of(status) => CHECK,
             _ => CHECK_UNREADY,
         };
         tokio::select! {
             () = shutdown.cancelled() => return,
+            () = context.shutting_down.changed() => {}
             () = tokio::time::sleep(pause) => {}
         }
         let new = status(&context, &identity, written.as_ref()).await;
@@ -103,7 +106,7 @@ pub async fn run(
         let changed = written
             .as_ref()
             .is_none_or(|old| without_times(old) != without_times(&new));
-        if !changed && now - reported < REPORT {
+        if !changed && (0..REPORT).contains(&(now - reported)) {
             continue;
         }
         match write(&api, &context, &new).await {
@@ -141,26 +144,29 @@ async fn status(
         images.list_images(v1::ListImagesRequest { filter: None })
     );
     let (mut features, mut handlers) = (None, None);
-    let problem = match health {
+    let mut problems = match health {
         Ok(response) => {
             let response = response.into_inner();
             features = response.features.map(|features| NodeFeatures {
                 supplemental_groups_policy: Some(features.supplemental_groups_policy),
             });
             handlers = Some(runtime_handlers(response.runtime_handlers));
-            problem(&response.status.unwrap_or_default())
+            problems(&response.status.unwrap_or_default())
         }
-        Err(error) => Some(format!(
+        Err(error) => vec![format!(
             "container runtime status check failed: {}",
             error.message()
-        )),
+        )],
     };
+    if context.shutting_down.now() {
+        problems.push("node is shutting down".to_owned());
+    }
     let now = context.environment.now();
     let images = images.map(|response| response.into_inner().images);
     NodeStatus {
         capacity: Some(context.capacity.quantities()),
         allocatable: Some(context.capacity.allocatable_quantities()),
-        conditions: Some(conditions(problem, &pressures(context), before, now)),
+        conditions: Some(conditions(&problems, &pressures(context), before, now)),
         addresses: Some(vec![
             address("InternalIP", &context.host_ip),
             address("Hostname", &context.node_name),
@@ -191,8 +197,8 @@ fn runtime_handlers(handlers: Vec<v1::RuntimeHandler>) -> Vec<NodeRuntimeHandler
         .collect()
 }
 
-fn problem(status: &v1::RuntimeStatus) -> Option<String> {
-    let messages: Vec<String> = ["RuntimeReady", "NetworkReady"]
+fn problems(status: &v1::RuntimeStatus) -> Vec<String> {
+    ["RuntimeReady", "NetworkReady"]
         .into_iter()
         .filter_map(|type_| {
             let part = if type_ == "RuntimeReady" {
@@ -213,8 +219,7 @@ fn problem(status: &v1::RuntimeStatus) -> Option<String> {
                 None => Some(format!("{part}: {type_}=false reason:Unknown message:")),
             }
         })
-        .collect();
-    (!messages.is_empty()).then(|| messages.join(", "))
+        .collect()
 }
 
 /// The pressures the node is under.
@@ -228,19 +233,21 @@ fn pressures(context: &NodeContext) -> Vec<&'static str> {
 }
 
 fn conditions(
-    problem: Option<String>,
+    problems: &[String],
     pressures: &[&str],
     before: Option<&NodeStatus>,
     now: Timestamp,
 ) -> Vec<NodeCondition> {
-    let ready = match problem {
-        None => (
+    let not_ready = |message| ("Ready", "False", "KubeletNotReady", message);
+    let ready = match problems {
+        [] => (
             "Ready",
             "True",
             "KubeletReady",
             "kubelet is posting ready status".to_owned(),
         ),
-        Some(problem) => ("Ready", "False", "KubeletNotReady", problem),
+        [problem] => not_ready(problem.clone()),
+        several => not_ready(format!("[{}]", several.join(", "))),
     };
     let pressure = |type_, no: (&'static str, &str), yes: (&'static str, &str)| {
         let (status, (reason, message)) = if pressures.contains(&type_) {
@@ -419,7 +426,7 @@ mod tests {
                 condition("NetworkReady", true, ""),
             ],
         };
-        assert_eq!(problem(&good), None);
+        assert!(problems(&good).is_empty());
         let bad = v1::RuntimeStatus {
             conditions: vec![
                 condition("RuntimeReady", true, ""),
@@ -427,13 +434,13 @@ mod tests {
             ],
         };
         assert_eq!(
-            problem(&bad).as_deref(),
-            Some(
+            problems(&bad),
+            [
                 "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:m"
-            )
+            ]
         );
         let status = conditions(
-            problem(&bad),
+            &problems(&bad),
             &["DiskPressure"],
             None,
             Timestamp::UNIX_EPOCH,

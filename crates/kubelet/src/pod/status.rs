@@ -112,7 +112,9 @@ pub fn compute(input: &Input<'_>) -> PodStatus {
         reason = previous.reason.clone();
         message = previous.message.clone();
     }
-    if let Some(verdict) = input.verdict {
+    // Nobody may take the pod for ended while something of it runs.
+    let verdict = input.verdict.filter(|_| input.terminal);
+    if let Some(verdict) = verdict {
         phase = "Failed".to_owned();
         reason = Some(verdict.reason.clone());
         message = Some(verdict.message.clone());
@@ -136,7 +138,7 @@ pub fn compute(input: &Input<'_>) -> PodStatus {
         statuses: &all,
         phase: &phase,
         sandbox_ready: input.observed.ready_sandbox().is_some(),
-        disruption: input.verdict.filter(|verdict| verdict.disruption),
+        disruption: verdict.filter(|verdict| verdict.disruption),
         resize: input.resize,
         now: input.now,
     });

@@ -399,7 +399,14 @@ fn disruption_and_resize_are_conditions() {
         disruption: true,
         ..Verdict::default()
     });
-    let conditions = scene.compute().conditions.expect("conditions");
+    let status = scene.compute();
+    assert_eq!(status.phase.as_deref(), Some("Running"), "something runs");
+    assert_eq!(status.reason, None);
+    scene.terminal = true;
+    let status = scene.compute();
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+    assert_eq!(status.reason.as_deref(), Some("Evicted"));
+    let conditions = status.conditions.expect("conditions");
     let types: Vec<&str> = conditions
         .iter()
         .map(|condition| condition.type_.as_str())

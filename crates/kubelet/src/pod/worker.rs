@@ -6,6 +6,7 @@
 //! 4. probes are matched with the running containers; 5. the status is computed and, if it
 //! differs from what the API has, written. Nothing in the loop waits for a task.
 
+mod clock;
 mod outcomes;
 mod resizing;
 mod telling;
@@ -173,6 +174,8 @@ pub struct Worker {
     told_ready: bool,
     received: i64,
     wake_at: Option<i64>,
+    /// Wall and steady clock when last looked at.
+    clocks: Option<(i64, tokio::time::Instant)>,
     done: bool,
 }
 
@@ -236,6 +239,7 @@ impl Worker {
             told_ready: false,
             received,
             wake_at: None,
+            clocks: None,
             done: false,
         };
         worker.remember();
@@ -435,6 +439,7 @@ impl Worker {
     /// One round: plan, act, probe, tell.
     fn step(&mut self) {
         self.wake_at = None;
+        self.check_clock();
         if self.look_again && !self.observing {
             self.look_again = false;
             self.observing = true;

@@ -121,10 +121,11 @@ impl Observed {
         self.sort();
     }
 
+    /// By number first: a clock that is set back must not make an old one the newest.
     pub fn sort(&mut self) {
         self.sandboxes
-            .sort_by_key(|sandbox| std::cmp::Reverse((sandbox.created_at, sandbox.attempt)));
+            .sort_by_key(|sandbox| std::cmp::Reverse((sandbox.attempt, sandbox.created_at)));
         self.containers
-            .sort_by_key(|record| std::cmp::Reverse((record.created_at, record.restart_count)));
+            .sort_by_key(|record| std::cmp::Reverse((record.restart_count, record.created_at)));
     }
 }

@@ -94,7 +94,12 @@ async fn own(node: &NodeContext) -> Result<Response<Body>, tonic::Status> {
         };
         *states.entry(state).or_insert(0) += 1;
     }
-    Ok(plain(metrics::own(&node.node_name, running, &states)))
+    Ok(plain(metrics::own(
+        &node.node_name,
+        running,
+        &states,
+        node.shutting_down.times(),
+    )))
 }
 
 async fn samples(

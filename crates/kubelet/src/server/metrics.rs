@@ -317,7 +317,12 @@ pub fn probes(counts: &ProbeCounts) -> String {
 }
 
 /// The kubelet itself.
-pub fn own(node_name: &str, pods: usize, containers: &BTreeMap<&str, usize>) -> String {
+pub fn own(
+    node_name: &str,
+    pods: usize,
+    containers: &BTreeMap<&str, usize>,
+    (shutdown_start, shutdown_end): (f64, f64),
+) -> String {
     let mut page = Page::default();
     page.metric(
         "kubelet_node_name",
@@ -343,6 +348,13 @@ pub fn own(node_name: &str, pods: usize, containers: &BTreeMap<&str, usize>) -> 
             *count as f64,
             None,
         );
+    }
+    for (which, seconds) in [("start", shutdown_start), ("end", shutdown_end)] {
+        let name = format!("kubelet_graceful_shutdown_{which}_time_seconds");
+        let help =
+            format!("[ALPHA] Last graceful shutdown {which} time since unix epoch in seconds");
+        page.metric(&name, "gauge", &help);
+        page.value(&name, &[], seconds, None);
     }
     page.metric(
         "kubernetes_build_info",
@@ -404,7 +416,7 @@ mod tests {
         ));
         let text = cadvisor(&Machine::default(), 2, Space::default(), &[pod]);
         assert!(text.contains("machine_cpu_cores 2\n"));
-        let text = own("n1", 3, &BTreeMap::from([("running", 4)]));
+        let text = own("n1", 3, &BTreeMap::from([("running", 4)]), (0.0, 0.0));
         assert!(text.contains("kubelet_running_containers{container_state=\"running\"} 4\n"));
     }
 }

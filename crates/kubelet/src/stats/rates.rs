@@ -24,7 +24,8 @@ impl Rates {
     /// nanoseconds per second, once it is known.
     pub fn sample(&self, key: &str, total: u64, now: i64) -> Option<u64> {
         let mut known = self.0.lock();
-        known.retain(|_, last| now - last.at < FORGET);
+        // A sample from a time yet to come was taken before the clock was set.
+        known.retain(|_, last| (0..FORGET).contains(&(now - last.at)));
         let Some(last) = known.get_mut(key) else {
             let first = Last {
                 at: now,

@@ -1,7 +1,15 @@
 //! A node for a test: API server, scripted runtime, kubelet, each on its own in a scratch
 //! directory. Cgroups are real and removed with their pods.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
 
 use apiserver::{ApiServer, Identity};
 use environment::Environment;
@@ -25,14 +33,23 @@ pub struct Node {
     pub admin: kube::Client,
     pub directory: tempfile::TempDir,
     pub kubelet_port: u16,
+    /// Microseconds by which the node's clock is wrong.
+    clock_shift: Arc<AtomicI64>,
+    runtime_server: Option<tokio::runtime::Runtime>,
     api: ApiServer,
     tls: Arc<rustls::ServerConfig>,
+    configuration: kubelet::Configuration,
     cgroup_root: String,
     kubelet: Option<(tokio::task::JoinHandle<()>, CancellationToken)>,
 }
 
 impl Node {
     pub async fn start() -> Node {
+        Node::start_with(kubelet::Configuration::default()).await
+    }
+
+    /// Its place for static pods is set by the node.
+    pub async fn start_with(configuration: kubelet::Configuration) -> Node {
         client::connect::install_crypto_provider();
         let environment = Environment::system();
         let disk = SimulatedDisk::new(1).mount();
@@ -56,6 +73,7 @@ impl Node {
             advertise: "127.0.0.1:6443".parse().expect("an address"),
             kubelet_client: None,
             cluster_domain: "cluster.local".to_owned(),
+            shares_store: false,
             compaction: apiserver::COMPACTION,
         })
         .await
@@ -74,14 +92,16 @@ impl Node {
         let admin = client::connect::from_service(api.in_process(Identity::administrator()));
         let directory = tempfile::tempdir().expect("a directory");
         let runtime = Runtime::new();
-        runtime.serve(&directory.path().join("cri.sock"));
         let mut node = Node {
             runtime,
             admin,
             directory,
             kubelet_port: 0,
+            clock_shift: Arc::default(),
+            runtime_server: None,
             api,
             tls: Arc::new(tls),
+            configuration,
             cgroup_root: format!("/coracle-test-{}", environment.name_suffix(8)),
             kubelet: None,
         };
@@ -89,8 +109,50 @@ impl Node {
             serde_json::from_value(json!({"metadata": {"name": "default"}})).expect("an account");
         let accounts: Api<ServiceAccount> = Api::namespaced(node.admin.clone(), "default");
         let _ = accounts.create(&PostParams::default(), &account).await;
+        let clock = Environment::shifted(node.clock_shift.clone());
+        node.runtime.state().clock = Some(clock);
+        node.start_runtime();
         node.start_kubelet();
         node
+    }
+
+    /// The runtime listens, with all that it knew before.
+    pub fn start_runtime(&mut self) {
+        let server = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("threads for the runtime");
+        let socket = self.directory.path().join("cri.sock");
+        let _ = std::fs::remove_file(&socket);
+        {
+            let _inside = server.enter();
+            self.runtime.serve(&socket);
+        }
+        self.runtime_server = Some(server);
+    }
+
+    /// Every connection to the runtime breaks, and nobody listens any more.
+    pub fn stop_runtime(&mut self) {
+        if let Some(server) = self.runtime_server.take() {
+            server.shutdown_background();
+        }
+        let _ = std::fs::remove_file(self.directory.path().join("cri.sock"));
+    }
+
+    /// Sets the node's clock.
+    pub fn move_clock(&self, micros: i64) {
+        self.clock_shift.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// The kubelet ends without a word, in the middle of whatever it does.
+    pub async fn kill_kubelet(&mut self) {
+        if let Some((task, shutdown)) = self.kubelet.take() {
+            task.abort();
+            let _ = task.await;
+            // What it had begun on its own ends too.
+            shutdown.cancel();
+        }
     }
 
     pub fn start_kubelet(&mut self) {
@@ -111,9 +173,13 @@ impl Node {
             labels: BTreeMap::new(),
             configuration: kubelet::Configuration {
                 static_pod_path: self.manifests(),
-                ..kubelet::Configuration::default()
+                ..self.configuration.clone()
             },
-            environment: Environment::system(),
+            system_bus: kubelet::SystemBus {
+                socket: self.bus_socket(),
+                logind_settings: self.directory.path().join("logind.conf.d"),
+            },
+            environment: Environment::shifted(self.clock_shift.clone()),
             recorder: trace::Recorder::off(),
         };
         let client = client::connect::from_service(self.api.in_process(Identity::node(NODE)));
@@ -141,6 +207,11 @@ impl Node {
         self.directory.path().join("manifests")
     }
 
+    /// Where this node looks for the system's message bus.
+    pub fn bus_socket(&self) -> std::path::PathBuf {
+        self.directory.path().join("bus.sock")
+    }
+
     pub fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.admin.clone(), "default")
     }
@@ -162,8 +233,8 @@ impl Node {
     pub async fn wait(&self, name: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
         let mut last = None;
         for _ in 0..ATTEMPTS {
-            let pod = self.pods().get_opt(name).await.expect("read");
-            if let Some(pod) = pod {
+            // A busy machine may answer late, with an error that asks to try again.
+            if let Ok(Some(pod)) = self.pods().get_opt(name).await {
                 if wanted(&pod) {
                     return pod;
                 }
@@ -180,7 +251,7 @@ impl Node {
 
     pub async fn wait_gone(&self, name: &str) {
         for _ in 0..ATTEMPTS {
-            if self.pods().get_opt(name).await.expect("read").is_none() {
+            if matches!(self.pods().get_opt(name).await, Ok(None)) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -200,6 +271,7 @@ impl Drop for Node {
         if let Some((task, _)) = &self.kubelet {
             task.abort();
         }
+        self.stop_runtime();
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let points = table.lines().filter_map(|line| line.split(' ').nth(4));
         for point in points.filter(|point| Path::new(point).starts_with(self.directory.path())) {

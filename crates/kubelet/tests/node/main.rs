@@ -1,8 +1,10 @@
 //! The kubelet against a real API server in this process and a scripted runtime that speaks real
 //! CRI over a Unix socket: what is asked of the runtime, and what the API is told.
 
+mod faults;
 mod harness;
 mod lifecycle;
 mod refusals;
 mod runtime;
+mod shutdown;
 mod static_pods;

@@ -29,6 +29,10 @@ pub struct State {
     pub images: BTreeSet<String>,
     /// Calls that changed something, in order.
     pub calls: Vec<String>,
+    /// Calls that fail, and with which words.
+    pub failing: BTreeMap<&'static str, String>,
+    /// The machine's clock, where a test sets it.
+    pub clock: Option<environment::Environment>,
     next: i64,
 }
 
@@ -107,7 +111,8 @@ impl Runtime {
 impl State {
     fn tick(&mut self) -> i64 {
         self.next += 1;
-        environment::Environment::system().now_micros() * 1000 + self.next
+        let system = environment::Environment::system;
+        self.clock.get_or_insert_with(system).now_micros() * 1000 + self.next
     }
 
     fn stop(&mut self, id: &str, exit_code: i32) {
@@ -187,6 +192,9 @@ impl runtime_service::RuntimeService for Runtime {
         let config = request.into_inner().config.unwrap_or_default();
         let metadata = config.metadata.clone().unwrap_or_default();
         let mut state = self.state();
+        if let Some(message) = state.failing.get("RunPodSandbox") {
+            return Err(Status::unknown(message.clone()));
+        }
         let created_at = state.tick();
         let id = format!("sandbox-{}", state.next);
         state.calls.push(format!("RunPodSandbox {}", metadata.name));
@@ -479,6 +487,9 @@ impl image_service::ImageService for Runtime {
     ) -> Result<Response<v1::PullImageResponse>, Status> {
         let name = request.into_inner().image.unwrap_or_default().image;
         self.state().calls.push(format!("PullImage {name}"));
+        if let Some(message) = self.state().failing.get("PullImage") {
+            return Err(Status::unavailable(message.clone()));
+        }
         if name.starts_with("absent") {
             return Err(Status::not_found(format!("{name}: not found")));
         }

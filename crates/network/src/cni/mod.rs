@@ -32,6 +32,14 @@ use request::{Command, NEWEST, VERSIONS};
 pub const PLUGIN: &str = "coracle-cni";
 const LARGEST_CONFIGURATION: u64 = 1 << 20;
 
+/// The plugin inside a runtime of this binary: what a process would get and write.
+pub fn call(variables: &Variables, input: &[u8]) -> Result<String, String> {
+    answer(variables, input).map_err(|error| {
+        let failure = error.failure(&version_of(input));
+        serde_json::to_string(&failure).unwrap_or_else(|_| error.to_string())
+    })
+}
+
 /// The plugin as a process: the environment and standard input are the request, standard output is
 /// the answer.
 pub fn main() -> ExitCode {
@@ -40,17 +48,16 @@ pub fn main() -> ExitCode {
         .take(LARGEST_CONFIGURATION)
         .read_to_end(&mut input);
     let outcome = match read {
-        Ok(_) => answer(&Variables::from_process(), &input),
-        Err(error) => Err(Error::Read(error)),
+        Ok(_) => call(&Variables::from_process(), &input),
+        Err(error) => Err(json(&Error::Read(error).failure(NEWEST)).unwrap_or_default()),
     };
     match outcome {
         Ok(answer) => {
             print!("{answer}");
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            let failure = error.failure(&version_of(&input));
-            println!("{}", serde_json::to_string(&failure).unwrap_or_default());
+        Err(failure) => {
+            println!("{failure}");
             ExitCode::FAILURE
         }
     }

@@ -116,7 +116,11 @@ pub struct Variables {
 
 impl Variables {
     pub fn from_process() -> Variables {
-        let get = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Variables::from(|name| std::env::var(name).ok())
+    }
+
+    pub fn from(variable: impl Fn(&str) -> Option<String>) -> Variables {
+        let get = |name| variable(name).filter(|value| !value.is_empty());
         Variables {
             command: get("CNI_COMMAND"),
             container: get("CNI_CONTAINERID"),

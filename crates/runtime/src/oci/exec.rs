@@ -168,6 +168,10 @@ fn become_process(
     if no_new_privileges {
         nix::sys::prctl::set_no_new_privs().map_err(Error::system("no_new_privs"))?;
     }
+    if let Some(profile) = process.apparmor_profile() {
+        libcontainer::apparmor::apply_profile(profile)
+            .map_err(|error| Error::Container(format!("apparmor: {error}")))?;
+    }
     let filter = |seccomp: &LinuxSeccomp| {
         libcontainer::seccomp::initialize_seccomp(seccomp)
             .map(|_| ())

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     images::ImageRecord,
     records::{ContainerRecord, ExitRecord, SandboxPhase, SandboxRecord},
-    shim::client::{ContainerStreams, Shim},
+    shim::client::{ContainerStreams, Shim, Start},
     spec::{self, ContainerInput, Provided, user::Identity},
 };
 
@@ -34,6 +34,7 @@ impl Runtime {
         config: ContainerConfig,
         sandbox_config: Option<PodSandboxConfig>,
     ) -> Result<String, Error> {
+        self.expect_moves();
         let sandbox = self.sandbox_record(&self.sandbox_id(sandbox)?)?;
         if sandbox.phase != SandboxPhase::Ready {
             return Err(Error::Precondition(format!(
@@ -241,7 +242,7 @@ impl Runtime {
             .map(|options| self.container_record(&options.target_id))
             .transpose()?;
         let hostname = fs::read_to_string(files.hostname()).unwrap_or_default();
-        let (document, identity) = spec::container(&ContainerInput {
+        let (mut document, identity) = spec::container(&ContainerInput {
             config: &config,
             image,
             rootfs: &rootfs,
@@ -260,6 +261,11 @@ impl Runtime {
             users: sandbox.users.map(|users| (users, userns.as_path())),
             sandbox: &sandbox.id,
         })?;
+        // Other OCI commands look at each mount's own wish.
+        let propagation = &mut document["linux"]["rootfsPropagation"];
+        if propagation.is_null() && self.0.config.is_own_oci(&sandbox.runtime_handler) {
+            *propagation = "private".into();
+        }
         let bundle = self.bundle(&sandbox.id, &record.id);
         fs::create_dir_all(&bundle).map_err(Error::file(&bundle))?;
         let file = bundle.join("config.json");
@@ -268,6 +274,7 @@ impl Runtime {
     }
 
     pub async fn start_container(&self, id: &str) -> Result<(), Error> {
+        self.expect_moves();
         let _guard = self.lock_container(id)?.lock_owned().await;
         let record = self.container_record(id)?;
         if record.started_at != 0 || record.exit.is_some() {
@@ -284,7 +291,14 @@ impl Runtime {
             attachable: true,
         };
         match shim
-            .run(id, &bundle, record.log.clone(), streams, &record.cgroup)
+            .run(Start {
+                container: id,
+                bundle: &bundle,
+                log: record.log.clone(),
+                streams,
+                cgroup: &record.cgroup,
+                pause: false,
+            })
             .await
         {
             Ok(started) => {
@@ -375,8 +389,8 @@ impl Runtime {
         let runtime = self.clone();
         let (bundle, owned) = (self.bundle(&record.sandbox, id), record.clone());
         blocking(move || {
-            // After a lost shim the cgroup is still there.
-            if let Err(error) = runtime.0.hierarchies.remove(&owned.cgroup) {
+            // After a lost shim the cgroup is still there, and its processes may not be gone.
+            if let Err(error) = runtime.0.hierarchies.end_and_remove(&owned.cgroup) {
                 tracing::debug!(%error, container = owned.id, "a cgroup stays");
             }
             runtime.remove_mapped(&owned.id)?;

@@ -105,15 +105,12 @@ impl Mapped {
     }
 }
 
-/// libcontainer gives every mount the propagation of the container's root. Where one mount is shared
-/// with the host, the others get sources of their own that are not.
+/// libcontainer gives every mount the propagation of the container's root, which is that of the
+/// mount that shares most with the host. The others get sources of their own that share less.
 pub fn keep_apart(directory: &Path, mounts: &mut [Mount]) -> Result<(), Error> {
-    let shared = |mount: &Mount| mount.propagation() == MountPropagation::PropagationBidirectional;
-    if !mounts.iter().any(shared) {
-        return Ok(());
-    }
+    let of_root = mounts.iter().map(|mount| shared_with_host(mount)).max();
     for (index, mount) in mounts.iter_mut().enumerate() {
-        if shared(mount) {
+        if Some(shared_with_host(mount)) == of_root {
             continue;
         }
         let source = PathBuf::from(&mount.host_path);
@@ -134,6 +131,15 @@ pub fn keep_apart(directory: &Path, mounts: &mut [Mount]) -> Result<(), Error> {
         mount.host_path = target.to_string_lossy().into_owned();
     }
     Ok(())
+}
+
+/// More is more.
+fn shared_with_host(mount: &Mount) -> u8 {
+    match mount.propagation() {
+        MountPropagation::PropagationPrivate => 0,
+        MountPropagation::PropagationHostToContainer => 1,
+        MountPropagation::PropagationBidirectional => 2,
+    }
 }
 
 fn make_target(source: &Path, target: &Path) -> io::Result<()> {

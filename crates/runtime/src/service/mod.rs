@@ -20,7 +20,7 @@ mod streams;
 pub use error::Error;
 pub use stats::usage_of;
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
 use cri::v1::{
     image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer,
@@ -32,6 +32,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{config::Config, sys};
 use state::Runtime;
+
+/// How long calls under way, and clients that do not notice, hold up our end.
+const LAST_CALLS: Duration = Duration::from_secs(5);
 
 /// Serves CRI until `shutdown`. Finds again what an earlier server left running; leaves everything
 /// running when it ends.
@@ -61,10 +64,20 @@ pub async fn serve(
         shutdown.child_token(),
     ));
     tracing::info!(socket = %socket.display(), "the container runtime listens");
-    tonic::transport::Server::builder()
+    let served = tonic::transport::Server::builder()
         .add_service(RuntimeServiceServer::new(runtime.clone()))
         .add_service(ImageServiceServer::new(runtime.clone()))
-        .serve_with_incoming_shutdown(incoming, shutdown.cancelled_owned())
-        .await
-        .map_err(Error::Transport)
+        .serve_with_incoming_shutdown(incoming, shutdown.clone().cancelled_owned());
+    let too_late = async {
+        shutdown.cancelled().await;
+        tokio::time::sleep(LAST_CALLS).await;
+    };
+    let outcome = tokio::select! {
+        biased;
+        served = served => served.map_err(Error::Transport),
+        // Every call can be repeated at the next server.
+        () = too_late => Ok(()),
+    };
+    runtime.leave_cgroups();
+    outcome
 }

@@ -49,6 +49,7 @@ impl Runtime {
                 "no runtime for {runtime_handler:?} is configured"
             )));
         }
+        self.expect_moves();
         let id = self.new_id();
         self.reserve_sandbox(&id, config, runtime_handler)?;
         match self.make_sandbox(&id).await {
@@ -212,11 +213,9 @@ impl Runtime {
     /// The network as configured now: a changed file counts from the next pod on.
     pub fn network(&self) -> Result<Network, crate::sandbox::cni::Error> {
         let config = &self.0.config;
-        Network::load(
-            &config.cni_conf_dir,
-            &config.cni_bin_dirs,
-            &config.state.join("cni"),
-        )
+        let cache = config.state.join("cni");
+        let network = Network::load(&config.cni_conf_dir, &config.cni_bin_dirs, &cache)?;
+        Ok(network.with_own_plugin(config.own_plugin.clone()))
     }
 
     /// Whether a pod could be attached now, by the network's own word where it can give one.
@@ -280,19 +279,23 @@ impl Runtime {
         let file = bundle.join("config.json");
         fs::write(&file, spec.to_string()).map_err(Error::file(&file))?;
         let shim = self.start_shim(id, &record.runtime_handler).await?;
-        let started = shim
-            .run(
-                id,
-                &bundle,
-                None,
-                client::ContainerStreams::default(),
-                &record.cgroup,
-            )
-            .await
-            .map_err(Error::shim("failed to start sandbox container"))?;
+        let start = client::Start {
+            container: id,
+            bundle: &bundle,
+            log: None,
+            streams: client::ContainerStreams::default(),
+            cgroup: &record.cgroup,
+            pause: true,
+        };
+        // Asked in this order without waiting in between: the first subscribes to ends before
+        // anything can end.
+        let (subscribed, started) = tokio::join!(biased; shim.state(), shim.run(start));
+        subscribed.map_err(Error::shim("failed to start the shim"))?;
+        let started = started.map_err(Error::shim("failed to start sandbox container"))?;
         Ok(started.pid)
     }
 
+    /// Its first request must be for its state.
     async fn start_shim(&self, id: &str, handler: &str) -> Result<client::Shim, Error> {
         let config = &self.0.config;
         let command = config
@@ -322,10 +325,6 @@ impl Runtime {
             entry.shim = Some(shim.clone());
         }
         self.follow(id.to_owned(), news);
-        // Subscribes before anything can end.
-        shim.state()
-            .await
-            .map_err(Error::shim("failed to start the shim"))?;
         Ok(shim)
     }
 
@@ -430,7 +429,7 @@ impl Runtime {
             let users = runtime.userns(&record.id);
             netns::remove(&users).map_err(Error::file(&users))?;
             for group in [&record.cgroup, &runtime.shim_cgroup(&record.id)] {
-                if let Err(error) = runtime.0.hierarchies.remove(group) {
+                if let Err(error) = runtime.0.hierarchies.end_and_remove(group) {
                     tracing::debug!(%error, group, "a cgroup stays");
                 }
             }

@@ -4,7 +4,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     os::unix::fs::PermissionsExt,
     path::PathBuf,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use cri::v1::{ContainerEventResponse, RuntimeHandlerFeatures};
@@ -46,6 +49,8 @@ pub struct Inner {
     pub handler_features: tokio::sync::OnceCell<BTreeMap<String, RuntimeHandlerFeatures>>,
     /// Sessions that have been asked for and not begun.
     pub tickets: Tickets,
+    /// Somebody is making the kernel ready for moves into cgroups.
+    pub expecting_moves: AtomicBool,
     /// Never held across an await. Per-object locks are taken before it, never inside.
     pub state: Mutex<State>,
 }
@@ -100,11 +105,33 @@ impl Runtime {
             events: broadcast::channel(EVENTS_KEPT).0,
             handler_features: tokio::sync::OnceCell::new(),
             tickets: Tickets::default(),
+            expecting_moves: AtomicBool::new(false),
             state: Mutex::default(),
             config,
             environment,
             shutdown,
         })))
+    }
+
+    /// Processes are about to be put into cgroups: what the kernel needs for that is under way while
+    /// the rest is prepared.
+    pub fn expect_moves(&self) {
+        if self.0.expecting_moves.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let runtime = self.clone();
+        tokio::task::spawn_blocking(move || {
+            runtime.0.hierarchies.make_ready_for_moves();
+            runtime.0.expecting_moves.store(false, Ordering::Release);
+        });
+    }
+
+    /// Those that hold nobody go; pods that live keep theirs.
+    pub fn leave_cgroups(&self) {
+        let root = self.0.config.cgroup_root();
+        for group in [format!("{root}/pods"), format!("{root}/shims"), root] {
+            self.0.hierarchies.remove_if_empty(&group);
+        }
     }
 
     pub fn now_nanos(&self) -> i64 {

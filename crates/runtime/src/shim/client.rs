@@ -72,6 +72,17 @@ pub struct ContainerStreams {
     pub attachable: bool,
 }
 
+/// A container to be started.
+pub struct Start<'a> {
+    pub container: &'a str,
+    pub bundle: &'a Path,
+    pub log: Option<PathBuf>,
+    pub streams: ContainerStreams,
+    pub cgroup: &'a str,
+    /// The sandbox's own process.
+    pub pause: bool,
+}
+
 /// What a shim tells unasked.
 #[derive(Debug)]
 pub enum News {
@@ -240,22 +251,16 @@ impl Shim {
         self.call(Request::State).await?.state.ok_or(Error::Answer)
     }
 
-    pub async fn run(
-        &self,
-        container: &str,
-        bundle: &Path,
-        log: Option<PathBuf>,
-        streams: ContainerStreams,
-        cgroup: &str,
-    ) -> Result<Started, Error> {
+    pub async fn run(&self, start: Start<'_>) -> Result<Started, Error> {
         let request = Request::Run {
-            container: container.into(),
-            bundle: bundle.into(),
-            log,
-            stdin: streams.stdin,
-            cgroup: cgroup.into(),
-            terminal: streams.terminal,
-            attachable: streams.attachable,
+            container: start.container.into(),
+            bundle: start.bundle.into(),
+            log: start.log,
+            stdin: start.streams.stdin,
+            cgroup: start.cgroup.into(),
+            terminal: start.streams.terminal,
+            attachable: start.streams.attachable,
+            pause: start.pause,
         };
         self.call(request).await?.started.ok_or(Error::Answer)
     }

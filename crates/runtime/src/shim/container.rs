@@ -26,6 +26,8 @@ pub struct Container {
     pub pid: i32,
     pub started_at: i64,
     pub cgroup: String,
+    /// Started by the shim itself: no OCI command knows of it.
+    pub direct: bool,
     pub output: LoggedOutput,
     /// Kept so that the container's standard input stays open, and for those who attach: the
     /// writing end of a pipe, or its terminal.
@@ -36,6 +38,25 @@ pub struct Container {
 }
 
 impl Container {
+    /// One that is being started and has no streams.
+    pub fn new(cgroup: String) -> Container {
+        Container {
+            phase: Phase::Starting,
+            pid: 0,
+            started_at: 0,
+            cgroup,
+            direct: false,
+            output: LoggedOutput {
+                log: None,
+                streams: [None, None],
+                attachments: Default::default(),
+            },
+            stdin: None,
+            terminal: false,
+            deletion_waiters: Vec::new(),
+        }
+    }
+
     pub fn exit(&self) -> Option<&Exit> {
         match &self.phase {
             Phase::Starting | Phase::Running => None,

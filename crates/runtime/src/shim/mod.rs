@@ -9,6 +9,7 @@ mod container;
 mod daemon;
 mod event_loop;
 mod logs;
+mod pause;
 mod process;
 pub mod protocol;
 mod requests;

@@ -53,6 +53,11 @@ impl OciCommand {
         OciCommand { command, sealed }
     }
 
+    /// Whether it is our own, which leaves the plainest things to the shim.
+    pub fn is_ours(&self) -> bool {
+        self.sealed.is_some()
+    }
+
     /// Starts it and returns its pid; its end is seen by the loop.
     pub fn start(
         &self,

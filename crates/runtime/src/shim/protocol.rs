@@ -54,6 +54,9 @@ pub enum Request {
         /// Somebody may attach to its output, even when it is not logged.
         #[serde(default)]
         attachable: bool,
+        /// It is the sandbox's own process, which the shim may start without an OCI command.
+        #[serde(default)]
+        pause: bool,
     },
     Kill {
         container: String,

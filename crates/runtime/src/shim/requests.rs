@@ -1,6 +1,10 @@
 //! What the shim does for each request, and what the end of each child means.
 
-use std::{fs, io, path::PathBuf, process::Stdio};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 use base64::Engine;
 
@@ -9,6 +13,7 @@ use super::{
     container::{Container, Exec, LoggedOutput, Phase},
     event_loop::{Job, JobKind, Shim, kill_group},
     logs::{LineBuffer, LogFile},
+    pause::Pause,
     process::{Console, Pipe, Scratch, Streams, last_error, read_pid},
     protocol::{
         Call, ContainerState, Exit, Failure, FailureKind, Message, Output, Request, ShimState,
@@ -42,7 +47,18 @@ impl Shim {
                 cgroup,
                 terminal,
                 attachable,
+                pause,
             } => {
+                if pause
+                    && self.oci.is_ours()
+                    && let Some(outcome) =
+                        self.run_pause(&container, &bundle, &cgroup, connection, id)
+                {
+                    if let Err(error) = outcome {
+                        self.refuse(connection, id, error);
+                    }
+                    return;
+                }
                 let wishes = Wishes {
                     log,
                     stdin,
@@ -95,15 +111,16 @@ impl Shim {
             }),
         };
         if let Err(error) = result {
-            self.answer(
-                connection,
-                id,
-                Message {
-                    error: Some(error),
-                    ..Message::default()
-                },
-            );
+            self.refuse(connection, id, error);
         }
+    }
+
+    fn refuse(&mut self, connection: u64, call: u64, error: Failure) {
+        let message = Message {
+            error: Some(error),
+            ..Message::default()
+        };
+        self.answer(connection, call, message);
     }
 
     fn state(&self) -> ShimState {
@@ -121,6 +138,35 @@ impl Shim {
                 })
                 .collect(),
         }
+    }
+
+    /// None: the OCI command has to do it.
+    fn run_pause(
+        &mut self,
+        id: &str,
+        bundle: &Path,
+        cgroup: &str,
+        connection: u64,
+        call: u64,
+    ) -> Option<Result<(), Failure>> {
+        if self.containers.contains_key(id) {
+            return None;
+        }
+        let pause = match Pause::read(bundle) {
+            Ok(pause) => pause?,
+            Err(error) => return Some(Err(failed("reading the bundle")(error))),
+        };
+        let pid = match pause.start(&self.hierarchies) {
+            Ok(pid) => pid,
+            Err(error) => return Some(Err(failed("starting the pause process")(error))),
+        };
+        let container = Container {
+            direct: true,
+            ..Container::new(cgroup.to_owned())
+        };
+        self.containers.insert(id.to_owned(), container);
+        self.started(id, pid, connection, call);
+        Some(Ok(()))
     }
 
     fn run_container(
@@ -191,10 +237,6 @@ impl Shim {
         self.containers.insert(
             id.to_owned(),
             Container {
-                phase: Phase::Starting,
-                pid: 0,
-                started_at: 0,
-                cgroup,
                 output: LoggedOutput {
                     log,
                     streams: outputs,
@@ -202,7 +244,7 @@ impl Shim {
                 },
                 stdin: kept_stdin,
                 terminal: wishes.terminal,
-                deletion_waiters: Vec::new(),
+                ..Container::new(cgroup)
             },
         );
         Ok(())
@@ -218,6 +260,15 @@ impl Shim {
     ) -> Result<(), Failure> {
         let container = self.find(id)?;
         if container.exit().is_some() {
+            self.answer(connection, call, Message::default());
+            return Ok(());
+        }
+        // A process that has not been waited for is still the one we know.
+        if container.phase == Phase::Running && (container.direct || self.oci.is_ours() && !all) {
+            // SAFETY: kill(2) takes two integers.
+            if unsafe { libc::kill(container.pid, signal) } != 0 {
+                return Err(failed("sending a signal")(io::Error::last_os_error()));
+            }
             self.answer(connection, call, Message::default());
             return Ok(());
         }
@@ -479,6 +530,15 @@ impl Shim {
     }
 
     fn start_deletion(&mut self, id: &str, exit: Exit) -> Result<(), Failure> {
+        if let Some(container) = self.containers.get_mut(id)
+            && container.direct
+        {
+            // What is left of its cgroup goes with the sandbox.
+            let _ = self.hierarchies.remove(&container.cgroup);
+            container.phase = Phase::Deleting(exit);
+            self.deletion_ended(id, None);
+            return Ok(());
+        }
         let scratch = self.scratch();
         let kind = JobKind::Delete {
             container: id.into(),

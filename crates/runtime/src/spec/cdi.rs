@@ -1,6 +1,5 @@
 //! Devices by the Container Device Interface: vendors describe in files what a container needs for
 //! a device; a pod names the device, by CRI's field or by annotations. Read when a container is made.
-//! YAML files are read as far as they are JSON, which YAML contains; others are told as such.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -119,9 +118,12 @@ fn load(directories: &[PathBuf]) -> Result<BTreeMap<String, Device>, Error> {
 
 fn read(file: &Path, known: &mut BTreeMap<String, Device>) -> Result<(), Error> {
     let broken = |message: String| Error::File(file.to_owned(), message);
-    let bytes = std::fs::read(file).map_err(|error| broken(error.to_string()))?;
-    let document: Value =
-        serde_json::from_slice(&bytes).map_err(|error| broken(format!("not JSON: {error}")))?;
+    let text = std::fs::read_to_string(file).map_err(|error| broken(error.to_string()))?;
+    let document: Value = if file.extension().is_some_and(|kind| kind == "json") {
+        serde_json::from_str(&text).map_err(|error| broken(format!("not JSON: {error}")))?
+    } else {
+        serde_saphyr::from_str(&text).map_err(|error| broken(format!("not YAML: {error}")))?
+    };
     let kind = document["kind"]
         .as_str()
         .ok_or_else(|| broken("no kind".into()))?;
@@ -272,6 +274,24 @@ mod tests {
         assert_eq!(spec["linux"]["resources"]["devices"][0]["access"], "r");
         assert_eq!(spec["mounts"][0]["destination"], "/thing");
         assert_eq!(spec["hooks"]["createContainer"][0]["path"], "/bin/true");
+    }
+
+    #[test]
+    fn files_may_be_yaml() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = "---\ncdiVersion: 0.6.0\nkind: vendor.com/thing\ndevices:\n\
+                    - name: \"0\"\n  containerEdits:\n    env: [A=1]\n    deviceNodes:\n\
+                    \x20   - {path: /dev/x, type: c, major: 9, minor: 0x7}\n";
+        std::fs::write(directory.path().join("thing.yaml"), text).unwrap();
+        let mut spec = json!({"process": {"env": []}, "linux": {}});
+        let devices = ["vendor.com/thing=0".to_owned()];
+        let directories = [directory.path().to_owned()];
+        apply(&mut spec, &devices, &directories).unwrap();
+        assert_eq!(spec["process"]["env"], json!(["A=1"]));
+        assert_eq!(spec["linux"]["devices"][0]["minor"], 7);
+        std::fs::write(directory.path().join("thing.yaml"), "kind: [").unwrap();
+        let error = apply(&mut spec, &devices, &directories).unwrap_err();
+        assert!(error.to_string().contains("not YAML"), "{error}");
     }
 
     #[test]

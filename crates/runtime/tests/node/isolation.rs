@@ -229,6 +229,16 @@ async fn mounts(server: &mut Server) -> Result<()> {
         .get_or_insert_default();
     security.privileged = true;
     let id = server.run(&sandbox, &pod, config.clone()).await?;
+    // What shares least decides nothing for the others, whatever these are.
+    let mut plain = container("plain", &["sleep", "1000"]);
+    plain.mounts = vec![mount("/ro", true, false, private)];
+    let plain = server.run(&sandbox, &pod, plain).await?;
+    let mut mixed = container("mixed", &["sleep", "1000"]);
+    mixed.mounts = vec![
+        mount("/ro", true, false, private),
+        mount("/slave", false, false, from_host),
+    ];
+    let mixed = server.run(&sandbox, &pod, mixed).await?;
     server.output(&id, &["touch", "/ro/before/fine"]).await?;
     for refused in ["/ro/x", "/rro/x", "/rro/before/x"] {
         let code = server.exec(&id, &["touch", refused], 20).await?.exit_code;
@@ -244,9 +254,20 @@ async fn mounts(server: &mut Server) -> Result<()> {
     );
     shared.mount_below("after")?;
     std::fs::write(shared.0.join("after/flag"), "")?;
-    for (path, expected) in [("/slave", true), ("/shared", true), ("/ro", false)] {
+    for (container, path, expected) in [
+        (&id, "/slave", true),
+        (&id, "/shared", true),
+        (&id, "/ro", false),
+        (&plain, "/ro", false),
+        (&mixed, "/ro", false),
+        (&mixed, "/slave", true),
+    ] {
         let flag = format!("{path}/after/flag");
-        let seen = server.exec(&id, &["stat", &flag], 20).await?.exit_code == 0;
+        let seen = server
+            .exec(container, &["stat", &flag], 20)
+            .await?
+            .exit_code
+            == 0;
         ensure!(seen == expected, "{flag}");
     }
     let script =

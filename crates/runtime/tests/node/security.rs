@@ -15,6 +15,55 @@ fn privileges_with_runc() {
     with_server(&["/usr/sbin/runc"], privileges);
 }
 
+/// Where the kernel has AppArmor; `scripts/test-vm` boots one that has.
+#[test]
+fn the_default_apparmor_profile_confines() {
+    let enabled = std::fs::read_to_string("/sys/module/apparmor/parameters/enabled");
+    if !enabled.is_ok_and(|text| text.trim() == "Y") {
+        eprintln!("this kernel has no AppArmor");
+        return;
+    }
+    with_server(&[], confinement);
+}
+
+async fn confinement(server: &mut Server) -> Result<()> {
+    let pod = server.sandbox_config("confined", true);
+    let sandbox = server.run_sandbox(&pod).await?;
+    // Everything else that would keep it from mounting is off.
+    let open = |name: &str, kind: security_profile::ProfileType| {
+        with_security(name, |security| {
+            security
+                .capabilities
+                .get_or_insert_default()
+                .add_capabilities = vec!["ALL".into()];
+            security.seccomp = Some(SecurityProfile {
+                profile_type: security_profile::ProfileType::Unconfined.into(),
+                ..Default::default()
+            });
+            security.apparmor = Some(SecurityProfile {
+                profile_type: kind.into(),
+                ..Default::default()
+            });
+        })
+    };
+    let confined = open("confined", security_profile::ProfileType::RuntimeDefault);
+    let confined = server.run(&sandbox, &pod, confined).await?;
+    for process in ["1", "self"] {
+        let path = format!("/proc/{process}/attr/current");
+        let profile = server.output(&confined, &["cat", &path]).await?;
+        ensure!(
+            profile.trim() == "coracle-default (enforce)",
+            "{process}: {profile}"
+        );
+    }
+    let mount = ["mount", "-t", "tmpfs", "x", "/tmp"];
+    ensure!(server.exec(&confined, &mount, 20).await?.exit_code != 0);
+    let free = open("free", security_profile::ProfileType::Unconfined);
+    let free = server.run(&sandbox, &pod, free).await?;
+    server.output(&free, &mount).await?;
+    server.remove_sandbox(&sandbox).await
+}
+
 fn with_security(
     name: &str,
     change: impl FnOnce(&mut LinuxContainerSecurityContext),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     PodInfo, Snapshot,
-    framework::{Plugin, Reserve},
+    framework::{Plugin, Points, Reserve},
 };
 
 pub struct Assume;
@@ -12,6 +12,13 @@ pub struct Assume;
 impl Plugin for Assume {
     fn name(&self) -> &'static str {
         "Assume"
+    }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            reserve: Some(self),
+            ..Points::default()
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Binds by posting to the pod's `binding` subresource.
 
+use std::sync::Arc;
+
 use k8s_openapi::{
     api::core::v1::{Binding, ObjectReference},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -7,7 +9,7 @@ use k8s_openapi::{
 
 use crate::{
     PodInfo,
-    framework::{Bind, BindError, Plugin},
+    framework::{Bind, BindError, Plugin, Points},
 };
 
 pub struct DefaultBinder {
@@ -23,6 +25,13 @@ impl DefaultBinder {
 impl Plugin for DefaultBinder {
     fn name(&self) -> &'static str {
         "DefaultBinder"
+    }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            bind: Some(self),
+            ..Points::default()
+        }
     }
 }
 
@@ -53,5 +62,32 @@ impl Bind for DefaultBinder {
             .map_err(kube::Error::HttpError)?;
         self.client.request_text(request).await?;
         Ok(bytes)
+    }
+}
+
+/// Stands for the binder where profiles are only looked at.
+pub(crate) struct NeverBinds;
+
+impl Plugin for NeverBinds {
+    fn name(&self) -> &'static str {
+        "DefaultBinder"
+    }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            bind: Some(self),
+            ..Points::default()
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Bind for NeverBinds {
+    fn binds(&self, _: &PodInfo) -> bool {
+        false
+    }
+
+    async fn bind(&self, _: &PodInfo, _: &str) -> Result<u64, BindError> {
+        Ok(0)
     }
 }

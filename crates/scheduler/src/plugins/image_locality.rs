@@ -1,8 +1,10 @@
 //! Nodes that already have the pod's images score higher, large and widespread images most.
 
+use std::sync::Arc;
+
 use crate::{
     NodeInfo, PodInfo, Snapshot,
-    framework::{MAX_SCORE, NodeScore, Plugin},
+    framework::{MAX_SCORE, NodeScore, Plugin, Points},
 };
 
 const LEAST: i64 = 23 << 20;
@@ -14,6 +16,26 @@ impl Plugin for ImageLocality {
     fn name(&self) -> &'static str {
         "ImageLocality"
     }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            score: Some(self),
+            ..Points::default()
+        }
+    }
+
+    fn shape(&self, pod: &PodInfo, key: &mut String) -> bool {
+        for container in pod.containers() {
+            key.push_str(container.image.as_deref().unwrap_or_default());
+            key.push('\t');
+        }
+        key.push('\n');
+        for image in mounted(pod) {
+            key.push_str(image);
+            key.push('\t');
+        }
+        true
+    }
 }
 
 impl NodeScore for ImageLocality {
@@ -22,15 +44,10 @@ impl NodeScore for ImageLocality {
         if containers == 0 || snapshot.node_count() == 0 {
             return 0;
         }
-        let volumes = pod.spec().and_then(|spec| spec.volumes.as_deref());
-        let mounted = volumes
-            .unwrap_or_default()
-            .iter()
-            .filter_map(|volume| volume.image.as_ref()?.reference.as_deref());
         let present: i64 = pod
             .containers()
             .filter_map(|container| container.image.as_deref())
-            .chain(mounted)
+            .chain(mounted(pod))
             .map(|image| weight(&with_tag(image), node, snapshot))
             .sum();
         let most = MOST_PER_CONTAINER * containers;
@@ -40,6 +57,13 @@ impl NodeScore for ImageLocality {
 
 /// The image's size if the node has it, times the share of nodes that do: an image that only one
 /// node has must not draw every pod there.
+/// The images of volumes.
+fn mounted(pod: &PodInfo) -> impl Iterator<Item = &str> {
+    let volumes = pod.spec().and_then(|spec| spec.volumes.as_deref());
+    let volumes = volumes.unwrap_or_default().iter();
+    volumes.filter_map(|volume| volume.image.as_ref()?.reference.as_deref())
+}
+
 fn weight(image: &str, node: &NodeInfo, snapshot: &Snapshot) -> i64 {
     let Some(size) = node.images.get(image) else {
         return 0;

@@ -6,9 +6,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use crate::{
     NodeInfo, PodInfo, Snapshot,
     affinity_terms::{AffinityTerms, Term},
+    configuration::InterPodAffinityArguments,
     counts::{Count, Effect, Question},
     framework::{
-        ClusterEvent, CycleFilter, MAX_SCORE, Plugin, PreFilter, PreFiltered, Rejection, Score,
+        ClusterEvent, CycleFilter, MAX_SCORE, Plugin, Points, PreFilter, PreFiltered, PreScore,
+        Rejection, Score,
     },
 };
 
@@ -16,11 +18,55 @@ const NOT_NEAR: &str = "node(s) didn't match pod affinity rules";
 const TOO_NEAR: &str = "node(s) didn't match pod anti-affinity rules";
 const UNWELCOME: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
 
-pub struct InterPodAffinity;
+pub struct InterPodAffinity {
+    /// How much a pod that must be near others attracts them in turn.
+    hard_weight: i64,
+    /// Whether existing pods' wishes count only for pods that have some themselves.
+    ignores_others: bool,
+}
+
+impl Default for InterPodAffinity {
+    fn default() -> InterPodAffinity {
+        InterPodAffinity::new(&InterPodAffinityArguments::default())
+    }
+}
+
+impl InterPodAffinity {
+    pub fn new(arguments: &InterPodAffinityArguments) -> InterPodAffinity {
+        InterPodAffinity {
+            hard_weight: i64::from(arguments.hard_pod_affinity_weight),
+            ignores_others: arguments.ignore_preferred_terms_of_existing_pods,
+        }
+    }
+
+    /// The score that a term of an existing pod gives to pods that it means.
+    fn weight(&self, effect: Effect, has_preferences: bool) -> Option<i64> {
+        match effect {
+            Effect::Repels => None,
+            _ if self.ignores_others && !has_preferences => None,
+            Effect::Requires => Some(self.hard_weight).filter(|weight| *weight > 0),
+            Effect::Attracts(weight) => Some(weight),
+        }
+    }
+}
+
+fn has_preferences(pod: &PodInfo) -> bool {
+    let mut terms = pod.affinity.iter();
+    terms.any(|terms| !terms.preferred.is_empty())
+}
 
 impl Plugin for InterPodAffinity {
     fn name(&self) -> &'static str {
         "InterPodAffinity"
+    }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            pre_filter: Some(self.clone()),
+            pre_score: Some(self.clone()),
+            score: Some(self),
+            ..Points::default()
+        }
     }
 
     fn hears_of(&self, _: &ClusterEvent<'_>) -> bool {
@@ -48,7 +94,7 @@ impl Plugin for InterPodAffinity {
             ClusterEvent::PodChanged { old, new } => {
                 (wanted(new) && !wanted(old)) || (repelled(old) && !repelled(new))
             }
-            ClusterEvent::PodRemoved(other) => repelled(other) || repels(other),
+            ClusterEvent::PodRemoved { pod: other, .. } => repelled(other) || repels(other),
             // Whoever is unwelcome everywhere may be welcome on a new node.
             ClusterEvent::NodeAdded(node) => {
                 let mut required = terms.required.iter();
@@ -265,6 +311,20 @@ impl CycleFilter for Nearness {
     }
 }
 
+impl PreScore for InterPodAffinity {
+    fn pre_score(&self, pod: &PodInfo, snapshot: &Snapshot) -> bool {
+        if has_preferences(pod) {
+            return true;
+        }
+        let mut attracted = false;
+        snapshot.each_held_term(|held| {
+            attracted |= self.weight(held.effect, false).is_some()
+                && held.term.matches(&pod.pod, snapshot.namespaces());
+        });
+        attracted
+    }
+}
+
 impl Score for InterPodAffinity {
     fn scores(&self, pod: &PodInfo, nodes: &[&NodeInfo], snapshot: &Snapshot) -> Option<Vec<i64>> {
         let mut parts: Vec<(String, i64, Arc<Count>)> = Vec::new();
@@ -274,7 +334,7 @@ impl Score for InterPodAffinity {
             parts.push((term.topology_key.clone(), *weight, count));
         }
         snapshot.each_held_term(|held| {
-            if let Effect::Attracts(weight) = held.effect
+            if let Some(weight) = self.weight(held.effect, has_preferences(pod))
                 && held.term.matches(&pod.pod, snapshot.namespaces())
             {
                 let key = held.term.topology_key.clone();

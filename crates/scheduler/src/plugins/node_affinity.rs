@@ -1,36 +1,108 @@
 //! `nodeSelector` and node affinity: required terms filter, preferred terms score.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    sync::Arc,
+};
 
 use k8s_openapi::api::core::v1::{
     Node, NodeAffinity as Affinity, NodeSelectorRequirement, NodeSelectorTerm,
+    PreferredSchedulingTerm,
 };
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
-    framework::{ClusterEvent, Filter, NodeScore, Plugin, PreFilter, PreFiltered, scale},
+    configuration::NodeAffinityArguments,
+    framework::{
+        ClusterEvent, Filter, NodeScore, Plugin, Points, PreFilter, PreFiltered, PreScore, Scaling,
+    },
 };
 
 const REASON: &str = "node(s) didn't match Pod's node affinity/selector";
+const ADDED_REASON: &str = "node(s) didn't match scheduler-enforced node affinity";
 const CONFLICT: &str = "pod affinity terms conflict";
 const NAME_FIELD: &str = "metadata.name";
 
-pub struct NodeAffinity;
+/// What the profile adds holds beside what pods say.
+#[derive(Default)]
+pub struct NodeAffinity {
+    added: Option<Affinity>,
+}
+
+impl NodeAffinity {
+    pub fn new(arguments: NodeAffinityArguments) -> NodeAffinity {
+        NodeAffinity {
+            added: arguments.added_affinity,
+        }
+    }
+
+    fn admits(&self, pod: &PodInfo, node: &Node) -> bool {
+        self.added_admits(node) && admits(pod, node)
+    }
+
+    fn added_admits(&self, node: &Node) -> bool {
+        let added = self.added.as_ref().and_then(required);
+        added.is_none_or(|terms| terms.iter().any(|term| term_matches(term, node)))
+    }
+
+    fn preferred<'a>(
+        &'a self,
+        pod: &'a PodInfo,
+    ) -> impl Iterator<Item = &'a PreferredSchedulingTerm> {
+        let all = affinity(pod).into_iter().chain(&self.added);
+        all.flat_map(|affinity| {
+            let preferred = &affinity.preferred_during_scheduling_ignored_during_execution;
+            preferred.iter().flatten()
+        })
+    }
+}
+
+fn required(affinity: &Affinity) -> Option<&Vec<NodeSelectorTerm>> {
+    let required = affinity
+        .required_during_scheduling_ignored_during_execution
+        .as_ref()?;
+    Some(&required.node_selector_terms)
+}
 
 impl Plugin for NodeAffinity {
     fn name(&self) -> &'static str {
         "NodeAffinity"
     }
 
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            pre_filter: Some(self.clone()),
+            filter: Some(self.clone()),
+            pre_score: Some(self.clone()),
+            score: Some(self),
+            ..Points::default()
+        }
+    }
+
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
         match event {
-            ClusterEvent::NodeAdded(node) => node.node.as_ref().is_some_and(|n| admits(pod, n)),
+            ClusterEvent::NodeAdded(node) => {
+                let node = node.node.as_ref();
+                node.is_some_and(|node| self.admits(pod, node))
+            }
             ClusterEvent::NodeChanged { old, new } => {
-                let now = new.node.as_ref().is_some_and(|node| admits(pod, node));
-                now && !admits(pod, old)
+                let now = new.node.as_ref().is_some_and(|node| self.admits(pod, node));
+                now && !self.admits(pod, old)
             }
             _ => false,
         }
+    }
+
+    fn shape(&self, pod: &PodInfo, key: &mut String) -> bool {
+        let selector = pod.spec().and_then(|spec| spec.node_selector.as_ref());
+        if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
+            let _ = write!(key, "selector {selector:?}");
+        }
+        if let Some(affinity) = affinity(pod) {
+            let _ = write!(key, "affinity {affinity:?}");
+        }
+        true
     }
 }
 
@@ -70,42 +142,34 @@ impl PreFilter for NodeAffinity {
 
 impl Filter for NodeAffinity {
     fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<String> {
-        match node.node.as_ref().is_some_and(|node| admits(pod, node)) {
-            true => Vec::new(),
-            false => vec![REASON.to_owned()],
+        match &node.node {
+            Some(node) if !self.added_admits(node) => vec![ADDED_REASON.to_owned()],
+            Some(node) if admits(pod, node) => Vec::new(),
+            _ => vec![REASON.to_owned()],
         }
     }
 }
 
-impl NodeScore for NodeAffinity {
-    fn pre_score(&self, pod: &PodInfo) -> bool {
-        affinity(pod)
-            .and_then(|a| {
-                a.preferred_during_scheduling_ignored_during_execution
-                    .as_ref()
-            })
-            .is_some_and(|terms| !terms.is_empty())
+impl PreScore for NodeAffinity {
+    fn pre_score(&self, pod: &PodInfo, _: &Snapshot) -> bool {
+        self.preferred(pod).next().is_some()
     }
+}
 
+impl NodeScore for NodeAffinity {
     /// The weights of the preferred terms that match.
     fn score(&self, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
         let Some(node) = &node.node else {
             return 0;
         };
-        affinity(pod)
-            .and_then(|a| {
-                a.preferred_during_scheduling_ignored_during_execution
-                    .as_ref()
-            })
-            .into_iter()
-            .flatten()
-            .filter(|term| term_matches(&term.preference, node))
-            .map(|term| i64::from(term.weight))
-            .sum()
+        let matching = self
+            .preferred(pod)
+            .filter(|term| term_matches(&term.preference, node));
+        matching.map(|term| i64::from(term.weight)).sum()
     }
 
-    fn normalize(&self, scores: &mut [i64]) {
-        scale(scores, false);
+    fn scaling(&self) -> Scaling {
+        Scaling::ToHighest
     }
 }
 
@@ -205,7 +269,9 @@ mod tests {
     }
 
     fn check(spec: &str, expected: bool) {
-        let passes = NodeAffinity.filter(&pod("web", spec), &info()).is_empty();
+        let passes = NodeAffinity::default()
+            .filter(&pod("web", spec), &info())
+            .is_empty();
         assert_eq!(passes, expected, "{spec}");
     }
 
@@ -278,7 +344,7 @@ mod tests {
             )
         };
         let pre_filter = |terms: &str| {
-            NodeAffinity.pre_filter(&pod("web", &required(terms)), &Snapshot::default())
+            NodeAffinity::default().pre_filter(&pod("web", &required(terms)), &Snapshot::default())
         };
         match pre_filter(&format!("{},{}", named(r#""n1""#), named(r#""n2""#))) {
             PreFiltered::Only(names) => {
@@ -304,7 +370,10 @@ mod tests {
             {"weight":80,"preference":{"matchExpressions":[{"key":"gpu","operator":"Exists"}]}},
             {"weight":90,"preference":{}}]}}}"#;
         let pod = pod("web", spec);
-        assert!(NodeAffinity.pre_score(&pod));
-        assert_eq!(NodeAffinity.score(&pod, &info(), &Snapshot::default()), 15);
+        assert!(NodeAffinity::default().pre_score(&pod, &Snapshot::default()));
+        assert_eq!(
+            NodeAffinity::default().score(&pod, &info(), &Snapshot::default()),
+            15
+        );
     }
 }

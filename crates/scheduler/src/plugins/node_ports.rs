@@ -1,8 +1,10 @@
 //! A host port can be taken once per node, protocol and address.
 
+use std::{fmt::Write, sync::Arc};
+
 use crate::{
     NodeInfo, PodInfo,
-    framework::{ClusterEvent, Filter, Plugin},
+    framework::{ClusterEvent, Filter, Plugin, Points},
     node_info::conflict,
 };
 
@@ -15,16 +17,30 @@ impl Plugin for NodePorts {
         "NodePorts"
     }
 
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            filter: Some(self),
+            ..Points::default()
+        }
+    }
+
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
         match event {
             ClusterEvent::NodeAdded(_) => true,
             ClusterEvent::NodeChanged { .. } => false,
-            ClusterEvent::PodRemoved(removed) => pod
+            ClusterEvent::PodRemoved { pod: removed, .. } => pod
                 .host_ports
                 .iter()
                 .any(|wanted| removed.host_ports.iter().any(|held| conflict(wanted, held))),
             _ => false,
         }
+    }
+
+    fn shape(&self, pod: &PodInfo, key: &mut String) -> bool {
+        for port in &pod.host_ports {
+            let _ = write!(key, "{} {} {}\t", port.protocol, port.port, port.ip);
+        }
+        true
     }
 }
 

@@ -1,47 +1,92 @@
 //! Nodes score higher where the pod leaves cpu and memory taken in similar shares.
 
+use std::sync::Arc;
+
+use super::node_resources_fit::is_usual;
 use crate::{
     NodeInfo, PodInfo, Snapshot,
-    framework::{MAX_SCORE, NodeScore, Plugin},
+    configuration::BalancedAllocationArguments,
+    framework::{MAX_SCORE, NodeScore, Plugin, Points, PreScore},
 };
 
-pub struct NodeResourcesBalancedAllocation;
+/// By default of cpu and memory.
+pub struct NodeResourcesBalancedAllocation {
+    resources: Vec<String>,
+}
+
+impl Default for NodeResourcesBalancedAllocation {
+    fn default() -> NodeResourcesBalancedAllocation {
+        NodeResourcesBalancedAllocation::new(BalancedAllocationArguments::default())
+    }
+}
+
+impl NodeResourcesBalancedAllocation {
+    pub fn new(arguments: BalancedAllocationArguments) -> NodeResourcesBalancedAllocation {
+        let resources = arguments.resources.into_iter();
+        NodeResourcesBalancedAllocation {
+            resources: resources.map(|resource| resource.name).collect(),
+        }
+    }
+
+    /// A hundred less the standard deviation of the shares that are taken.
+    fn balance(&self, pod: &PodInfo, node: &NodeInfo, with_pod: bool) -> i64 {
+        let shares = self.resources.iter().filter_map(|name| {
+            let (asked, capacity) = (pod.requests.get(name), node.allocatable.get(name));
+            if capacity == 0 || (!is_usual(name) && asked == 0) {
+                return None;
+            }
+            let taken = node.requested.get(name) + if with_pod { asked } else { 0 };
+            Some((taken as f64 / capacity as f64).min(1.0))
+        });
+        let shares: Vec<f64> = shares.collect();
+        let deviation = match shares.as_slice() {
+            [] | [_] => 0.0,
+            // Half the distance: simpler, and not off by a rounding error.
+            [one, other] => ((one - other) / 2.0).abs(),
+            several => {
+                let count = several.len() as f64;
+                let mean = several.iter().sum::<f64>() / count;
+                let squares = several.iter().map(|share| (share - mean) * (share - mean));
+                (squares.sum::<f64>() / count).sqrt()
+            }
+        };
+        ((1.0 - deviation) * MAX_SCORE as f64) as i64
+    }
+}
 
 impl Plugin for NodeResourcesBalancedAllocation {
     fn name(&self) -> &'static str {
         "NodeResourcesBalancedAllocation"
     }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            pre_score: Some(self.clone()),
+            score: Some(self),
+            ..Points::default()
+        }
+    }
+
+    fn shape(&self, pod: &PodInfo, key: &mut String) -> bool {
+        pod.requests.write_shape(key);
+        true
+    }
+}
+
+impl PreScore for NodeResourcesBalancedAllocation {
+    /// A pod that asks for none of them changes no balance.
+    fn pre_score(&self, pod: &PodInfo, _: &Snapshot) -> bool {
+        let mut resources = self.resources.iter();
+        resources.any(|name| pod.requests.get(name) != 0)
+    }
 }
 
 impl NodeScore for NodeResourcesBalancedAllocation {
-    /// A pod that asks for neither changes no balance.
-    fn pre_score(&self, pod: &PodInfo) -> bool {
-        pod.requests.milli_cpu != 0 || pod.requests.memory != 0
-    }
-
     /// More than 75 if the pod improves the balance, less if it makes it worse.
     fn score(&self, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
-        let (cpu, memory) = (node.requested.milli_cpu, node.requested.memory);
-        let asked = &pod.requests;
-        let after = balance(cpu + asked.milli_cpu, memory + asked.memory, node);
-        let change = after - balance(cpu, memory, node);
+        let change = self.balance(pod, node, true) - self.balance(pod, node, false);
         MAX_SCORE / 2 + (MAX_SCORE / 2 + change) / 2
     }
-}
-
-/// A hundred less the standard deviation of the shares that are taken.
-fn balance(milli_cpu: i64, memory: i64, node: &NodeInfo) -> i64 {
-    let share = |requested: i64, allocatable: i64| match allocatable {
-        0 => None,
-        _ => Some((requested as f64 / allocatable as f64).min(1.0)),
-    };
-    let cpu = share(milli_cpu, node.allocatable.milli_cpu);
-    let memory = share(memory, node.allocatable.memory);
-    let deviation = match (cpu, memory) {
-        (Some(cpu), Some(memory)) => ((cpu - memory) / 2.0).abs(),
-        _ => 0.0,
-    };
-    ((1.0 - deviation) * MAX_SCORE as f64) as i64
 }
 
 #[cfg(test)]
@@ -63,8 +108,9 @@ mod tests {
             info.set_node(node("n1", "{}", room));
             info.add_pod(of("held", held));
             let asking = of("web", asked);
-            let plugin = NodeResourcesBalancedAllocation;
-            assert_eq!(plugin.pre_score(&asking), asked != "{}");
+            let plugin = NodeResourcesBalancedAllocation::default();
+            let says = plugin.pre_score(&asking, &Snapshot::default());
+            assert_eq!(says, asked != "{}");
             plugin.score(&asking, &info, &Snapshot::default())
         };
         assert_eq!(score("{}", r#"{"cpu":"1","memory":"1Gi"}"#), 75);

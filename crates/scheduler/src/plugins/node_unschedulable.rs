@@ -1,9 +1,11 @@
 //! A cordoned node takes only pods that tolerate its being unschedulable.
 
-use super::taint_toleration::tolerates_taint;
+use std::sync::Arc;
+
+use super::taint_toleration::{tolerates_taint, write_tolerations};
 use crate::{
     NodeInfo, PodInfo,
-    framework::{ClusterEvent, Filter, Plugin},
+    framework::{ClusterEvent, Filter, Plugin, Points},
 };
 
 const REASON: &str = "node(s) were unschedulable";
@@ -13,6 +15,13 @@ pub struct NodeUnschedulable;
 impl Plugin for NodeUnschedulable {
     fn name(&self) -> &'static str {
         "NodeUnschedulable"
+    }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            filter: Some(self),
+            ..Points::default()
+        }
     }
 
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
@@ -25,6 +34,11 @@ impl Plugin for NodeUnschedulable {
             }
             _ => false,
         }
+    }
+
+    fn shape(&self, pod: &PodInfo, key: &mut String) -> bool {
+        write_tolerations(pod, key);
+        true
     }
 }
 

@@ -1,13 +1,15 @@
 //! A node takes as many volumes of a CSI driver as its CSINode says. Volumes that are attached for
 //! no pod of the node are not counted.
 
+use std::sync::Arc;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::storage::v1::CSINode;
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
-    framework::{ClusterEvent, CycleFilter, Plugin, PreFilter, PreFiltered, Rejection},
+    framework::{ClusterEvent, CycleFilter, Plugin, Points, PreFilter, PreFiltered, Rejection},
     volumes::{Volumes, matching::claim_class, volume_name},
 };
 
@@ -20,6 +22,13 @@ impl Plugin for NodeVolumeLimits {
         "NodeVolumeLimits"
     }
 
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            pre_filter: Some(self),
+            ..Points::default()
+        }
+    }
+
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
         match event {
             ClusterEvent::CsiNode { old, new } => {
@@ -28,7 +37,7 @@ impl Plugin for NodeVolumeLimits {
                     .iter()
                     .any(|(driver, limit)| before.get(driver).is_none_or(|old| limit > old))
             }
-            ClusterEvent::PodRemoved(other) => !other.claims.is_empty(),
+            ClusterEvent::PodRemoved { pod: other, .. } => !other.claims.is_empty(),
             ClusterEvent::Claim(claim) => pod.uses_claim(claim),
             _ => false,
         }

@@ -3,14 +3,18 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use k8s_openapi::api::core::v1::TopologySpreadConstraint;
+
 use super::{node_affinity::admits, taint_toleration::admits as tolerates_taints};
 use crate::{
     NodeInfo, PodInfo, Snapshot,
+    configuration::SpreadArguments,
     counts::{Count, Question},
     framework::{
-        ClusterEvent, CycleFilter, MAX_SCORE, Plugin, PreFilter, PreFiltered, Rejection, Score,
+        ClusterEvent, CycleFilter, MAX_SCORE, Plugin, Points, PreFilter, PreFiltered, PreScore,
+        Rejection, Score,
     },
-    spread_constraints::{HOSTNAME, SpreadConstraint},
+    spread_constraints::{HOSTNAME, SpreadConstraint, is_hard},
     workload_selectors::WorkloadSelectors,
 };
 
@@ -18,10 +22,53 @@ const SKEWED: &str = "node(s) didn't match pod topology spread constraints";
 const NO_LABEL: &str =
     "node(s) didn't match pod topology spread constraints (missing required label)";
 
-#[derive(Default)]
 pub struct PodTopologySpread {
     /// Where pods that say nothing are looked up; without it they are not spread.
-    pub workloads: Option<Arc<dyn WorkloadSelectors>>,
+    workloads: Option<Arc<dyn WorkloadSelectors>>,
+    /// What holds for pods that say nothing.
+    defaults: Vec<TopologySpreadConstraint>,
+    /// Whether the defaults are the system's own: then nodes without a domain count, too.
+    by_system: bool,
+}
+
+impl Default for PodTopologySpread {
+    fn default() -> PodTopologySpread {
+        PodTopologySpread::new(None, SpreadArguments::default())
+    }
+}
+
+impl PodTopologySpread {
+    pub fn new(
+        workloads: Option<Arc<dyn WorkloadSelectors>>,
+        arguments: SpreadArguments,
+    ) -> PodTopologySpread {
+        let by_system = arguments.defaulting_type == "System";
+        PodTopologySpread {
+            workloads,
+            defaults: match by_system {
+                true => SpreadConstraint::of_system(),
+                false => arguments.default_constraints,
+            },
+            by_system,
+        }
+    }
+
+    /// The pod's hard or soft constraints: its own, or those that hold for pods that say nothing.
+    fn constraints(&self, pod: &PodInfo, hard: bool) -> Vec<SpreadConstraint> {
+        if !pod.spread.is_empty() {
+            let own = pod.spread.iter();
+            return own.filter(|own| own.is_hard == hard).cloned().collect();
+        }
+        if !self.defaults.iter().any(|default| is_hard(default) == hard) {
+            return Vec::new();
+        }
+        let selector = self.workloads.as_ref();
+        let selector = selector.and_then(|workloads| workloads.selector_for(&pod.pod));
+        selector.map_or(Vec::new(), |selector| {
+            let defaults = self.defaults.iter().filter(|d| is_hard(d) == hard);
+            SpreadConstraint::defaults(defaults, selector)
+        })
+    }
 }
 
 impl Plugin for PodTopologySpread {
@@ -29,12 +76,22 @@ impl Plugin for PodTopologySpread {
         "PodTopologySpread"
     }
 
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            pre_filter: Some(self.clone()),
+            pre_score: Some(self.clone()),
+            score: Some(self),
+            ..Points::default()
+        }
+    }
+
     fn hears_of(&self, _: &ClusterEvent<'_>) -> bool {
         true
     }
 
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
-        let hard = || pod.spread.iter().filter(|constraint| constraint.is_hard);
+        let all = self.constraints(pod, true);
+        let hard = || all.iter();
         let counts = |other: &PodInfo| {
             other.key.namespace == pod.key.namespace
                 && hard().any(|constraint| constraint.selects(&other.pod))
@@ -45,7 +102,9 @@ impl Plugin for PodTopologySpread {
             })
         };
         match event {
-            ClusterEvent::PodAdded(other) | ClusterEvent::PodRemoved(other) => counts(other),
+            ClusterEvent::PodAdded(other) | ClusterEvent::PodRemoved { pod: other, .. } => {
+                counts(other)
+            }
             ClusterEvent::PodChanged { old, new } => {
                 old.key.namespace == pod.key.namespace
                     && hard().any(|constraint| {
@@ -71,8 +130,7 @@ impl Plugin for PodTopologySpread {
 
 impl PreFilter for PodTopologySpread {
     fn pre_filter(&self, pod: &PodInfo, snapshot: &Snapshot) -> PreFiltered {
-        let hard = pod.spread.iter().filter(|constraint| constraint.is_hard);
-        let hard: Vec<SpreadConstraint> = hard.cloned().collect();
+        let hard = self.constraints(pod, true);
         if hard.is_empty() {
             return PreFiltered::Any;
         }
@@ -251,19 +309,16 @@ impl CycleFilter for Spread {
     }
 }
 
+impl PreScore for PodTopologySpread {
+    fn pre_score(&self, pod: &PodInfo, _: &Snapshot) -> bool {
+        !self.constraints(pod, false).is_empty()
+    }
+}
+
 impl Score for PodTopologySpread {
     fn scores(&self, pod: &PodInfo, nodes: &[&NodeInfo], snapshot: &Snapshot) -> Option<Vec<i64>> {
-        let says_itself = !pod.spread.is_empty();
-        let soft: Vec<SpreadConstraint> = match says_itself {
-            true => {
-                let soft = pod.spread.iter().filter(|constraint| !constraint.is_hard);
-                soft.cloned().collect()
-            }
-            false => {
-                let selector = self.workloads.as_ref()?.selector_for(&pod.pod)?;
-                SpreadConstraint::defaults(selector)
-            }
-        };
+        let says_itself = !pod.spread.is_empty() || !self.by_system;
+        let soft = self.constraints(pod, false);
         if soft.is_empty() {
             return None;
         }

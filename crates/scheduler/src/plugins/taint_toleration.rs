@@ -1,10 +1,12 @@
 //! Taints keep pods away that do not tolerate them; preferences among them only cost score.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
-    framework::{ClusterEvent, Filter, NodeScore, Plugin, scale},
+    framework::{ClusterEvent, Filter, NodeScore, Plugin, Points, Scaling},
 };
 
 const REASON: &str = "node(s) had untolerated taint(s)";
@@ -14,6 +16,14 @@ pub struct TaintToleration;
 impl Plugin for TaintToleration {
     fn name(&self) -> &'static str {
         "TaintToleration"
+    }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            filter: Some(self.clone()),
+            score: Some(self),
+            ..Points::default()
+        }
     }
 
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
@@ -27,6 +37,28 @@ impl Plugin for TaintToleration {
             _ => false,
         }
     }
+
+    fn shape(&self, pod: &PodInfo, key: &mut String) -> bool {
+        write_tolerations(pod, key);
+        true
+    }
+}
+
+/// For the shape of a pod: what it tolerates.
+pub(crate) fn write_tolerations(pod: &PodInfo, key: &mut String) {
+    for toleration in pod.tolerations() {
+        let parts = [
+            &toleration.key,
+            &toleration.operator,
+            &toleration.value,
+            &toleration.effect,
+        ];
+        for part in parts {
+            key.push_str(part.as_deref().unwrap_or_default());
+            key.push('\t');
+        }
+    }
+    key.push('\n');
 }
 
 impl Filter for TaintToleration {
@@ -47,8 +79,8 @@ impl NodeScore for TaintToleration {
         unwelcome.count() as i64
     }
 
-    fn normalize(&self, scores: &mut [i64]) {
-        scale(scores, true);
+    fn scaling(&self) -> Scaling {
+        Scaling::Reversed
     }
 }
 
@@ -156,8 +188,7 @@ mod tests {
             score(r#"{"key":"a","operator":"Exists","effect":"NoSchedule"}"#),
             2
         );
-        let mut scores = [2, 1, 0];
-        TaintToleration.normalize(&mut scores);
-        assert_eq!(scores, [0, 50, 100]);
+        let scaled = [2, 1, 0].map(|score| TaintToleration.scaling().apply(score, 2));
+        assert_eq!(scaled, [0, 50, 100]);
     }
 }

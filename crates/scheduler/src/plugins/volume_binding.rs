@@ -12,7 +12,10 @@ use k8s_openapi::api::{
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
-    framework::{ClusterEvent, CycleFilter, Plugin, PreFilter, PreFiltered, Rejection, Reserve},
+    framework::{
+        ClusterEvent, CycleFilter, Plugin, Points, PreBind, PreFilter, PreFiltered, Rejection,
+        Reserve,
+    },
     pod_info::PodClaim,
     volumes::{
         Reservation, Volumes, is_fully_bound,
@@ -28,11 +31,25 @@ const NONE_TO_BIND: &str = "node(s) didn't find available persistent volumes to 
 const VOLUME_MISSING: &str =
     "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
 
-pub struct VolumeBinding;
+/// Without a binder, decisions are not carried out.
+#[derive(Default)]
+pub struct VolumeBinding {
+    pub binder: Option<binder::VolumeBinder>,
+}
 
 impl Plugin for VolumeBinding {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn points(self: Arc<Self>) -> Points {
+        let binder = self.binder.clone();
+        Points {
+            pre_filter: Some(self.clone()),
+            reserve: Some(self),
+            pre_bind: binder.map(|binder| Arc::new(binder) as Arc<dyn PreBind>),
+            ..Points::default()
+        }
     }
 
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {

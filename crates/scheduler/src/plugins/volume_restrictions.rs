@@ -1,12 +1,14 @@
 //! A claim for one pod at a time is used by one pod; a disk that can be attached once is.
 
+use std::sync::Arc;
+
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Volume;
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
-    framework::{ClusterEvent, CycleFilter, Plugin, PreFilter, PreFiltered, Rejection},
+    framework::{ClusterEvent, CycleFilter, Plugin, Points, PreFilter, PreFiltered, Rejection},
 };
 
 const IN_USE: &str = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod";
@@ -19,9 +21,16 @@ impl Plugin for VolumeRestrictions {
         "VolumeRestrictions"
     }
 
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            pre_filter: Some(self),
+            ..Points::default()
+        }
+    }
+
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
         match event {
-            ClusterEvent::PodRemoved(other) => {
+            ClusterEvent::PodRemoved { pod: other, .. } => {
                 let mut claims = pod.claims.iter();
                 other.key.namespace == pod.key.namespace
                     && claims.any(|claim| other.claims.contains(claim))
@@ -167,8 +176,7 @@ mod tests {
     use super::*;
     use crate::{
         cycle::Cycle,
-        fixtures::{no_binder, node_with, pod},
-        framework::Framework,
+        fixtures::{framework as default_framework, node_with, pod},
     };
 
     fn using(name: &str, volume: &str) -> Arc<PodInfo> {
@@ -209,7 +217,7 @@ mod tests {
         snapshot.confirm(using("other", claim), "a");
         assert_eq!(reasons(&snapshot, &web), [IN_USE, IN_USE]);
         // Without the other pod it would do, on its node as elsewhere.
-        let framework = Framework::with_defaults(no_binder(), None);
+        let framework = default_framework(None);
         let cycle = Cycle::begin(&framework, &web, &snapshot).expect("a cycle");
         let mut trial = cycle.try_out(snapshot.node("a").expect("a"));
         assert!(trial.reject().is_some());

@@ -1,10 +1,12 @@
 //! A volume that carries the labels of its zone or region is used there only.
 
+use std::sync::Arc;
+
 use std::collections::BTreeSet;
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
-    framework::{ClusterEvent, CycleFilter, Plugin, PreFilter, PreFiltered, Rejection},
+    framework::{ClusterEvent, CycleFilter, Plugin, Points, PreFilter, PreFiltered, Rejection},
     volumes::{matching::claim_class, volume_name, waits_for_consumer},
 };
 
@@ -31,6 +33,13 @@ pub struct VolumeZone;
 impl Plugin for VolumeZone {
     fn name(&self) -> &'static str {
         "VolumeZone"
+    }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points {
+            pre_filter: Some(self),
+            ..Points::default()
+        }
     }
 
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {

@@ -43,14 +43,12 @@ fn start(api: &FakeApi, seed: u64) -> Running {
     let informers = Informers::new(api.client(), environment.clone());
     let (spans, decisions) = (Arc::new(Spans::default()), Decisions::default());
     let stop = CancellationToken::new();
-    tokio::spawn(scheduler::run_recording(
-        api.client(),
-        informers,
-        environment,
-        trace::Recorder::new(spans.clone()),
-        decisions.clone(),
-        stop.clone(),
-    ));
+    let recorder = trace::Recorder::new(spans.clone());
+    let scheduler = scheduler::Scheduler {
+        decisions: decisions.clone(),
+        ..scheduler::Scheduler::new(api.client(), informers, environment, recorder)
+    };
+    tokio::spawn(scheduler.run(stop.clone()));
     Running {
         spans,
         decisions,

@@ -1,7 +1,9 @@
 //! One call of one plugin: a child process with the request on its input, the answer on its output,
-//! and a limit to everyone's patience.
+//! and a limit to everyone's patience. The plugin that is part of this binary is called the same way
+//! on a thread.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -11,9 +13,11 @@ use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::Command,
+    sync::oneshot,
 };
 
 use super::Error;
+use crate::{config::OwnPlugin, oci};
 
 /// A plugin that takes longer is ended, and its call has failed. Kubelets give a sandbox four
 /// minutes in all.
@@ -29,6 +33,7 @@ pub struct Call<'a> {
     /// Of one attachment; GC and STATUS have none.
     pub attachment: Option<Environment<'a>>,
     pub patience: Duration,
+    pub own_plugin: Option<&'a OwnPlugin>,
 }
 
 pub struct Environment<'a> {
@@ -51,21 +56,32 @@ pub async fn invoke(call: &Call<'_>, request: &Value) -> Result<Value, Error> {
         .find(|path| path.is_file())
         .ok_or_else(|| Error::PluginMissing(call.plugin.to_owned(), call.bin_dirs.to_vec()))?;
     let search = std::env::join_paths(call.bin_dirs).map_err(|error| failed(error.to_string()))?;
+    let mut variables = BTreeMap::from([
+        ("CNI_COMMAND", call.command.to_owned()),
+        ("CNI_PATH", search.to_string_lossy().into_owned()),
+    ]);
+    if let Some(attachment) = &call.attachment {
+        let netns = attachment.netns.unwrap_or(Path::new(""));
+        variables.extend([
+            ("CNI_CONTAINERID", attachment.container.to_owned()),
+            ("CNI_NETNS", netns.to_string_lossy().into_owned()),
+            ("CNI_IFNAME", super::INTERFACE.to_owned()),
+            ("CNI_ARGS", attachment.arguments.clone()),
+        ]);
+    }
+    if let Some(own) = call.own_plugin
+        && own.name == call.plugin
+        && oci::is_own_executable(&executable)
+    {
+        return on_thread(call, own, variables, request).await;
+    }
     let mut command = Command::new(executable);
     command
-        .env("CNI_COMMAND", call.command)
-        .env("CNI_PATH", search)
+        .envs(&variables)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
-    if let Some(attachment) = &call.attachment {
-        command
-            .env("CNI_CONTAINERID", attachment.container)
-            .env("CNI_NETNS", attachment.netns.unwrap_or(Path::new("")))
-            .env("CNI_IFNAME", super::INTERFACE)
-            .env("CNI_ARGS", &attachment.arguments);
-    }
     let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
     let talked = tokio::time::timeout(call.patience, talk(&mut child, request)).await;
     let Ok(talked) = talked else {
@@ -83,6 +99,38 @@ pub async fn invoke(call: &Call<'_>, request: &Value) -> Result<Value, Error> {
         return Err(failed(answer.as_ref().and_then(told).unwrap_or_else(said)));
     }
     Ok(answer.unwrap_or(Value::Null))
+}
+
+/// A thread of its own, since a plugin moves between network namespaces and these belong to
+/// threads. One that takes too long is left behind.
+async fn on_thread(
+    call: &Call<'_>,
+    own: &OwnPlugin,
+    variables: BTreeMap<&'static str, String>,
+    request: &Value,
+) -> Result<Value, Error> {
+    let failed = |message: String| Error::Plugin {
+        plugin: call.plugin.to_owned(),
+        command: call.command,
+        message,
+    };
+    let (sender, receiver) = oneshot::channel();
+    let (plugin, input) = (own.call.clone(), request.to_string().into_bytes());
+    std::thread::Builder::new()
+        .name(call.plugin.to_owned())
+        .spawn(move || {
+            let _ = sender.send(plugin(&variables, &input));
+        })
+        .map_err(|error| failed(error.to_string()))?;
+    let answer = tokio::time::timeout(call.patience, receiver)
+        .await
+        .map_err(|_| failed(format!("no answer in {} seconds", call.patience.as_secs())))?
+        .map_err(|_| failed("it panicked".to_owned()))?;
+    let parse = |text: &str| serde_json::from_str::<Value>(text).ok();
+    match answer {
+        Ok(text) => Ok(parse(&text).unwrap_or(Value::Null)),
+        Err(text) => Err(failed(parse(&text).as_ref().and_then(told).unwrap_or(text))),
+    }
 }
 
 type Talk = (bool, String, Vec<u8>, Vec<u8>);

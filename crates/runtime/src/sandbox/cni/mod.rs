@@ -15,6 +15,7 @@ use std::{
 use cri::v1::{DnsConfig, PortMapping, Protocol};
 use serde_json::{Map, Value, json};
 
+use crate::config::OwnPlugin;
 use configuration::Configuration;
 use invoke::{Call, Environment, invoke};
 
@@ -45,6 +46,7 @@ pub struct Network {
     /// What this cluster remembers for CHECK and DEL, per attachment.
     cache: PathBuf,
     patience: Duration,
+    own_plugin: Option<OwnPlugin>,
 }
 
 /// One pod's attachment.
@@ -68,7 +70,14 @@ impl Network {
             bin_dirs: bin_dirs.to_vec(),
             cache: cache.to_owned(),
             patience: invoke::PATIENCE,
+            own_plugin: None,
         })
+    }
+
+    /// The plugin that needs no process.
+    pub fn with_own_plugin(mut self, plugin: Option<OwnPlugin>) -> Network {
+        self.own_plugin = plugin;
+        self
     }
 
     /// How long one plugin may take.
@@ -297,6 +306,7 @@ impl Network {
                 arguments: arguments(attachment),
             }),
             patience: self.patience,
+            own_plugin: self.own_plugin.as_ref(),
         };
         invoke(&call, request).await
     }

@@ -3,8 +3,7 @@
 use super::*;
 use crate::{
     cycle::Cycle,
-    fixtures::{labelled_node, labelled_pod, no_binder, pod_asking},
-    framework::Framework,
+    fixtures::{framework as default_framework, labelled_node, labelled_pod, pod_asking},
 };
 
 const ROOM: &str = r#"{"allocatable":{"cpu":"8","memory":"8Gi","pods":"110"}}"#;
@@ -32,7 +31,7 @@ fn required(kind: &str, app: &str, key: &str, rest: &str) -> String {
 
 /// The nodes on which the pod may run, or the reasons.
 fn fits(snapshot: &Snapshot, pod: &PodInfo) -> Vec<String> {
-    let framework = Framework::with_defaults(no_binder(), None);
+    let framework = default_framework(None);
     let cycle = Cycle::begin(&framework, pod, snapshot).expect("a cycle");
     let nodes = snapshot.nodes();
     nodes
@@ -88,7 +87,7 @@ fn without_the_pods_on_trial_it_may_fit() {
     snapshot.confirm(affine("one", "web", &far), "a1");
     let two = affine("two", "web", &far);
     assert_eq!(fits(&snapshot, &two), [TOO_NEAR, "a2", "b1"]);
-    let framework = Framework::with_defaults(no_binder(), None);
+    let framework = default_framework(None);
     let cycle = Cycle::begin(&framework, &two, &snapshot).expect("a cycle");
     let mut trial = cycle.try_out(snapshot.node("a1").expect("a1"));
     let one = affine("one", "web", &far);
@@ -150,7 +149,7 @@ fn preferences_of_both_sides_add_up() {
     };
     let scores = |snapshot: &Snapshot, pod: &PodInfo| {
         let nodes: Vec<&NodeInfo> = snapshot.nodes().collect();
-        InterPodAffinity.scores(pod, &nodes, snapshot)
+        InterPodAffinity::default().scores(pod, &nodes, snapshot)
     };
     let plain = pod_asking("plain", "1");
     assert_eq!(scores(&snapshot, &plain), None);
@@ -179,15 +178,43 @@ fn only_pods_that_matter_wake_it() {
     let far = affine("far", "x", &required("podAntiAffinity", "web", "zone", ""));
     let (web, db) = (affine("w", "web", "{}"), affine("d", "db", "{}"));
     let check = |event: ClusterEvent<'_>, pod: &PodInfo, expected: bool| {
-        assert_eq!(InterPodAffinity.may_help(&event, pod), expected);
+        assert_eq!(InterPodAffinity::default().may_help(&event, pod), expected);
     };
     check(ClusterEvent::PodAdded(&web), &near, true);
     check(ClusterEvent::PodAdded(&db), &near, false);
     check(ClusterEvent::PodAdded(&web), &far, false);
-    check(ClusterEvent::PodRemoved(&web), &far, true);
-    check(ClusterEvent::PodRemoved(&db), &far, false);
-    check(ClusterEvent::PodRemoved(&far), &web, true);
-    check(ClusterEvent::PodRemoved(&far), &db, false);
+    check(
+        ClusterEvent::PodRemoved {
+            pod: &web,
+            node: None,
+        },
+        &far,
+        true,
+    );
+    check(
+        ClusterEvent::PodRemoved {
+            pod: &db,
+            node: None,
+        },
+        &far,
+        false,
+    );
+    check(
+        ClusterEvent::PodRemoved {
+            pod: &far,
+            node: None,
+        },
+        &web,
+        true,
+    );
+    check(
+        ClusterEvent::PodRemoved {
+            pod: &far,
+            node: None,
+        },
+        &db,
+        false,
+    );
     let (old, new) = (&db, &web);
     check(ClusterEvent::PodChanged { old, new }, &near, true);
     let (old, new) = (&web, &db);

@@ -6,8 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::*;
 use crate::{
     cycle::Cycle,
-    fixtures::{labelled_node, labelled_pod, no_binder},
-    framework::Framework,
+    fixtures::{framework as default_framework, labelled_node, labelled_pod},
 };
 
 const ROOM: &str = r#"{"allocatable":{"cpu":"8","memory":"8Gi","pods":"110"}}"#;
@@ -42,7 +41,7 @@ fn by_zone(rest: &str) -> String {
 }
 
 fn fits(snapshot: &Snapshot, pod: &PodInfo) -> Vec<String> {
-    let framework = Framework::with_defaults(no_binder(), None);
+    let framework = default_framework(None);
     let cycle = Cycle::begin(&framework, pod, snapshot).expect("a cycle");
     let nodes = snapshot.nodes();
     nodes
@@ -135,7 +134,7 @@ fn pods_on_trial_change_the_skew() {
     snapshot.confirm(web("three"), "b1");
     let pod = spreading("new", &by_zone(""), "");
     assert_eq!(fits(&snapshot, &pod), [SKEWED, SKEWED, "b1", NO_LABEL]);
-    let framework = Framework::with_defaults(no_binder(), None);
+    let framework = default_framework(None);
     let cycle = Cycle::begin(&framework, &pod, &snapshot).expect("a cycle");
     let mut trial = cycle.try_out(snapshot.node("a1").expect("a1"));
     assert!(trial.reject().is_some());
@@ -178,9 +177,7 @@ fn softly_the_emptiest_domain_is_best() {
             LabelSelector::parse("app=web").ok()
         }
     }
-    let plugin = PodTopologySpread {
-        workloads: Some(Arc::new(Web)),
-    };
+    let plugin = PodTopologySpread::new(Some(Arc::new(Web)), SpreadArguments::default());
     let found = scores(&snapshot, &plugin, &web("plain")).expect("scores");
     assert!(found[0] < found[1] && found[1] < found[2], "{found:?}");
     assert!(found[3] >= found[2], "{found:?}");
@@ -192,8 +189,20 @@ fn only_what_changes_the_skew_wakes_it() {
     let pod = spreading("new", &by_zone(""), "");
     let other = labelled_pod("x", "{}", r#"{"containers":[]}"#);
     assert!(plugin.may_help(&ClusterEvent::PodAdded(&web("w")), &pod));
-    assert!(plugin.may_help(&ClusterEvent::PodRemoved(&web("w")), &pod));
-    assert!(!plugin.may_help(&ClusterEvent::PodRemoved(&other), &pod));
+    assert!(plugin.may_help(
+        &ClusterEvent::PodRemoved {
+            pod: &web("w"),
+            node: None
+        },
+        &pod
+    ));
+    assert!(!plugin.may_help(
+        &ClusterEvent::PodRemoved {
+            pod: &other,
+            node: None
+        },
+        &pod
+    ));
     let snapshot = snapshot();
     let node = |name: &str| snapshot.node(name).expect("a node");
     assert!(plugin.may_help(&ClusterEvent::NodeAdded(node("a1")), &pod));

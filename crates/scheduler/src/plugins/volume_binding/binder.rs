@@ -14,7 +14,7 @@ use tokio::{sync::Notify, time::timeout};
 use super::NAME;
 use crate::{
     PodInfo, Snapshot,
-    framework::{Plugin, PreBind, PreBindError, Preparation},
+    framework::{Plugin, Points, PreBind, PreBindError, Preparation},
     volumes::{
         Reservation, SELECTED_NODE, is_fully_bound,
         matching::{is_meant_for, is_usable_on},
@@ -22,7 +22,6 @@ use crate::{
     },
 };
 
-const LONGEST_WAIT: Duration = Duration::from_secs(600);
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 const ATTEMPTS: usize = 5;
 
@@ -35,6 +34,8 @@ pub struct VolumeBinder {
     pub volumes: Informer<PersistentVolume>,
     /// Fires when one of the above has changed.
     pub changed: Arc<Notify>,
+    /// How long volumes are waited for.
+    pub patience: Duration,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +51,10 @@ enum Error {
 impl Plugin for VolumeBinder {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn points(self: Arc<Self>) -> Points {
+        Points::default()
     }
 }
 
@@ -71,6 +76,10 @@ impl PreBind for VolumeBinder {
 }
 
 impl VolumeBinder {
+    pub fn with_patience(self, patience: Duration) -> VolumeBinder {
+        VolumeBinder { patience, ..self }
+    }
+
     async fn bind(&self, pod: &PodInfo, mut reservation: Reservation) -> Result<(), Error> {
         let node = reservation.node.clone();
         for (claim, volume) in &mut reservation.bindings {
@@ -79,7 +88,7 @@ impl VolumeBinder {
         for claim in &mut reservation.provisions {
             *claim = Arc::new(self.select_node(claim, &node).await?);
         }
-        match timeout(LONGEST_WAIT, self.all_bound(pod, &reservation)).await {
+        match timeout(self.patience, self.all_bound(pod, &reservation)).await {
             Ok(result) => result,
             Err(_) => Err(Error::TimedOut),
         }

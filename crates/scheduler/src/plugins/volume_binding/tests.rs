@@ -62,7 +62,7 @@ fn using(name: &str, claims: &[&str]) -> Arc<PodInfo> {
 
 /// `pass` or the reasons, for nodes a and b.
 fn verdicts(snapshot: &Snapshot, pod: &PodInfo) -> Vec<String> {
-    match VolumeBinding.pre_filter(pod, snapshot) {
+    match VolumeBinding::default().pre_filter(pod, snapshot) {
         PreFiltered::By(filter) => snapshot
             .nodes()
             .map(|node| match filter.filter(pod, node, snapshot) {
@@ -113,7 +113,7 @@ fn claims_must_exist_and_immediate_ones_be_bound() {
         ["PVC default/web-x was not created for pod default/web (pod is not owner)"]
     );
     assert!(matches!(
-        VolumeBinding.pre_filter(&using("plain", &[]), &snapshot),
+        VolumeBinding::default().pre_filter(&using("plain", &[]), &snapshot),
         PreFiltered::Any
     ));
 }
@@ -145,8 +145,8 @@ fn the_smallest_volume_that_will_do_is_reserved_once() {
     volumes.set_claim(claim("three", "2Gi", ""));
     let (one, two) = (using("p1", &["one"]), using("p2", &["two"]));
     assert_eq!(verdicts(&snapshot, &one), ["pass", NONE_TO_BIND]);
-    VolumeBinding.reserve(&one, "a", &mut snapshot);
-    VolumeBinding.reserve(&two, "a", &mut snapshot);
+    VolumeBinding::default().reserve(&one, "a", &mut snapshot);
+    VolumeBinding::default().reserve(&two, "a", &mut snapshot);
     let chosen = |snapshot: &Snapshot, uid: &str| {
         let reservation = snapshot.volumes.reservation(uid);
         reservation.and_then(|r| r.bindings[0].1.metadata.name.clone())
@@ -160,10 +160,10 @@ fn the_smallest_volume_that_will_do_is_reserved_once() {
         verdicts(&snapshot, &using("p4", &["one"])),
         ["pass", NONE_TO_BIND]
     );
-    VolumeBinding.unreserve(&one, &mut snapshot);
+    VolumeBinding::default().unreserve(&one, &mut snapshot);
     assert_eq!(verdicts(&snapshot, &three), ["pass", NONE_TO_BIND]);
     // Two claims of one pod do not get the same volume.
-    VolumeBinding.unreserve(&two, &mut snapshot);
+    VolumeBinding::default().unreserve(&two, &mut snapshot);
     assert_eq!(
         verdicts(&snapshot, &using("p5", &["one", "two"])),
         ["pass", NONE_TO_BIND]
@@ -183,12 +183,12 @@ fn what_can_be_made_is_made_for_one_node() {
     snapshot.volumes.set_claim(claim("data", "1Gi", ""));
     let web = using("web", &["data"]);
     assert_eq!(verdicts(&snapshot, &web), ["pass", "pass"]);
-    VolumeBinding.reserve(&web, "b", &mut snapshot);
+    VolumeBinding::default().reserve(&web, "b", &mut snapshot);
     assert_eq!(
         verdicts(&snapshot, &using("other", &["data"])),
         [NONE_TO_BIND, "pass"]
     );
-    VolumeBinding.unreserve(&web, &mut snapshot);
+    VolumeBinding::default().unreserve(&web, &mut snapshot);
     let selected = r#","annotations":{"volume.kubernetes.io/selected-node":"a"}"#;
     snapshot.volumes.set_claim(claim("data", "1Gi", selected));
     assert_eq!(verdicts(&snapshot, &web), ["pass", NONE_TO_BIND]);

@@ -1,0 +1,20 @@
+//! A small D-Bus client: enough to call methods, hear signals and pass file descriptors over a
+//! Unix socket. Simple types only, no arrays and no structures: logind needs none of them.
+
+mod connection;
+mod message;
+
+pub use connection::Connection;
+pub use message::{Kind, Message, Value};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the bus cannot be reached")]
+    Io(#[from] std::io::Error),
+    #[error("the bus said something that is not D-Bus: {0}")]
+    Protocol(&'static str),
+    #[error("the bus did not let us in: {0}")]
+    Refused(String),
+    #[error("{name}: {text}")]
+    Method { name: String, text: String },
+}

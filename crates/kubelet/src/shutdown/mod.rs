@@ -1,0 +1,259 @@
+//! The machine goes down: pods end in order of their priority while logind waits ([`logind`]), the
+//! node says so, and takes no new ones. Off unless the configuration gives pods time ([`groups`]).
+
+mod groups;
+mod logind;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use client::events::Severity;
+use k8s_openapi::{
+    api::core::v1::{ObjectReference, Pod},
+    jiff::Timestamp,
+};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use self::logind::{Lock, Logind};
+use crate::{
+    configuration::ShutdownGracePeriod, dbus, node_context::NodeContext, pod::status::Verdict,
+    pods::Pods, runtime::observe, static_pods::is_static,
+};
+
+const RECONNECT: Duration = Duration::from_secs(1);
+/// How often, and how long at first, logind is asked whether it has read its settings again.
+const RELOADS: u32 = 5;
+const FIRST_RELOAD: Duration = Duration::from_millis(100);
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
+/// The name is upstream's.
+const STATE_FILE: &str = "graceful_node_shutdown_state";
+
+/// Where logind is found.
+#[derive(Clone, Debug)]
+pub struct SystemBus {
+    /// The socket of the system's message bus.
+    pub socket: PathBuf,
+    /// Settings of logind that come after its own.
+    pub logind_settings: PathBuf,
+}
+
+/// Whether the machine is going down, for all who must know.
+#[derive(Default)]
+pub struct ShuttingDown {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+/// The last shutdown, kept on the disk: the kubelet after it tells of it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct State {
+    #[serde(skip)]
+    now: bool,
+    start_time: Option<Timestamp>,
+    end_time: Option<Timestamp>,
+}
+
+impl ShuttingDown {
+    pub fn now(&self) -> bool {
+        self.state.lock().now
+    }
+
+    /// Waits until that changes.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// When the last shutdown began and ended, in seconds; 0 where it did not.
+    pub fn times(&self) -> (f64, f64) {
+        let seconds =
+            |time: Option<Timestamp>| time.map_or(0.0, |time| time.as_microsecond() as f64 / 1e6);
+        let state = self.state.lock();
+        (seconds(state.start_time), seconds(state.end_time))
+    }
+
+    fn set(&self, now: bool) {
+        self.state.lock().now = now;
+        self.changed.notify_one();
+    }
+}
+
+/// Waits for the machine's end, until `shutdown`.
+pub async fn run(
+    node: Arc<NodeContext>,
+    pods: Pods,
+    bus: SystemBus,
+    state_dir: PathBuf,
+    shutdown: CancellationToken,
+) {
+    let watch = Watch {
+        periods: groups::periods(&node.configuration),
+        state_file: state_dir.join(STATE_FILE),
+        node,
+        pods,
+        bus,
+    };
+    if watch.periods.is_empty() {
+        return;
+    }
+    watch.remember().await;
+    let mut said = String::new();
+    loop {
+        let ended = tokio::select! {
+            () = shutdown.cancelled() => return,
+            Err(error) = watch.run() => error.to_string(),
+        };
+        // A machine without logind is no reason to repeat it every second.
+        if ended != said {
+            tracing::warn!("no word of the machine's shutdown can be had: {ended}");
+            said = ended;
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(RECONNECT) => {}
+        }
+    }
+}
+
+struct Watch {
+    node: Arc<NodeContext>,
+    pods: Pods,
+    bus: SystemBus,
+    periods: Vec<ShutdownGracePeriod>,
+    state_file: PathBuf,
+}
+
+impl Watch {
+    async fn run(&self) -> Result<std::convert::Infallible, dbus::Error> {
+        let mut logind = Logind::connect(&self.bus.socket).await?;
+        self.ask_for_time(&mut logind).await?;
+        let mut lock = Some(logind.delay_shutdown().await?);
+        tracing::info!("the machine's shutdown waits for pods");
+        loop {
+            let down = logind.next().await?;
+            let message = match down {
+                true => "Shutdown manager detected shutdown event",
+                false => "Shutdown manager detected shutdown cancellation",
+            };
+            self.tell(message);
+            self.node.shutting_down.set(down);
+            match down {
+                true => self.end_pods(lock.take()).await,
+                false => lock = Some(logind.delay_shutdown().await?),
+            }
+        }
+    }
+
+    async fn ask_for_time(&self, logind: &mut Logind) -> Result<(), dbus::Error> {
+        let needed = groups::total(&self.periods);
+        if logind.longest_delay().await? >= needed {
+            return Ok(());
+        }
+        let settings = &self.bus.logind_settings;
+        logind.allow_delay(settings, needed).await?;
+        let mut pause = FIRST_RELOAD;
+        for _ in 0..RELOADS {
+            if logind.longest_delay().await? >= needed {
+                return Ok(());
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        Err(dbus::Error::Protocol(
+            "logind does not allow the delay that shutdownGracePeriod asks for",
+        ))
+    }
+
+    /// Ends all pods, one priority after the other, and lets the machine go down.
+    async fn end_pods(&self, lock: Option<Lock>) {
+        self.note(|state, now| {
+            state.start_time = Some(now);
+            state.end_time = None;
+        })
+        .await;
+        for (period, group) in groups::of(&self.periods, self.pods.active()) {
+            if group.is_empty() {
+                continue;
+            }
+            let grace = period.shutdown_grace_period_seconds;
+            for pod in &group {
+                let verdict = Verdict {
+                    reason: "Terminated".to_owned(),
+                    message: MESSAGE.to_owned(),
+                    disruption: true,
+                    grace: Some(grace),
+                    ..Verdict::default()
+                };
+                let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+                self.pods.end(uid, verdict);
+            }
+            let limit = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
+            let ended = tokio::time::timeout(limit, self.ended(&group)).await;
+            let in_time = ended.is_ok();
+            tracing::info!(priority = period.priority, in_time, "pods were ended");
+        }
+        self.note(|state, now| state.end_time = Some(now)).await;
+        drop(lock);
+    }
+
+    /// Waits until nothing of these pods runs and the API knows it.
+    async fn ended(&self, group: &[Arc<Pod>]) {
+        let changed = self.pods.runtime_changed();
+        for pod in group {
+            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+            loop {
+                let hint = changed.notified();
+                let told = is_static(pod) || self.pods.told_end(uid);
+                let observed = observe::pod(&self.node.cri, uid).await;
+                let over = observed.is_ok_and(|observed| {
+                    observed.running().next().is_none() && observed.ready_sandbox().is_none()
+                });
+                if told && over {
+                    break;
+                }
+                let _ = tokio::time::timeout(LOOK_AGAIN, hint).await;
+            }
+        }
+    }
+
+    fn tell(&self, message: &str) {
+        let name = &self.node.node_name;
+        let about = ObjectReference {
+            kind: Some("Node".to_owned()),
+            name: Some(name.clone()),
+            // Upstream's: events about a node carry its name for a UID.
+            uid: Some(name.clone()),
+            ..ObjectReference::default()
+        };
+        let events = &self.node.events.0;
+        events.record(about, Severity::Normal, "NodeShutdown", message);
+    }
+
+    async fn remember(&self) {
+        let Ok(bytes) = tokio::fs::read(&self.state_file).await else {
+            return;
+        };
+        match serde_json::from_slice::<State>(&bytes) {
+            Ok(state) => *self.node.shutting_down.state.lock() = state,
+            Err(error) => tracing::warn!(%error, "the last shutdown's state could not be read"),
+        }
+    }
+
+    async fn note(&self, change: impl FnOnce(&mut State, Timestamp)) {
+        let state = {
+            let mut state = self.node.shutting_down.state.lock();
+            change(&mut state, self.node.environment.now());
+            state.clone()
+        };
+        let written = match serde_json::to_vec(&state) {
+            Ok(bytes) => tokio::fs::write(&self.state_file, bytes).await,
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = written {
+            tracing::warn!(%error, "the shutdown's state could not be kept");
+        }
+    }
+}
