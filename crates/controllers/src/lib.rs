@@ -179,7 +179,8 @@ async fn run_all(config: Config, shutdown: CancellationToken) {
 /// Why a reconcile did not finish; its key is tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error(transparent)]
+    /// Shown as the server said it: conditions and Events carry these words.
+    #[error("{}", meta::message(.0))]
     Api(#[from] kube::Error),
     #[error("{0}")]
     Object(String),

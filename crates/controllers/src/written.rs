@@ -34,6 +34,15 @@ impl Written {
         self.versions.lock().remove(key);
     }
 
+    /// Whether the cache has not shown something for so long that the server must be asked.
+    pub fn is_overdue(&self, key: &ObjectKey) -> bool {
+        let versions = self.versions.lock();
+        let written = versions.get(key).into_iter().flatten();
+        written
+            .into_iter()
+            .any(|(_, (_, since))| since.elapsed() >= PATIENCE / 2)
+    }
+
     /// Whether the cache shows everything that was written for `key`; what it shows is forgotten.
     pub fn is_shown<K: Object>(&self, key: &ObjectKey, cache: &Informer<K>) -> bool {
         let mut versions = self.versions.lock();

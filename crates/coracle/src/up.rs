@@ -46,9 +46,10 @@ pub fn run(arguments: UpArguments) -> Result<ExitCode> {
     if let Some(file) = &arguments.kubeconfig {
         write_private(file, &std::fs::read(layout.kubeconfig())?)?;
     }
-    let node_wanted = !arguments.cluster.disable.iter().any(|part| part == "node");
+    let cluster = &arguments.cluster;
+    let wanted = (cluster.enabled("controllers"), cluster.enabled("node"));
     block_on(async {
-        let ready = wait_until_usable(&layout, &prepared.settings, node_wanted);
+        let ready = wait_until_usable(&layout, &prepared.settings, wanted);
         tokio::select! {
             result = tokio::time::timeout(START_LIMIT, ready) => {
                 result.context("the cluster did not become ready in time")
@@ -123,17 +124,24 @@ async fn keeper_end(keeper: &mut Option<Child>) -> String {
     }
 }
 
-/// The default ServiceAccount exists and the node is Ready: a pod applied now would run.
-async fn wait_until_usable(layout: &Layout, settings: &Settings, node_wanted: bool) -> Result<()> {
+/// The default ServiceAccount exists and the node is Ready, as far as it is us who see to that: a
+/// pod applied now would run.
+async fn wait_until_usable(
+    layout: &Layout,
+    settings: &Settings,
+    (account_wanted, node_wanted): (bool, bool),
+) -> Result<()> {
     let client = client::connect::from_kubeconfig(&layout.kubeconfig()).await?;
     let informers = client::Informers::new(client, Environment::system());
     let accounts = informers.with_selector::<ServiceAccount>("metadata.name=default");
-    wait_for(&accounts, |accounts| {
-        accounts
-            .iter()
-            .any(|account| account.metadata.namespace.as_deref() == Some("default"))
-    })
-    .await;
+    if account_wanted {
+        wait_for(&accounts, |accounts| {
+            accounts
+                .iter()
+                .any(|account| account.metadata.namespace.as_deref() == Some("default"))
+        })
+        .await;
+    }
     if node_wanted {
         let selector = format!("metadata.name={}", settings.node_name);
         let nodes = informers.with_selector::<Node>(&selector);

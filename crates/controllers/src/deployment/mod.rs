@@ -7,7 +7,9 @@ mod scaling;
 mod status;
 mod template;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::controller::Outcome;
 use client::{Informer, ObjectKey, WorkQueue, events, retry};
@@ -15,11 +17,13 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::owned_pods::claim;
 use crate::watching::{self, enqueue, own_key, owner_key};
+use crate::written::Written;
 use crate::{Config, Error, meta};
 use annotations::REVISION;
 use plan::{Action, Observed};
@@ -27,6 +31,8 @@ use plan::{Action, Observed};
 pub const HASH_LABEL: &str = "pod-template-hash";
 
 const CONTROLLER: &str = "deployment-controller";
+/// How soon a cache that lacks our own writes is looked at again, if no event comes before.
+const CATCH_UP: Duration = Duration::from_secs(1);
 /// The longest name an object can have.
 const LONGEST_NAME: usize = 253;
 
@@ -59,6 +65,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         deployments,
         sets,
         pods,
+        written: Written::default(),
+        doubtful: Mutex::default(),
     });
     let reconcile = move |key: ObjectKey| {
         let controller = controller.clone();
@@ -73,6 +81,10 @@ struct Controller {
     sets: Informer<ReplicaSet>,
     pods: Informer<Pod>,
     events: events::Recorder,
+    /// Sets that we wrote: the sum of their sizes must not be planned on an older one.
+    written: Written,
+    /// Deployments for which a write of a set was sent and no answer came.
+    doubtful: Mutex<BTreeSet<ObjectKey>>,
 }
 
 impl Controller {
@@ -84,8 +96,13 @@ impl Controller {
         self.sets.synced().await;
         self.pods.synced().await;
         let Some(deployment) = self.deployments.get(&key.namespace, &key.name) else {
+            self.written.forget(key);
+            self.doubtful.lock().remove(key);
             return Ok(Outcome::Done);
         };
+        if !self.is_current(key, &deployment).await? {
+            return Ok(Outcome::After(CATCH_UP));
+        }
         let sets = self.sets.list_in(&key.namespace);
         let sets = claim::claim(
             &self.config.client,
@@ -103,7 +120,13 @@ impl Controller {
         };
         if deployment.metadata.deletion_timestamp.is_none() {
             for action in plan::plan(&observed) {
-                self.carry_out(&deployment, &sets, action).await?;
+                let done = self.carry_out(key, &deployment, &sets, action).await;
+                if let Err(Error::Api(error)) = &done
+                    && retry::is_outcome_unknown(error)
+                {
+                    self.doubtful.lock().insert(key.clone());
+                }
+                done?;
             }
         }
         let now = self.config.environment.now();
@@ -121,8 +144,27 @@ impl Controller {
         })
     }
 
+    /// Whether our cache of sets shows all that we wrote. Where an answer was lost, or the cache
+    /// stays behind, the server is asked what there is to be shown.
+    async fn is_current(&self, key: &ObjectKey, deployment: &Deployment) -> Result<bool, Error> {
+        if self.doubtful.lock().contains(key) || self.written.is_overdue(key) {
+            let all = ListParams::default();
+            let sets = self.api::<ReplicaSet>(&key.namespace).list(&all).await?;
+            let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
+            self.written.forget(key);
+            for set in &sets.items {
+                if meta::is_controlled_by(&set.metadata, uid) {
+                    self.written.note(key, set);
+                }
+            }
+            self.doubtful.lock().remove(key);
+        }
+        Ok(self.written.is_shown(key, &self.sets))
+    }
+
     async fn carry_out(
         &self,
+        key: &ObjectKey,
         deployment: &Deployment,
         observed: &[Arc<ReplicaSet>],
         action: Action,
@@ -131,7 +173,7 @@ impl Controller {
         let sets = self.api::<ReplicaSet>(namespace);
         match action {
             Action::Create { replicas, revision } => {
-                self.create_set(deployment, replicas, revision).await
+                self.create_set(key, deployment, replicas, revision).await
             }
             Action::Scale { set, from, to } => {
                 // A size that was planned on an older copy must not take effect.
@@ -146,8 +188,10 @@ impl Controller {
                     },
                     "spec": {"replicas": to},
                 });
-                sets.patch(&set, &PatchParams::default(), &Patch::Merge(patch))
+                let scaled = sets
+                    .patch(&set, &PatchParams::default(), &Patch::Merge(patch))
                     .await?;
+                self.written.note(key, &scaled);
                 if to == from {
                     return Ok(());
                 }
@@ -191,6 +235,7 @@ impl Controller {
 
     async fn create_set(
         &self,
+        key: &ObjectKey,
         deployment: &Deployment,
         replicas: i32,
         revision: i64,
@@ -203,7 +248,8 @@ impl Controller {
             .create(&PostParams::default(), &set)
             .await
         {
-            Ok(_) => {
+            Ok(created) => {
+                self.written.note(key, &created);
                 self.events.normal(
                     deployment,
                     "ScalingReplicaSet",
@@ -213,7 +259,7 @@ impl Controller {
             }
             Err(error) if retry::is_namespace_terminating(&error) => Ok(()),
             Err(error) if retry::is_already_exists(&error) => {
-                self.note_collision(deployment, &name).await
+                self.note_collision(key, deployment, &name).await
             }
             Err(error) => {
                 let cause = meta::message(&error);
@@ -227,12 +273,18 @@ impl Controller {
 
     /// A set of that name exists. If it is ours with the same template the cache was late;
     /// otherwise two templates have one hash, and the next try uses another one.
-    async fn note_collision(&self, deployment: &Deployment, name: &str) -> Result<(), Error> {
+    async fn note_collision(
+        &self,
+        key: &ObjectKey,
+        deployment: &Deployment,
+        name: &str,
+    ) -> Result<(), Error> {
         let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
         let existing = self.api::<ReplicaSet>(namespace).get(name).await?;
         let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
         if meta::is_controlled_by(&existing.metadata, uid) && template::same(deployment, &existing)
         {
+            self.written.note(key, &existing);
             return Ok(());
         }
         let mut updated = deployment.clone();

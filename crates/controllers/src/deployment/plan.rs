@@ -92,7 +92,9 @@ pub fn plan(observed: &Observed<'_>) -> Vec<Action> {
     let rollout = match observed.new_set() {
         Some(new) if limits.recreate => recreate(observed, &limits, new, &old),
         Some(new) => roll(&limits, new, &old),
-        None if limits.recreate && (observed.old_pods_exist || sum(&old) > 0) => {
+        None if limits.recreate
+            && (observed.old_pods_exist || old.iter().any(|set| !is_empty(set))) =>
+        {
             scale_all_to_zero(&old)
         }
         None => {
@@ -147,7 +149,7 @@ fn recreate(
 ) -> Vec<Action> {
     if sum(old) > 0 {
         scale_all_to_zero(old)
-    } else if observed.old_pods_exist {
+    } else if observed.old_pods_exist || old.iter().any(|set| !is_empty(set)) {
         Vec::new()
     } else {
         scale(new, limits.wanted)
@@ -232,12 +234,7 @@ fn forget_surplus(deployment: &Deployment, old: &[&Arc<ReplicaSet>]) -> Vec<Acti
     alive
         .into_iter()
         .take(surplus)
-        .filter(|set| {
-            let status = set.status.clone().unwrap_or_default();
-            replicas(set) == 0
-                && status.replicas == 0
-                && status.observed_generation >= set.metadata.generation
-        })
+        .filter(|set| is_empty(set))
         .map(|set| Action::Forget { set: name(set) })
         .collect()
 }
@@ -247,6 +244,15 @@ pub fn replicas(set: &ReplicaSet) -> i32 {
         .as_ref()
         .and_then(|spec| spec.replicas)
         .unwrap_or(1)
+}
+
+/// Whether the set wants no pods, and its controller says that it has none: our own look at pods
+/// may not show those that it has just made.
+fn is_empty(set: &ReplicaSet) -> bool {
+    let status = set.status.clone().unwrap_or_default();
+    replicas(set) == 0
+        && status.replicas == 0
+        && status.observed_generation >= set.metadata.generation
 }
 
 pub fn available(set: &ReplicaSet) -> i32 {

@@ -173,16 +173,26 @@ impl Controller {
             terminating: view.terminating().count() as i32,
         };
         let deletions = plan.delete.iter().map(|pod| async move {
-            if plan.release_deleted && view.is_held(pod) {
-                self.control.remove_finalizer(pod, pod::TRACKING).await?;
+            if !(plan.release_deleted && view.is_held(pod)) {
+                return self.control.delete(key, job, pod).await.map(|()| true);
+            }
+            // It is not to be counted. Had it ended meanwhile, it would have to be, or its index
+            // would run and complete once more.
+            let control = &self.control;
+            let gone = control
+                .delete_unchanged(key, job, pod, pod::TRACKING)
+                .await?;
+            if gone {
                 self.note_released(key, [pod.as_ref()]);
             }
-            self.control.delete(key, job, pod).await
+            Ok(gone)
         });
         let mut failure = None;
         for (result, pod) in join_all(deletions).await.into_iter().zip(&plan.delete) {
             match result {
-                Ok(()) => {
+                // Its event brings us back.
+                Ok(false) => {}
+                Ok(true) => {
                     counts.active -= 1;
                     counts.terminating += 1;
                     counts.ready -= i32::from(meta::is_ready(pod));

@@ -36,8 +36,9 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let services = config.informers.of::<Service>();
     let claims = config.informers.of::<PersistentVolumeClaim>();
     let queue = WorkQueue::new();
+    let seen: Arc<Mutex<BTreeMap<ObjectKey, Seen>>> = Arc::default();
     let feeds = futures::future::join4(
-        follow_quotas(quotas.clone(), queue.clone()),
+        follow_quotas(quotas.clone(), queue.clone(), seen.clone()),
         follow(
             pods.clone(),
             quotas.clone(),
@@ -65,7 +66,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         claims,
         queue: queue.clone(),
         others: Mutex::default(),
-        seen: Mutex::default(),
+        seen,
     });
     let reconcile = move |key: ObjectKey| {
         let controller = controller.clone();
@@ -76,16 +77,30 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
 
 /// Enqueues a quota that is new or whose limits have changed. Not when its use has: that was
 /// admission, and the object it counted may not be in our caches yet, so that counting again
-/// would give back what has just been taken.
-async fn follow_quotas(quotas: Informer<ResourceQuota>, queue: WorkQueue<ObjectKey>) {
+/// would give back what has just been taken. When that was is remembered.
+async fn follow_quotas(
+    quotas: Informer<ResourceQuota>,
+    queue: WorkQueue<ObjectKey>,
+    seen: Arc<Mutex<BTreeMap<ObjectKey, Seen>>>,
+) {
     let mut changes = quotas.subscribe();
     loop {
-        match changes.next().await {
-            Change::Added(quota) => queue.add(ObjectKey::of(&*quota)),
-            Change::Modified { old, new } if old.spec != new.spec => {
-                queue.add(ObjectKey::of(&*new));
+        let (quota, is_new) = match changes.next().await {
+            Change::Added(quota) => (quota, true),
+            Change::Modified { old, new } => {
+                let is_new = old.spec != new.spec;
+                (new, is_new)
             }
-            _ => {}
+            Change::Deleted(quota) => {
+                seen.lock().remove(&ObjectKey::of(&*quota));
+                continue;
+            }
+            Change::Resynced => continue,
+        };
+        let key = ObjectKey::of(&*quota);
+        Seen::look(&seen, &key, &quota);
+        if is_new {
+            queue.add(key);
         }
     }
 }
@@ -139,6 +154,29 @@ struct Seen {
     waiting: Option<Instant>,
 }
 
+impl Seen {
+    /// For how long the quota has been as it is, and for how long lower counts have been waiting.
+    fn look(
+        all: &Mutex<BTreeMap<ObjectKey, Seen>>,
+        key: &ObjectKey,
+        quota: &ResourceQuota,
+    ) -> (Duration, Duration) {
+        let mut all = all.lock();
+        let version = &quota.metadata.resource_version;
+        let seen = all.entry(key.clone()).or_insert_with(|| Seen {
+            version: version.clone(),
+            since: Instant::now(),
+            waiting: None,
+        });
+        if seen.version != *version {
+            seen.version = version.clone();
+            seen.since = Instant::now();
+        }
+        let waited = seen.waiting.map(|waiting| waiting.elapsed());
+        (seen.since.elapsed(), waited.unwrap_or_default())
+    }
+}
+
 struct Controller {
     config: Config,
     quotas: Informer<ResourceQuota>,
@@ -149,7 +187,7 @@ struct Controller {
     /// Kinds that some quota counts and nobody else watches, by `plural.group`. None if nothing
     /// of that name is served.
     others: Mutex<BTreeMap<String, Option<Informer<Metadata>>>>,
-    seen: Mutex<BTreeMap<ObjectKey, Seen>>,
+    seen: Arc<Mutex<BTreeMap<ObjectKey, Seen>>>,
 }
 
 impl Controller {
@@ -158,10 +196,9 @@ impl Controller {
         self.services.synced().await;
         self.claims.synced().await;
         let Some(quota) = self.quotas.get(&key.namespace, &key.name) else {
-            self.seen.lock().remove(key);
             return Ok(Outcome::Done);
         };
-        let (still, waited) = self.look(key, &quota);
+        let (still, waited) = Seen::look(&self.seen, key, &quota);
         let document = value(&*quota)?;
         let mut used = Amounts::new();
         let now = self.config.environment.now();
@@ -204,23 +241,6 @@ impl Controller {
             };
         }
         Ok(Outcome::After(plan.again.unwrap_or(RECOUNT)))
-    }
-
-    /// For how long the quota has been as it is, and for how long lower counts have been waiting.
-    fn look(&self, key: &ObjectKey, quota: &ResourceQuota) -> (Duration, Duration) {
-        let mut seen = self.seen.lock();
-        let version = quota.metadata.resource_version.clone();
-        let seen = seen.entry(key.clone()).or_insert_with(|| Seen {
-            version: version.clone(),
-            since: Instant::now(),
-            waiting: None,
-        });
-        if seen.version != version {
-            seen.version = version;
-            seen.since = Instant::now();
-        }
-        let waited = seen.waiting.map(|waiting| waiting.elapsed());
-        (seen.since.elapsed(), waited.unwrap_or_default())
     }
 
     fn values<K: Object + Serialize>(

@@ -162,6 +162,16 @@ impl Aliases {
     }
 }
 
+/// Without the rest of the name that a pod of `owner` would have had.
+fn without_made_up_name(message: &str, owner: &str) -> String {
+    let prefix = format!("\"{owner}-");
+    let Some((before, after)) = message.split_once(&prefix) else {
+        return message.to_owned();
+    };
+    let after = after.split_once('"').map_or("", |(_, after)| after);
+    format!("{before}{prefix}\"{after}")
+}
+
 fn is_uid(text: &str) -> bool {
     let groups: Vec<usize> = text.split('-').map(str::len).collect();
     groups == [8, 4, 4, 4, 12] && text.chars().all(|c| c == '-' || c.is_ascii_hexdigit())
@@ -184,6 +194,11 @@ fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
 /// Keeps of an object what controllers and schedulers decide.
 fn reduce(resource: &str, mut object: Value) -> Value {
     let generation = object["metadata"]["generation"].clone();
+    let name = text(&object, "/metadata/name").to_owned();
+    for condition in list(&mut object["status"]["conditions"]) {
+        let message = without_made_up_name(text(condition, "/message"), &name);
+        condition["message"] = message.into();
+    }
     let metadata = &mut object["metadata"];
     for field in [
         "managedFields",
