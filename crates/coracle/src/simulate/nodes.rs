@@ -232,6 +232,8 @@ fn node(number: usize, environment: &Environment) -> Value {
                 SIMULATED: "true",
             },
         },
+        // A cluster's own range may be too small for so many nodes.
+        "spec": {"podCIDR": pod_range(number), "podCIDRs": [pod_range(number)]},
         "status": {
             "capacity": amounts,
             "allocatable": amounts,
@@ -278,12 +280,19 @@ fn host_address(node: usize) -> String {
     std::net::Ipv4Addr::from(address).to_string()
 }
 
+/// Sixteen addresses of the range that providers share.
+fn pod_range(node: usize) -> String {
+    let network = u32::from(std::net::Ipv4Addr::new(100, 64, 0, 0)) | (node as u32 & 0x3_ffff) << 4;
+    format!("{}/28", std::net::Ipv4Addr::from(network))
+}
+
+/// Some address of the node's range; several pods may have the same, since none is ever used.
 fn pod_address(node: usize, uid: &str) -> String {
-    let sum = uid.bytes().fold(node as u32, |sum, byte| {
+    let sum = uid.bytes().fold(0_u32, |sum, byte| {
         sum.wrapping_mul(31).wrapping_add(u32::from(byte))
     });
-    let address = u32::from(std::net::Ipv4Addr::new(10, 0, 0, 0)) | (sum & 0xff_ffff);
-    std::net::Ipv4Addr::from(address).to_string()
+    let network = u32::from(std::net::Ipv4Addr::new(100, 64, 0, 0)) | (node as u32 & 0x3_ffff) << 4;
+    std::net::Ipv4Addr::from(network | (sum & 0xf)).to_string()
 }
 
 fn version(text: &str) -> Result<String> {
