@@ -185,7 +185,7 @@ fn roll(limits: &Limits, new: &ReplicaSet, old: &[&Arc<ReplicaSet>]) -> Vec<Acti
         removable -= unhealthy;
     }
     let available_total: i32 = available(new) + old.iter().map(|set| available(set)).sum::<i32>();
-    let mut spare = available_total - limits.minimum_available();
+    let mut spare = (available_total - limits.minimum_available()).min(removable);
     for (_, target) in &mut targets {
         let step = (*target).min(spare).max(0);
         *target -= step;
@@ -255,11 +255,14 @@ fn is_empty(set: &ReplicaSet) -> bool {
         && status.observed_generation >= set.metadata.generation
 }
 
+/// How many pods of the set are available and will stay: those beyond its size are about to go,
+/// also when its status does not say so yet.
 pub fn available(set: &ReplicaSet) -> i32 {
     set.status
         .as_ref()
         .and_then(|status| status.available_replicas)
         .unwrap_or(0)
+        .min(replicas(set))
 }
 
 fn sum(sets: &[&Arc<ReplicaSet>]) -> i32 {

@@ -108,6 +108,15 @@ impl State {
         let before = set.versions.newest().map_or(0, |size| size.replicas);
         let replicas = number(new, "/spec/replicas");
         let least = limits.iter().map(|limits| limits.least).min();
+        tracing::debug!(
+            name = set.name,
+            replicas,
+            available = number(new, "/status/availableReplicas"),
+            generation = number(new, "/metadata/generation"),
+            observed = number(new, "/status/observedGeneration"),
+            ?limits,
+            "ReplicaSet"
+        );
         set.versions.add(new, || Size {
             replicas,
             least: least.unwrap_or(0),
