@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::cluster::{IMAGE, eventually, image_archive, repository, succeed};
+use crate::cluster::{eventually, image_archive, repository, succeed};
 
 /// Stands for the pause image: containerd has none of its own.
 const PAUSE: &str = "docker.io/library/coracle-pause:1";
@@ -32,6 +32,9 @@ impl Containerd {
         for path in [&directory, &cni.join("net.d"), &cni.join("bin")] {
             fs::create_dir_all(path).expect("made");
         }
+        // containerd asks for it beside the network's own plugins.
+        let loopback = cni.join("bin/loopback");
+        std::os::unix::fs::symlink("/usr/lib/cni/loopback", loopback).expect("linked");
         let text = format!(
             r#"version = 2
 root = "{0}/root"
@@ -114,7 +117,6 @@ fn pause_archive() -> &'static Path {
     static ARCHIVE: OnceLock<PathBuf> = OnceLock::new();
     ARCHIVE.get_or_init(|| {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("coracle-pause.tar");
-        assert_ne!(PAUSE, IMAGE);
         succeed(
             Command::new(repository().join("scripts/image"))
                 .env("COMMAND", r#"["sleep","2147483647"]"#)
