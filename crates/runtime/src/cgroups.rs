@@ -5,7 +5,6 @@ use std::{
     fs, io,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -193,7 +192,10 @@ impl Hierarchies {
             }
             match self.remove(group) {
                 Err(error) if sys::monotonic_millis() > late => return Err(error),
-                Err(_) if ends.is_empty() => std::thread::sleep(Duration::from_millis(5)),
+                // Nobody is seen any more, but the kernel is not done with them.
+                Err(_) if ends.is_empty() => {
+                    let _ = poll(&mut [], PollTimeout::from(5u8));
+                }
                 Err(_) => {}
                 Ok(()) => return Ok(()),
             }

@@ -108,7 +108,7 @@ impl Mapped {
 /// libcontainer gives every mount the propagation of the container's root, which is that of the
 /// mount that shares most with the host. The others get sources of their own that share less.
 pub fn keep_apart(directory: &Path, mounts: &mut [Mount]) -> Result<(), Error> {
-    let of_root = mounts.iter().map(|mount| shared_with_host(mount)).max();
+    let of_root = mounts.iter().map(shared_with_host).max();
     for (index, mount) in mounts.iter_mut().enumerate() {
         if Some(shared_with_host(mount)) == of_root {
             continue;
