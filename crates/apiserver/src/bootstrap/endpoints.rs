@@ -128,11 +128,13 @@ async fn lead_to(server: &Arc<Server>, addresses: &BTreeSet<IpAddr>) -> Result<(
         "addressType": if server.advertise.is_ipv4() { "IPv4" } else { "IPv6" },
         "ports": ports,
     });
-    let listed = addresses.iter().map(|address| api::document!({"ip": address.clone()}));
-    subset.set(&["addresses"], listed.collect::<Vec<_>>());
     let listed = addresses
         .iter()
-        .map(|address| api::document!({"addresses": [address.clone()], "conditions": {"ready": true}}));
+        .map(|address| api::document!({"ip": address.clone()}));
+    subset.set(&["addresses"], listed.collect::<Vec<_>>());
+    let listed = addresses.iter().map(
+        |address| api::document!({"addresses": [address.clone()], "conditions": {"ready": true}}),
+    );
     slice.set(&["endpoints"], listed.collect::<Vec<_>>());
     let endpoints = api::document!({
         "metadata": {

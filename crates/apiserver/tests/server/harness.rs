@@ -119,7 +119,8 @@ impl Cluster {
         shutdown.cancel();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let tls = rustls::ServerConfig::builder().with_no_client_auth();
-        let tls = tls.with_cert_resolver(Arc::new(rustls::server::ResolvesServerCertUsingSni::new()));
+        let tls =
+            tls.with_cert_resolver(Arc::new(rustls::server::ResolvesServerCertUsingSni::new()));
         let served = self.server.serve(listener, Arc::new(tls), shutdown).await;
         served.unwrap();
     }

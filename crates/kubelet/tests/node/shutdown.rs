@@ -197,9 +197,10 @@ impl Bus {
             .stderr(Stdio::null())
             .spawn()
             .expect("dbus-daemon starts (scripts/setup test installs it)");
+        let bus = Bus(child);
         for _ in 0..ATTEMPTS {
             if UnixStream::connect(socket).is_ok() {
-                return Bus(child);
+                return bus;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

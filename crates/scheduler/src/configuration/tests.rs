@@ -1,3 +1,5 @@
+//! Configurations, right and wrong.
+
 use super::*;
 
 fn parse(rest: &str) -> Result<Configuration, String> {

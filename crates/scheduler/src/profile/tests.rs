@@ -1,3 +1,5 @@
+//! Profiles: which plugins run, with which weights.
+
 use serde_json::json;
 
 use super::*;
