@@ -31,7 +31,7 @@ use crate::{
     shapes::Shapes,
     storage_feed::{Followed, StorageFeed, sides},
     workload_selectors::InformedSelectors,
-    writes::{self, Written, elapsed},
+    writes::{self, Steps, Written, elapsed},
 };
 
 /// Above this many writes under way, decisions wait.
@@ -537,10 +537,13 @@ impl Control {
             true => &mut self.writes,
             false => &mut self.preparing,
         };
-        tasks.spawn(writes::bind(
+        let steps = Steps {
             permission,
             preparations,
             binder,
+        };
+        tasks.spawn(writes::bind(
+            steps,
             self.environment.clone(),
             self.recorder.clone(),
             queued,

@@ -36,18 +36,28 @@ pub(crate) enum Written {
     Preempted,
 }
 
+/// What is between a decision and its end.
+pub(crate) struct Steps {
+    /// None if nobody has to permit it.
+    pub(crate) permission: Option<Answer>,
+    pub(crate) preparations: Vec<Preparation>,
+    pub(crate) binder: Arc<dyn Bind>,
+}
+
 /// Waits for permission, carries out the preparations, posts the binding and records hop 8.
-#[allow(clippy::too_many_arguments)]
 pub(crate) async fn bind(
-    permission: Option<Answer>,
-    preparations: Vec<Preparation>,
-    binder: Arc<dyn Bind>,
+    steps: Steps,
     environment: Environment,
     recorder: trace::Recorder,
     queued: Queued,
     node: String,
     decided_micros: i64,
 ) -> Written {
+    let Steps {
+        permission,
+        preparations,
+        binder,
+    } = steps;
     if let Some(permission) = permission
         && let Err(error) = permission.wait().await
     {
