@@ -50,10 +50,7 @@ pub fn job(name: &str, codes: &str, spec: Value) -> Value {
     let mut template = template(name, "v1");
     template["spec"]["restartPolicy"] = "Never".into();
     // Pods that have ended leave a tainted node, too: where they were must not be chance.
-    template["spec"]["affinity"] = json!({"nodeAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{
-            "matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn",
-                "values": ["node-2"]}]}]}}});
+    template["spec"]["affinity"] = elsewhere("node-2");
     let container = &mut template["spec"]["containers"][0];
     container["env"] = json!([{"name": "EXIT_CODES", "value": codes}]);
     container["command"] = json!([
@@ -76,4 +73,11 @@ pub fn job(name: &str, codes: &str, spec: Value) -> Value {
 pub fn rolling(surge: Value, unavailable: Value) -> Value {
     json!({"type": "RollingUpdate",
         "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}})
+}
+
+/// Affinity to all nodes but one.
+pub fn elsewhere(node: &str) -> Value {
+    json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": [
+            {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": [node]}]}]}}})
 }

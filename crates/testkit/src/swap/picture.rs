@@ -73,11 +73,27 @@ fn draw(objects: Vec<(String, Value)>) -> Picture {
             let alias = aliases.by_uid.get(&uid).cloned().unwrap_or_default();
             let mut object = reduce(&resource, object);
             tidy(&mut object, &aliases);
+            forget_revisions(object.pointer_mut("/status/conditions"));
             format!("{resource} {alias} {object}")
         })
         .collect();
     lines.sort();
     lines
+}
+
+/// Which ReplicaSet made the last progress stays written when the next one was quick enough: of
+/// `web@2` only `web` counts in the words of conditions.
+fn forget_revisions(conditions: Option<&mut Value>) {
+    for condition in conditions.map(list).into_iter().flatten() {
+        let mut message = String::new();
+        for (index, part) in text(condition, "/message").split('@').enumerate() {
+            message.push_str(match index {
+                0 => part,
+                _ => part.trim_start_matches(|c: char| c.is_ascii_digit()),
+            });
+        }
+        condition["message"] = message.into();
+    }
 }
 
 /// Stable names for what has made-up ones.

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::objects::{deployment, job, rolling, template, version};
+use super::objects::{deployment, elsewhere, job, rolling, template, version};
 use super::stage::Stage;
 use super::{condition, number, text};
 
@@ -204,9 +204,13 @@ async fn quota(stage: &Stage) -> Result<()> {
             |quota| text(quota, "/status/hard/pods") == "2",
         )
         .await?;
+    // A pod that had to leave would be replaced when the controller asks again, which may be long
+    // after the quota has room: these stay where they are.
+    let mut template = template("many", "v1");
+    template["spec"]["affinity"] = elsewhere("node-2");
     let controller = json!({
         "metadata": {"name": "many"},
-        "spec": {"replicas": 4, "selector": {"app": "many"}, "template": template("many", "v1")},
+        "spec": {"replicas": 4, "selector": {"app": "many"}, "template": template},
     });
     stage
         .create(&format!("{core}/replicationcontrollers"), controller)
