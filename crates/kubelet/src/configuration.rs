@@ -216,7 +216,8 @@ impl Configuration {
             }
         }
         let by_priority = &self.shutdown_grace_period_by_pod_priority;
-        if !by_priority.is_empty() && !(all.is_zero() && critical.is_zero()) {
+        let said_for_all = !all.is_zero() || !critical.is_zero();
+        if said_for_all && !by_priority.is_empty() {
             return Err(
                 "invalid configuration: Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the same time"
                     .to_owned(),
