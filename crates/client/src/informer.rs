@@ -64,6 +64,12 @@ impl Informers {
         }
     }
 
+    /// Others for the same client, which know nothing yet. What they show is never older than this
+    /// call: a leader must not act on what it knew before it was elected.
+    pub fn anew(&self) -> Informers {
+        Informers::new(self.shared.client.clone(), self.shared.environment.clone())
+    }
+
     /// Every object of the kind.
     pub fn of<K: Object>(&self) -> Informer<K> {
         self.within(Scope::default())

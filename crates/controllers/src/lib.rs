@@ -113,9 +113,15 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         name: "kube-controller-manager".to_string(),
         holder,
     };
-    election
-        .run(|term| run_all(config.clone(), term), shutdown)
-        .await;
+    let lead = |term| {
+        let informers = config.informers.anew();
+        let config = Config {
+            informers,
+            ..config.clone()
+        };
+        run_all(config, term)
+    };
+    election.run(lead, shutdown).await;
 }
 
 /// Declares what runs: module, name to leave it out by, account to act as.

@@ -73,7 +73,7 @@ pub fn run_scheduler(arguments: SchedulerArguments) -> Result<ExitCode> {
         let lead = |term| {
             scheduler::run(
                 client.clone(),
-                informers.clone(),
+                informers.anew(),
                 environment.clone(),
                 Recorder::off(),
                 term,

@@ -340,7 +340,7 @@ async fn serve(
                     configuration: configuration.clone(),
                     ..scheduler::Scheduler::new(
                         client.clone(),
-                        informers.clone(),
+                        informers.anew(),
                         environment.clone(),
                         recorder.clone(),
                     )

@@ -194,7 +194,7 @@ impl PodControl {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         // Recorded first: the watch may be quicker than the answer.
         self.expectations.deleted(key, owner_uid(owner), uid);
-        match api.delete(name, &of_uid(uid)).await {
+        match api.delete(name, &if_unchanged(pod)).await {
             Ok(_) => {
                 self.events
                     .normal(owner, "SuccessfulDelete", format!("Deleted pod: {name}"));
@@ -228,12 +228,8 @@ impl PodControl {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let mut unchanged = of_uid(uid);
-        if let Some(conditions) = &mut unchanged.preconditions {
-            conditions.resource_version = pod.metadata.resource_version.clone();
-        }
         self.expectations.deleted(key, owner_uid(owner), uid);
-        let deleted = match api.delete(name, &unchanged).await {
+        let deleted = match api.delete(name, &if_unchanged(pod)).await {
             Ok(deleted) => deleted,
             Err(error) => {
                 self.expectations.not_deleted(key, uid);
@@ -292,6 +288,18 @@ pub fn of_uid(uid: &str) -> DeleteParams {
         preconditions: Some(Preconditions {
             uid: Some(uid.to_owned()),
             resource_version: None,
+        }),
+        ..DeleteParams::default()
+    }
+}
+
+/// Whom to delete is decided by what the cache shows of a pod: one that has changed since, say become
+/// ready, is decided about again when the change arrives.
+fn if_unchanged(pod: &Pod) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: pod.metadata.uid.clone(),
+            resource_version: pod.metadata.resource_version.clone(),
         }),
         ..DeleteParams::default()
     }

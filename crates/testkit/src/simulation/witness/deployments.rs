@@ -21,6 +21,8 @@ pub struct Limits {
     most: i64,
     least: i64,
     recreate: bool,
+    /// A paused Deployment is only scaled, as upstream's: its newest set grows at once.
+    paused: bool,
 }
 
 pub struct ReplicaSet {
@@ -63,6 +65,7 @@ impl Limits {
             most: replicas + if recreate { 0 } else { surge },
             least: if recreate { 0 } else { replicas - unavailable },
             recreate,
+            paused: deployment.pointer("/spec/paused") == Some(&Value::Bool(true)),
         }
     }
 }
@@ -83,6 +86,12 @@ impl State {
             versions: Versions::default(),
             disrupted: false,
         });
+        tracing::debug!(
+            deployment = deployment.name,
+            generation = number(new, "/metadata/generation"),
+            observed = number(new, "/status/observedGeneration"),
+            limits = ?Limits::of(new),
+        );
         deployment.versions.add(new, || Limits::of(new));
         self.recover(&uid);
         Ok(())
@@ -107,6 +116,12 @@ impl State {
         });
         let before = set.versions.newest().map_or(0, |size| size.replicas);
         let replicas = number(new, "/spec/replicas");
+        tracing::debug!(
+            set = set.name,
+            before,
+            replicas,
+            status = ?new.pointer("/status"),
+        );
         let least = limits.iter().map(|limits| limits.least).min();
         tracing::debug!(
             name = set.name,
@@ -136,7 +151,7 @@ impl State {
                 "{name} grew to {replicas}: {total} in all where {limits:?} allow {most}"
             ));
         }
-        if limits.iter().all(|limits| limits.recreate) {
+        if limits.iter().all(|limits| limits.recreate && !limits.paused) {
             let others = self.pods.values().filter(|pod| {
                 let set = pod.replica_set.as_ref();
                 !pod.ended
