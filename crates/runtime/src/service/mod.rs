@@ -1,6 +1,7 @@
 //! The CRI server: gRPC on a Unix socket over the runtime's parts.
 
 mod containers;
+mod deadline;
 mod error;
 mod events;
 mod execution;
@@ -65,6 +66,7 @@ pub async fn serve(
     ));
     tracing::info!(socket = %socket.display(), "the container runtime listens");
     let served = tonic::transport::Server::builder()
+        .layer(deadline::Deadlines)
         .add_service(RuntimeServiceServer::new(runtime.clone()))
         .add_service(ImageServiceServer::new(runtime.clone()))
         .serve_with_incoming_shutdown(incoming, shutdown.clone().cancelled_owned());
