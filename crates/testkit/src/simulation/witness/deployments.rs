@@ -151,7 +151,10 @@ impl State {
                 "{name} grew to {replicas}: {total} in all where {limits:?} allow {most}"
             ));
         }
-        if limits.iter().all(|limits| limits.recreate && !limits.paused) {
+        if limits
+            .iter()
+            .all(|limits| limits.recreate && !limits.paused)
+        {
             let others = self.pods.values().filter(|pod| {
                 let set = pod.replica_set.as_ref();
                 !pod.ended
