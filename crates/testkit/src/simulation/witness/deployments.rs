@@ -151,9 +151,12 @@ impl State {
                 "{name} grew to {replicas}: {total} in all where {limits:?} allow {most}"
             ));
         }
-        if limits
-            .iter()
-            .all(|limits| limits.recreate && !limits.paused)
+        // A set that has pods may always be scaled, as upstream's.
+        let begins = before == 0;
+        if begins
+            && limits
+                .iter()
+                .all(|limits| limits.recreate && !limits.paused)
         {
             let others = self.pods.values().filter(|pod| {
                 let set = pod.replica_set.as_ref();
