@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// How soon a cache that was behind is looked at again.
 pub const CATCH_UP: Duration = Duration::from_millis(10);
 
-/// What is not shown after this has been deleted meanwhile.
+/// What is not there at all after this has been deleted meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// By the key that was reconciled: each object written for it, and the version it then had.
@@ -53,7 +53,11 @@ impl Written {
             let shown = cache
                 .get(&object.namespace, &object.name)
                 .and_then(|object| version_of(&*object));
-            since.elapsed() < PATIENCE && shown.is_none_or(|shown| shown < *version)
+            match shown {
+                // However long that takes.
+                Some(shown) => shown < *version,
+                None => since.elapsed() < PATIENCE,
+            }
         });
         let all = written.is_empty();
         if all {

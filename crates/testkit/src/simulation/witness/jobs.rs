@@ -20,6 +20,7 @@ impl State {
             self.jobs.remove(&uid);
             return Ok(());
         };
+        tracing::debug!(job = text(new, "/metadata/name"), status = ?new.pointer("/status"));
         let job = self.jobs.entry(uid).or_default();
         job.name = text(new, "/metadata/name").to_owned();
         let succeeded = number(new, "/status/succeeded");
