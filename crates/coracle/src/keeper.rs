@@ -45,6 +45,7 @@ pub fn run(arguments: KeeperArguments) -> Result<ExitCode> {
     // A session of its own: closing the terminal that ran `up` must not end the cluster.
     let _ = nix::unistd::setsid();
     let _lock = lock_keeper_file(&layout)?;
+    let _socket = LetGoFirst;
     let listener = std::io::stdin().as_fd().try_clone_to_owned()?;
 
     let mut signals = SigSet::empty();
@@ -85,6 +86,18 @@ pub fn run(arguments: KeeperArguments) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         backoff = backoff.saturating_mul(2).min(LAST_BACKOFF_MS);
+    }
+}
+
+/// Lets go of the listening socket. Dropped before the lock on the keeper's file, which says that
+/// the port is free.
+struct LetGoFirst;
+
+impl Drop for LetGoFirst {
+    fn drop(&mut self) {
+        if let Ok(nothing) = File::open("/dev/null") {
+            let _ = nix::unistd::dup2_stdin(nothing);
+        }
     }
 }
 
