@@ -304,5 +304,4 @@ func expiredCase(session *Session, path, selector string) {
 	next = Text(expired.Body, "metadata", "continue")
 	session.Do(Request{Path: path, Query: query("labelSelector", selector, "limit", "1", "continue", next)})
 	session.Do(Request{Path: path, Query: query("labelSelector", selector, "resourceVersion", revision, "resourceVersionMatch", "Exact")})
-	session.Do(Request{Path: path, Query: query("labelSelector", selector, "watch", "1", "timeoutSeconds", "1", "resourceVersion", "1"), Stream: true})
 }

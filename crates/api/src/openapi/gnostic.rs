@@ -147,6 +147,8 @@ fn schema(message: &mut Message, value: &Value) {
 /// A value of any type, as YAML, of which JSON is a part.
 fn any(message: &mut Message, value: &Value) {
     match value {
+        // Nothing at all would be null.
+        Value::String(text) if text.is_empty() => message.bytes(2, b"\"\"\n"),
         Value::String(text) => message.bytes(2, format!("{text}\n").as_bytes()),
         other => message.bytes(2, format!("{other}\n").as_bytes()),
     }
