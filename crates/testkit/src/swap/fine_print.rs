@@ -5,7 +5,7 @@
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::objects::{deployment, job, rolling, template, version};
+use super::objects::{deployment, elsewhere, job, rolling, template, version};
 use super::stage::Stage;
 use super::workloads::{APPS, BATCH, CORE};
 use super::{condition, number, text};
@@ -40,12 +40,15 @@ async fn sets(stage: &Stage) -> Result<()> {
         });
         stage.create(&format!("{APPS}/daemonsets"), set).await?;
     }
+    // Which of its pods had to leave a node, and so be updated, must not be chance.
+    let mut stays = template("manual", "v1");
+    stays["spec"]["affinity"] = elsewhere("node-2");
     let set = json!({
         "metadata": {"name": "manual"},
         "spec": {
             "replicas": 2, "serviceName": "manual", "updateStrategy": {"type": "OnDelete"},
             "minReadySeconds": 1, "selector": {"matchLabels": {"app": "manual"}},
-            "template": template("manual", "v1"),
+            "template": stays,
         },
     });
     stage.create(&format!("{APPS}/statefulsets"), set).await?;
@@ -109,7 +112,8 @@ async fn budgets(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// What does not depend on metrics, which one API server has and the other has not.
+/// What does not depend on metrics, which one API server has and the other has not: no target, or
+/// one size that is right.
 async fn scalers(stage: &Stage) -> Result<()> {
     let deployments = format!("{APPS}/deployments");
     for (name, replicas) in [("none", 0), ("grown", 1), ("capped", 3)] {
@@ -118,8 +122,8 @@ async fn scalers(stage: &Stage) -> Result<()> {
     }
     for (name, kind, target, least, most) in [
         ("none", "Deployment", "none", 1, 3),
-        ("grown", "Deployment", "grown", 2, 3),
-        ("capped", "Deployment", "capped", 1, 2),
+        ("grown", "Deployment", "grown", 2, 2),
+        ("capped", "Deployment", "capped", 2, 2),
         ("no-target", "Deployment", "no-such-target", 1, 3),
         ("no-kind", "NoSuchKind", "web", 1, 3),
     ] {
@@ -138,13 +142,15 @@ async fn scalers(stage: &Stage) -> Result<()> {
 }
 
 async fn volumes(stage: &Stage) -> Result<()> {
-    let class = json!({
-        "metadata": {"name": "swap-scratch"},
-        "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer",
-    });
-    stage
-        .create("/apis/storage.k8s.io/v1/storageclasses", class)
-        .await?;
+    for name in ["swap-scratch", "swap-cycle"] {
+        let class = json!({
+            "metadata": {"name": name}, "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        });
+        stage
+            .create("/apis/storage.k8s.io/v1/storageclasses", class)
+            .await?;
+    }
     let claims = format!("{CORE}/persistentvolumeclaims");
     let volume = |name: &str, class: &str, policy: &str| {
         json!({
@@ -171,6 +177,7 @@ async fn volumes(stage: &Stage) -> Result<()> {
     block["spec"]["volumeMode"] = "Block".into();
     for one in [
         volume("swap-scratch", "swap-scratch", "Retain"),
+        volume("swap-cycle", "swap-cycle", "Retain"),
         volume("swap-named", "swap-other", "Retain"),
         volume("swap-undeletable", "swap-undeletable", "Delete"),
         reserved,
@@ -197,12 +204,16 @@ async fn volumes(stage: &Stage) -> Result<()> {
     // Only when the first has the volume is it certain who gets it.
     bound(stage, "named").await?;
     stage.create(&claims, second).await?;
-    for name in ["scratch", "taken"] {
+    for (name, class) in [
+        ("scratch", "swap-scratch"),
+        ("taken", "swap-scratch"),
+        ("cycle", "swap-cycle"),
+    ] {
         let mut pod = template(name, "v1");
         pod["metadata"]["name"] = name.into();
         pod["spec"]["volumes"] = json!([{"name": "data", "ephemeral": {"volumeClaimTemplate": {
             "metadata": {"labels": {"of": name}},
-            "spec": {"storageClassName": "swap-scratch", "accessModes": ["ReadWriteOnce"],
+            "spec": {"storageClassName": class, "accessModes": ["ReadWriteOnce"],
                 "resources": {"requests": {"storage": "1Gi"}}}}}}]);
         stage.create(&format!("{CORE}/pods"), pod).await?;
     }
@@ -425,11 +436,25 @@ pub async fn finish(stage: &Stage) -> Result<()> {
             text(one, "/status/phase") == "Failed"
         })
         .await?;
-    let scratch = format!("{CORE}/pods/scratch");
+    for name in ["scratch", "cycle"] {
+        let path = format!("{CORE}/pods/{name}");
+        let what = format!("pod {name} has an ephemeral volume");
+        stage
+            .until_object(&path, &what, |one: &Value| {
+                text(one, "/status/phase") == "Running"
+            })
+            .await?;
+    }
+    // The pod waits for its claim, and the claim for its pod.
+    let cycle = format!("{CORE}/pods/cycle");
+    stage.delete(&cycle, "Foreground").await?;
+    stage.until_gone(&cycle).await?;
     stage
-        .until_object(&scratch, "a pod has an ephemeral volume", |one: &Value| {
-            text(one, "/status/phase") == "Running"
-        })
+        .until_object(
+            "/api/v1/persistentvolumes/swap-cycle",
+            "the volume of an ephemeral claim is released",
+            |one| text(one, "/status/phase") == "Released",
+        )
         .await
 }
 
