@@ -215,6 +215,9 @@ async fn volumes(stage: &Stage) -> Result<()> {
             "metadata": {"labels": {"of": name}},
             "spec": {"storageClassName": class, "accessModes": ["ReadWriteOnce"],
                 "resources": {"requests": {"storage": "1Gi"}}}}}}]);
+        // Of a pod that runs once a node says that it has ended before it removes it.
+        pod["spec"]["restartPolicy"] = "Never".into();
+        pod["spec"]["containers"][0]["env"] = json!([{"name": "EXIT_CODES", "value": "never"}]);
         stage.create(&format!("{CORE}/pods"), pod).await?;
     }
     Ok(())
