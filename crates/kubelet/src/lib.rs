@@ -34,7 +34,7 @@ mod volumes;
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use client::Informers;
+use client::{Informers, events::Severity};
 use cri::v1;
 use environment::Environment;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
@@ -168,6 +168,7 @@ pub async fn run(
             client: client.clone(),
             environment: environment.clone(),
         },
+        pulls: images::Pulls::open(&config.root, &configuration),
         cgroups: Cgroups::new(&config.cgroup_root, configuration.pod_pids_limit),
         configuration,
         config_maps: Referenced::new(client.clone(), environment.clone()),
@@ -176,6 +177,17 @@ pub async fn run(
         client: client.clone(),
         environment: environment.clone(),
     });
+    context.events.node(
+        &context.node_name,
+        Severity::Normal,
+        "Starting",
+        "Starting kubelet.",
+    );
+    let (cgroups, reserved) = (context.cgroups.clone(), &context.configuration);
+    cgroups.enforce_allocatable(
+        context.capacity.memory - reserved.reserved_milli("memory") / 1000,
+        context.capacity.allocatable_milli_cpu(),
+    );
     let identity = registration::Identity {
         pod_cidr: config.pod_cidr,
         labels: config.labels,

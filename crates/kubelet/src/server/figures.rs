@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use cri::v1;
 use http::{HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 
-use super::{Body, metrics, text};
+use super::{Body, json, metrics, text};
 use crate::{
     node_context::NodeContext,
     pods::Pods,
@@ -131,13 +131,6 @@ async fn machine(root: std::path::PathBuf) -> (stats::Machine, stats::Space) {
 fn plain(page: String) -> Response<Body> {
     let mut response = text(StatusCode::OK, page);
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
-}
-
-fn json(page: String) -> Response<Body> {
-    let mut response = text(StatusCode::OK, page);
-    let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }

@@ -51,6 +51,8 @@ pub enum Error {
     HostPath(String),
     #[error("{0}")]
     Claim(String),
+    #[error("{0}")]
+    Medium(String),
     #[error("no volume plugin matched")]
     Unsupported,
     #[error("{what}: {source}")]
