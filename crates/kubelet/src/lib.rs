@@ -7,6 +7,7 @@ mod backoff;
 mod cgroups;
 mod configuration;
 mod container;
+mod counters;
 pub mod dbus;
 mod events;
 mod eviction;
@@ -149,6 +150,7 @@ pub async fn run(
         shutting_down: Default::default(),
         rates: Default::default(),
         probe_counts: Default::default(),
+        counters: Default::default(),
         node_name: config.node_name,
         host_ip: config.node_ip.to_string(),
         log_dir: config.log_dir,

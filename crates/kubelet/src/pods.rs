@@ -27,6 +27,7 @@ use trace::Hop;
 
 use crate::{
     admission::{Rejection, preemption},
+    counters,
     node_context::NodeContext,
     pod::{mailbox::Mailbox, status::Verdict, worker::Worker},
     runtime::{changes::Hint, observe},
@@ -279,6 +280,7 @@ impl Pods {
                 return;
             }
             Err(rejection) => {
+                node.counters.add(counters::REJECTIONS, &rejection.reason);
                 node.events
                     .warning(&pod, &rejection.reason, &rejection.message);
                 let verdict = Verdict {
@@ -340,6 +342,8 @@ impl Pods {
             let victims = preemption::victims(pod, &shortages, &node.admission.granted())
                 .map_err(|missing| Rejection::no_victims(&missing))?;
             for victim in victims {
+                node.counters
+                    .add(counters::PREEMPTIONS, &shortages[0].resource);
                 self.preempt(node, &victim);
             }
             if node.admission.admit(pod, object, &pressures).is_ok() {

@@ -11,7 +11,7 @@ pub(super) fn is_enabled() -> bool {
     text.is_ok_and(|text| text.starts_with('Y'))
 }
 
-pub(super) fn check(pod: &Pod, enabled: bool) -> Vec<Rejection> {
+pub(super) fn check(pod: &Pod, is_enabled: impl Fn() -> bool) -> Vec<Rejection> {
     let Some(spec) = &pod.spec else {
         return Vec::new();
     };
@@ -27,7 +27,7 @@ pub(super) fn check(pod: &Pod, enabled: bool) -> Vec<Rejection> {
         .chain(spec.init_containers.iter().flatten())
         .chain(&ephemeral)
         .filter_map(|one| one.security_context.as_ref()?.app_armor_profile.as_ref());
-    if enabled || !shared.into_iter().chain(own).any(confines) {
+    if !shared.into_iter().chain(own).any(confines) || is_enabled() {
         return Vec::new();
     }
     vec![Rejection::new(
@@ -47,9 +47,9 @@ mod tests {
                 "securityContext": {"appArmorProfile": {"type": type_}}}]}}))
             .expect("a pod")
         };
-        assert!(check(&pod("RuntimeDefault"), true).is_empty());
-        assert!(check(&pod("Unconfined"), false).is_empty());
-        let refused = check(&pod("RuntimeDefault"), false);
+        assert!(check(&pod("RuntimeDefault"), || true).is_empty());
+        assert!(check(&pod("Unconfined"), || false).is_empty());
+        let refused = check(&pod("RuntimeDefault"), || false);
         assert_eq!(refused[0].reason, "AppArmor");
     }
 }

@@ -118,7 +118,7 @@ impl Admission {
             rejections = sysctls::check(pod, &self.shared.unsafe_sysctls);
         }
         if rejections.is_empty() {
-            rejections = apparmor::check(pod, apparmor::is_enabled());
+            rejections = apparmor::check(pod, apparmor::is_enabled);
         }
         if rejections.is_empty() {
             rejections = placement::check_system(pod, node);

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use self::thresholds::{Level, Signal, Threshold};
 use crate::{
     admission::preemption::is_critical,
-    image_gc,
+    counters, image_gc,
     node_context::NodeContext,
     pod::status::Verdict,
     pods::Pods,
@@ -179,8 +179,9 @@ async fn relieve(
         let sample = samples
             .iter()
             .find(|sample| pod.metadata.uid.as_deref() == Some(&sample.uid));
-        if let Some(message) = sample.and_then(|sample| storage::excess(pod, sample)) {
-            evict(node, pods, pod, message, Some(HARD_GRACE));
+        if let Some(excess) = sample.and_then(|sample| storage::excess(pod, sample)) {
+            node.counters.add(counters::EVICTIONS, excess.signal);
+            evict(node, pods, pod, excess.message, Some(HARD_GRACE));
         }
     }
     let Some(threshold) = under_pressure else {
@@ -225,6 +226,8 @@ async fn relieve(
             .eviction_max_pod_grace_period
             .max(HARD_GRACE),
     };
+    node.counters
+        .add(counters::EVICTIONS, threshold.signal.name());
     evict(node, pods, victim, message, Some(grace));
 }
 

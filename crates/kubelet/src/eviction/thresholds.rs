@@ -34,6 +34,19 @@ impl Signal {
         })
     }
 
+    /// As the configuration and metrics name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Signal::MemoryAvailable => "memory.available",
+            Signal::AllocatableMemory => "allocatableMemory.available",
+            Signal::NodeFsAvailable => "nodefs.available",
+            Signal::NodeFsInodesFree => "nodefs.inodesFree",
+            Signal::ImageFsAvailable => "imagefs.available",
+            Signal::ImageFsInodesFree => "imagefs.inodesFree",
+            Signal::PidAvailable => "pid.available",
+        }
+    }
+
     /// The resource that eviction wins back, as messages name it.
     pub fn resource(self) -> &'static str {
         match self {

@@ -28,6 +28,7 @@ use crate::{
     container::{
         config, dns, env, hosts, sandbox, security, service_env, termination_message, users,
     },
+    counters,
     images::{self, Image, rpc_error},
     lifecycle,
     node_context::NodeContext,
@@ -155,9 +156,11 @@ pub async fn create_sandbox(
         Ok(sandbox) => {
             node.spans
                 .record(&uid(&pod), Hop::Node, "RunPodSandbox", wanted, start);
+            node.counters.add(counters::STARTED_PODS, "");
             Ok(sandbox)
         }
         Err(status) => {
+            node.counters.add(counters::STARTED_PODS_ERRORS, "");
             let message = format!("Failed to create pod sandbox: {}", rpc_error(&status));
             node.events
                 .warning(&pod, "FailedCreatePodSandBox", &message);
@@ -248,7 +251,14 @@ pub async fn start_container(
         node.events
             .container(pod, &container.name, severity, reason, message);
     };
+    let kind = match containers::role(pod, &container.name) {
+        containers::Role::Init => "init_container",
+        containers::Role::App => "container",
+        containers::Role::Ephemeral => "ephemeral_container",
+    };
+    node.counters.add(counters::STARTED_CONTAINERS, kind);
     let fail = |reason: &'static str, message: String, record| {
+        node.counters.add(counters::STARTED_CONTAINERS_ERRORS, kind);
         tell(Severity::Warning, "Failed", &format!("Error: {message}"));
         StartFailure {
             reason,
