@@ -21,6 +21,7 @@ use crate::{
     cgroups::Hierarchies,
     config::Config,
     images::{ImageStore, Puller},
+    mount_points::MountPoints,
     pause,
     records::{ContainerRecord, Directory, SandboxPhase, SandboxRecord},
     sandbox::files::Files,
@@ -42,6 +43,7 @@ pub struct Inner {
     pub images: Arc<ImageStore>,
     pub puller: Puller,
     pub hierarchies: Hierarchies,
+    pub mount_points: MountPoints,
     pub sandbox_records: Directory,
     pub container_records: Directory,
     pub events: broadcast::Sender<ContainerEventResponse>,
@@ -95,11 +97,15 @@ impl Runtime {
         std::fs::create_dir_all(&pause_root).map_err(Error::file(&pause_root))?;
         pause::write_root(&pause_root).map_err(Error::file(&pause_root))?;
         let images = Arc::new(ImageStore::open(&config.root)?);
+        let mount_points = config.root.join("mount-points");
+        let mount_points =
+            MountPoints::open(mount_points.clone()).map_err(Error::file(mount_points))?;
         let hierarchies = Hierarchies::detect().map_err(Error::file("/proc/self/mountinfo"))?;
         Ok(Runtime(Arc::new(Inner {
             puller: Puller::new(images.clone(), config.registries()),
             images,
             hierarchies,
+            mount_points,
             sandbox_records: Directory::new(&config.root, "sandboxes"),
             container_records: Directory::new(&config.root, "containers"),
             events: broadcast::channel(EVENTS_KEPT).0,
@@ -158,7 +164,12 @@ impl Runtime {
     }
 
     pub fn files(&self, sandbox: &str) -> Files {
-        Files(self.0.sandbox_records.of(sandbox).join("files"))
+        // Those of a pod that an older server made lie beside its record.
+        let before = self.0.sandbox_records.of(sandbox).join("files");
+        Files(match before.exists() {
+            true => before,
+            false => self.shim_directory(sandbox).join("files"),
+        })
     }
 
     pub fn snapshot(&self, container: &str) -> Snapshot {
