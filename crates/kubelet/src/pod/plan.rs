@@ -76,6 +76,9 @@ pub struct Situation<'a> {
     pub sandbox_retry: Option<i64>,
     /// Running containers that a probe condemned, by id.
     pub unhealthy: &'a BTreeMap<String, KillReason>,
+    /// The last container of each name that a probe ended, as long as nothing was decided about the
+    /// one after it: name and id.
+    pub ended_by_probe: &'a BTreeMap<String, String>,
     /// Running containers that have started (startup probe passed or none), by id.
     pub started: &'a BTreeSet<String>,
     /// What running containers have of cpu and memory, by id.
@@ -435,11 +438,15 @@ fn start(
     let now = situation.now;
     let latest = situation.observed.latest(name);
     if let Some(record) = latest.filter(|record| record.ended()) {
-        let wait = situation
-            .restarts
-            .get(name)
-            .and_then(|backoff| backoff.waits_since(record.finished_at / 1000, now));
-        if let Some(until) = wait {
+        let wait_since = |record: &ContainerRecord| {
+            let backoff = situation.restarts.get(name)?;
+            backoff.waits_since(record.finished_at / 1000, now)
+        };
+        // What a probe ends is replaced at once, unless the one before it ended too lately.
+        let by_probe = situation.ended_by_probe.get(name) == Some(&record.id);
+        let before = situation.observed.before(record);
+        let at_once = by_probe && before.is_none_or(|before| wait_since(before).is_none());
+        if let Some(until) = wait_since(record).filter(|_| !at_once) {
             actions.push(Action::BackOff {
                 container: name.clone(),
                 until,

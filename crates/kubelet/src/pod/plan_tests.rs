@@ -27,6 +27,7 @@ struct Scene {
     start_failures: BTreeMap<String, i64>,
     sandbox_retry: Option<i64>,
     unhealthy: BTreeMap<String, KillReason>,
+    ended_by_probe: BTreeMap<String, String>,
     started: BTreeSet<String>,
     actual: BTreeMap<String, ResourceRequirements>,
 }
@@ -60,6 +61,7 @@ impl Scene {
             start_failures: BTreeMap::new(),
             sandbox_retry: None,
             unhealthy: BTreeMap::new(),
+            ended_by_probe: BTreeMap::new(),
             started: BTreeSet::new(),
             actual: BTreeMap::new(),
         }
@@ -90,6 +92,7 @@ impl Scene {
             start_failures: &self.start_failures,
             sandbox_retry: self.sandbox_retry,
             unhealthy: &self.unhealthy,
+            ended_by_probe: &self.ended_by_probe,
             started: &self.started,
             actual: &self.actual,
             resize_retry: None,
@@ -302,6 +305,31 @@ fn a_crashing_container_waits_its_turn() {
             scene.restarts.insert("a".to_owned(), backoff);
         })
         .expect(&["backoff a 5", "wake 5"]);
+}
+
+/// As upstream restarts them: the wait is counted from the end of the container before the one that
+/// the probe ended.
+#[test]
+fn a_container_that_a_probe_ended_waits_only_if_the_one_before_it_ended_lately() {
+    let mut backoff = Backoff::default();
+    backoff.next(NOW - 20 * SECOND, NOW - 20 * SECOND, 300 * SECOND);
+    let ended = |before: i64| {
+        Scene::new(one())
+            .containers(&[("a", "exit 1"), ("a", "exit 137")])
+            .with(|scene| {
+                scene.restarts.insert("a".to_owned(), backoff);
+                let latest = scene.observed.latest("a").expect("a record").id.clone();
+                for record in &mut scene.observed.containers {
+                    if record.id != latest {
+                        record.finished_at = (NOW - before * SECOND) * 1000;
+                    }
+                }
+                scene.ended_by_probe.insert("a".to_owned(), latest);
+            })
+    };
+    let started = ended(11).plan();
+    assert!(started[0].starts_with("start a"), "{started:?}");
+    ended(9).expect(&["backoff a 5", "wake 5"]);
 }
 
 #[test]

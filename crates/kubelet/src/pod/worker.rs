@@ -169,6 +169,8 @@ pub struct Worker {
     /// Containers whose readiness probe says yes, by id.
     readiness_passed: BTreeSet<String>,
     unhealthy: BTreeMap<String, KillReason>,
+    /// See [`plan::Situation`].
+    ended_by_probe: BTreeMap<String, String>,
 
     waiting: BTreeMap<String, Waiting>,
     verdict: Option<Verdict>,
@@ -238,6 +240,7 @@ impl Worker {
             startup_passed: BTreeSet::new(),
             readiness_passed: BTreeSet::new(),
             unhealthy: BTreeMap::new(),
+            ended_by_probe: BTreeMap::new(),
             waiting: BTreeMap::new(),
             verdict: None,
             status: None,
@@ -490,6 +493,7 @@ impl Worker {
             start_failures: &self.start_failures,
             sandbox_retry: self.sandbox_retry,
             unhealthy: &self.unhealthy,
+            ended_by_probe: &self.ended_by_probe,
             started: &started,
             actual: &self.actual,
             resize_retry: self.resize_retry,
@@ -541,6 +545,7 @@ impl Worker {
             Action::ResizeContainer { id, container } => self.resize_container(id, container),
             Action::BackOff { container, until } => {
                 self.replacing.remove(&container);
+                self.ended_by_probe.remove(&container);
                 self.show_crash_loop(&container, until);
             }
             Action::RemoveContainer { id, keep_log } => {
@@ -634,7 +639,12 @@ impl Worker {
             return;
         };
         let now = self.now();
-        if let Some(record) = observed.latest(&container).filter(|record| record.ended()) {
+        let by_probe = self.ended_by_probe.remove(&container);
+        let cause = match observed.latest(&container).filter(|record| record.ended()) {
+            Some(record) if by_probe.as_ref() == Some(&record.id) => observed.before(record),
+            latest => latest,
+        };
+        if let Some(record) = cause {
             let backoff = self.restarts.entry(container.clone()).or_default();
             let longest = self.node.configuration.longest_restart_pause();
             backoff.next(record.finished_at / 1000, now, longest);

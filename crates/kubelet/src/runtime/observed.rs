@@ -94,6 +94,13 @@ impl Observed {
             .find(|container| container.name == name)
     }
 
+    /// The container of the same name that ended before this one.
+    pub fn before(&self, record: &ContainerRecord) -> Option<&ContainerRecord> {
+        let mut older = self.containers.iter();
+        older.find(|older| older.id == record.id)?;
+        older.find(|older| older.name == record.name && older.ended())
+    }
+
     /// The newest container of this name that belongs to the given sandbox.
     pub fn latest_in(&self, name: &str, sandbox: &Sandbox) -> Option<&ContainerRecord> {
         self.containers

@@ -105,9 +105,12 @@ impl Worker {
             Outcome::Killed { id, record } => {
                 self.busy.killing.remove(&id);
                 self.kills.remove(&id);
-                self.unhealthy.remove(&id);
+                let by_probe = self.unhealthy.remove(&id).is_some();
                 self.epoch += 1;
                 if let (Some(observed), Some(record)) = (&mut self.observed, record) {
+                    if by_probe {
+                        self.ended_by_probe.insert(record.name.clone(), id);
+                    }
                     observed.put_container(record);
                 } else {
                     self.look_again = true;
