@@ -165,9 +165,9 @@ impl Cgroups {
     /// Keeps all pods together within what the machine leaves them: `memory` bytes and `milli_cpu`.
     /// Blocking.
     pub fn enforce_allocatable(&self, memory: i64, milli_cpu: i64) {
-        let path = self.kubepods();
-        for made in [&self.shared.root, &path] {
-            if let Err(error) = self.make(made) {
+        let path = self.group(&["kubepods"]);
+        for made in [self.group(&[]), path.clone()] {
+            if let Err(error) = self.make(&made) {
                 tracing::warn!(%error, "the pods' cgroup could not be made");
                 return;
             }
@@ -178,13 +178,17 @@ impl Cgroups {
             false => "memory.limit_in_bytes",
         };
         if memory > 0 {
+            self.tell_systemd(&path, || Limits {
+                memory: Some(memory.cast_unsigned()),
+                ..Limits::default()
+            });
             self.write(&path, "memory", file, &memory.to_string());
         }
     }
 
     /// The memory that pods use and that cannot simply be dropped, in bytes. Blocking.
     pub fn working_set(&self) -> Option<i64> {
-        let path = self.kubepods();
+        let path = self.group(&["kubepods"]);
         let (usage, inactive) = match self.shared.unified {
             true => ("memory.current", "inactive_file "),
             false => ("memory.usage_in_bytes", "total_inactive_file "),
@@ -522,7 +526,7 @@ mod tests {
         for controller in CONTROLLERS {
             fs::create_dir(mount.path().join(controller)).expect("made");
         }
-        let cgroups = Cgroups::at(mount.path(), "/coracle-x", -1);
+        let cgroups = Cgroups::at(mount.path(), "/coracle-x", -1, Driver::Cgroupfs);
         assert_eq!(cgroups.working_set(), None);
         cgroups.enforce_allocatable(1 << 30, 1500);
         let memory = mount.path().join("memory/coracle-x/kubepods");
