@@ -144,7 +144,12 @@ impl Controller {
                     self.tell_claim(&claim, &notice);
                 }
             }
-            ClaimStep::Bind(volume) => self.bind(&claim, &volume).await?,
+            ClaimStep::Bind(volume) => {
+                self.bind(&claim, &volume).await?;
+                if let Some(notice) = plan::expansion(&claim) {
+                    self.tell_claim(&claim, &notice);
+                }
+            }
             ClaimStep::UseClass(class) => {
                 let mut updated = (*claim).clone();
                 updated.spec.get_or_insert_default().storage_class_name = Some(class);

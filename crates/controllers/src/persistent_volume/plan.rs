@@ -1,9 +1,12 @@
 //! What to do next about a claim or a volume. Pure.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
 use super::matching::{self, annotation};
 
@@ -83,6 +86,25 @@ pub fn plan_claim(
             message: format!("volume {named:?} already bound to a different claim."),
         })),
     }
+}
+
+/// What a bound claim that asks for more than it has is told: whoever made the volume may be able to
+/// expand it, we are not.
+pub fn expansion(claim: &PersistentVolumeClaim) -> Option<Notice> {
+    let storage = |amounts: Option<&BTreeMap<String, Text>>| {
+        Quantity::parse(&amounts?.get("storage")?.0).ok()
+    };
+    let wanted = claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref();
+    let status = claim.status.as_ref()?;
+    let is_bound = status.phase.as_deref() == Some("Bound");
+    let more = storage(wanted)? > storage(status.capacity.as_ref())?;
+    (is_bound && more).then(|| Notice {
+        warning: false,
+        reason: "ExternalExpanding",
+        message: "Ignoring the PVC: didn't find a plugin capable of expanding the volume; waiting \
+                  for an external controller to process this PVC."
+            .to_owned(),
+    })
 }
 
 fn plan_bound(
@@ -471,5 +493,21 @@ mod tests {
             plan_volume(&dynamic, None),
             VolumeStep::Release(Reclaim::ByProvisioner)
         );
+    }
+
+    #[test]
+    fn a_claim_that_wants_more_than_it_has_is_told() {
+        let check = |wanted: &str, phase: &str, told: bool| {
+            let claim: PersistentVolumeClaim = serde_json::from_value(serde_json::json!({
+                "spec": {"resources": {"requests": {"storage": wanted}}},
+                "status": {"phase": phase, "capacity": {"storage": "1Gi"}},
+            }))
+            .unwrap();
+            assert_eq!(expansion(&claim).is_some(), told, "{wanted} {phase}");
+        };
+        check("2Gi", "Bound", true);
+        check("1024Mi", "Bound", false);
+        check("1Mi", "Bound", false);
+        check("2Gi", "Lost", false);
     }
 }
