@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use environment::Environment;
+use nix::mount::{MsFlags, mount};
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use serde::{Deserialize, Serialize};
 
 /// Run directory of all clusters of this machine; forgotten at reboot.
@@ -273,6 +275,24 @@ pub fn private_dir(path: &Path) -> Result<()> {
         .mode(0o700)
         .create(path)
         .with_context(|| format!("creating {}", path.display()))
+}
+
+/// Creates the run directory. Where `/run` is on a disk it gets a file system in memory: what lies
+/// there must not outlive the boot, and a pod's dozen small files should cost no disk. One that holds
+/// something already, of pods that an older server made, stays as it is.
+pub fn volatile_dir(path: &Path) -> Result<()> {
+    private_dir(path)?;
+    let kind = statfs(path).with_context(|| format!("looking at {}", path.display()))?;
+    let empty = fs::read_dir(path)?.next().is_none();
+    if kind.filesystem_type() == TMPFS_MAGIC || !empty {
+        return Ok(());
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    let options = Some("mode=700,size=20%");
+    if let Err(error) = mount(Some("coracle"), path, Some("tmpfs"), flags, options) {
+        tracing::debug!(%error, path = %path.display(), "the run directory stays on the disk");
+    }
+    Ok(())
 }
 
 /// Lets everybody pass through a directory and the one above it, and see nothing: the users of pods

@@ -13,6 +13,8 @@ use std::{
 
 use serde::Deserialize;
 
+use crate::cgroups::Driver;
+
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
 
@@ -33,6 +35,8 @@ pub enum Error {
 pub struct Configuration {
     /// `unix:///path` of another runtime than the embedded one; empty for that.
     pub container_runtime_endpoint: String,
+    /// `cgroupfs` or `systemd`, for the embedded runtime; another one says which it has.
+    pub cgroup_driver: String,
     pub max_pods: i64,
     pub pod_pids_limit: i64,
     pub allowed_unsafe_sysctls: Vec<String>,
@@ -116,6 +120,7 @@ impl Default for Configuration {
         };
         Configuration {
             container_runtime_endpoint: String::new(),
+            cgroup_driver: "cgroupfs".to_owned(),
             max_pods: 110,
             pod_pids_limit: -1,
             allowed_unsafe_sysctls: Vec::new(),
@@ -232,6 +237,12 @@ impl Configuration {
                 "imageGCLowThresholdPercent must be less than imageGCHighThresholdPercent"
                     .to_owned(),
             );
+        }
+        if Driver::named(&self.cgroup_driver).is_none() {
+            return Err(format!(
+                "cgroupDriver {:?} is neither \"cgroupfs\" nor \"systemd\"",
+                self.cgroup_driver
+            ));
         }
         if self
             .runtime_socket()

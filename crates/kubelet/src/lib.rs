@@ -8,7 +8,6 @@ mod cgroups;
 mod configuration;
 mod container;
 mod counters;
-pub mod dbus;
 mod events;
 mod eviction;
 mod http_get;
@@ -47,7 +46,7 @@ pub use shutdown::SystemBus;
 
 use crate::{
     admission::Admission,
-    cgroups::Cgroups,
+    cgroups::{Cgroups, Driver},
     events::Events,
     node::{Capacity, lease, registration},
     node_context::NodeContext,
@@ -137,6 +136,7 @@ pub async fn run(
         Some(&config.node_name),
     );
     let configuration = config.configuration;
+    let driver = cgroup_driver(&cri, &configuration).await;
     let capacity = Capacity::read(&config.root, &configuration);
     let admission = Admission::new(
         capacity.clone(),
@@ -171,7 +171,7 @@ pub async fn run(
             environment: environment.clone(),
         },
         pulls: images::Pulls::open(&config.root, &configuration),
-        cgroups: Cgroups::new(&config.cgroup_root, configuration.pod_pids_limit),
+        cgroups: Cgroups::new(&config.cgroup_root, configuration.pod_pids_limit, driver),
         configuration,
         config_maps: Referenced::new(client.clone(), environment.clone()),
         secrets: Referenced::new(client.clone(), environment.clone()),
@@ -282,6 +282,22 @@ async fn wait_for_runtime(
             () = shutdown.cancelled() => return None,
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_RETRY),
         }
+    }
+}
+
+/// The runtime's, by its own word; one that has none is told by the configuration.
+async fn cgroup_driver(cri: &cri::Client, configuration: &Configuration) -> Driver {
+    let answer = cri
+        .runtime
+        .clone()
+        .runtime_config(v1::RuntimeConfigRequest {})
+        .await;
+    match answer.map(|answer| answer.into_inner().linux) {
+        Ok(Some(linux)) => match linux.cgroup_driver() {
+            v1::CgroupDriver::Systemd => Driver::Systemd,
+            v1::CgroupDriver::Cgroupfs => Driver::Cgroupfs,
+        },
+        _ => Driver::named(&configuration.cgroup_driver).unwrap_or_default(),
     }
 }
 

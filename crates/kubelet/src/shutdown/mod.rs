@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::logind::{Lock, Logind};
 use crate::{
-    configuration::ShutdownGracePeriod, dbus, node_context::NodeContext, pod::status::Verdict,
+    configuration::ShutdownGracePeriod, node_context::NodeContext, pod::status::Verdict,
     pods::Pods, runtime::observe, static_pods::is_static,
 };
 

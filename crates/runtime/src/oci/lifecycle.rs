@@ -10,7 +10,9 @@ use libcontainer::{
     syscall::syscall::SyscallType,
 };
 
-use super::Error;
+use dbus::slice::Scope;
+
+use super::{Error, scope};
 use crate::cgroups::Hierarchies;
 
 pub fn create(
@@ -19,9 +21,26 @@ pub fn create(
     bundle: &Path,
     pid_file: Option<PathBuf>,
     console: Option<PathBuf>,
+    systemd: bool,
 ) -> Result<Container, Error> {
     fs::create_dir_all(root).map_err(Error::system(root.display().to_string()))?;
     let bundle = fs::canonicalize(bundle).map_err(Error::system(bundle.display().to_string()))?;
+    if !systemd {
+        return build(root, id, bundle, pid_file, console);
+    }
+    let place = scope::Place::take(root, id, &bundle)?;
+    let built = build(root, id, place.bundle.clone(), pid_file, console);
+    place.leave(built.is_ok());
+    built
+}
+
+fn build(
+    root: &Path,
+    id: &str,
+    bundle: PathBuf,
+    pid_file: Option<PathBuf>,
+    console: Option<PathBuf>,
+) -> Result<Container, Error> {
     ContainerBuilder::new(id.to_owned(), SyscallType::default())
         .with_root_path(root)
         .and_then(|builder| builder.with_pid_file(pid_file))
@@ -43,10 +62,11 @@ pub fn run(
     bundle: &Path,
     pid_file: Option<PathBuf>,
     console: Option<PathBuf>,
+    systemd: bool,
 ) -> Result<(), Error> {
-    let mut container = create(root, id, bundle, pid_file, console)?;
+    let mut container = create(root, id, bundle, pid_file, console, systemd)?;
     container.start().map_err(|error| {
-        let _ = container.delete(true);
+        let _ = delete(root, id, true);
         Error::container(error)
     })
 }
@@ -99,11 +119,27 @@ pub fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
         Err(Error::NotFound(_)) if force => return Ok(()),
         Err(error) => return Err(error),
     };
-    if force && let Ok(cgroup) = cgroup(&container) {
+    let cgroup = cgroup(&container)?;
+    let scope = Scope::at(&cgroup);
+    match &scope {
+        // systemd has to know before its group is gone.
+        Some(_) if force => hierarchies()?
+            .end_and_remove(&cgroup)
+            .map_err(Error::system(cgroup))?,
         // Without a pid namespace of its own, its first process takes nobody with it.
-        hierarchies()?.kill(&cgroup);
+        None if force => {
+            hierarchies()?.kill(&cgroup);
+        }
+        _ => {}
     }
-    container.delete(force).map_err(Error::container)
+    container.delete(force).map_err(Error::container)?;
+    if let Some(scope) = &scope {
+        scope::remove_bundle(root, id);
+        if !force {
+            scope::stop(scope)?;
+        }
+    }
+    Ok(())
 }
 
 pub fn load(root: &Path, id: &str) -> Result<Container, Error> {
