@@ -50,6 +50,15 @@ pub fn message(
         ));
     }
     let Some(spec) = &pod.spec else { return text };
+    let own = resources::pod_level(pod).and_then(|own| own.requests.as_ref()?.get("memory"));
+    if let (Some(request), Some(memory), "memory") = (own, &sample.memory, resource) {
+        text.push_str(&format!(
+            "Pod {} was using {}, request is {}, has larger consumption of {resource}. ",
+            pod.metadata.name.as_deref().unwrap_or_default(),
+            binary(memory.working_set as i64),
+            request.0
+        ));
+    }
     for container in &sample.containers {
         let declared = spec
             .containers

@@ -200,6 +200,13 @@ pub fn may_restart(pod: &Pod, container: &Container, exit_code: i32) -> bool {
     }
 }
 
+/// Whether the container's policy lets it run again after a failure.
+pub fn restarts_failed(pod: &Pod, container: &Container) -> bool {
+    let own = container.restart_policy.as_deref();
+    let policy = own.or_else(|| pod.spec.as_ref()?.restart_policy.as_deref());
+    policy != Some("Never")
+}
+
 /// The first of the container's own rules that speaks of this exit code. Rules count only beside
 /// a policy of the container's own.
 fn rule_for(container: &Container, exit_code: i32) -> Option<&ContainerRestartRule> {

@@ -461,6 +461,21 @@ fn rules_count_beside_a_policy_of_the_containers_own() {
 }
 
 #[test]
+fn a_failed_probe_goes_by_the_policy_alone() {
+    let check = |pod: &str, own: Value, expected: bool| {
+        let spec =
+            json!({"restartPolicy": pod, "containers": [{"name": "a", "restartPolicy": own}]});
+        let scene = Scene::new(spec);
+        let spec = scene.pod.spec.clone().expect("spec");
+        assert_eq!(restarts_failed(&scene.pod, &spec.containers[0]), expected);
+    };
+    check("Always", Value::Null, true);
+    check("Never", Value::Null, false);
+    check("Never", json!("OnFailure"), true);
+    check("Always", json!("Never"), false);
+}
+
+#[test]
 fn what_has_succeeded_stays_so_in_another_sandbox() {
     let spec = json!({"restartPolicy": "OnFailure", "containers": [{"name": "a"}, {"name": "b"}]});
     Scene::new(spec)

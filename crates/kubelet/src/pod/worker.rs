@@ -684,7 +684,9 @@ impl Worker {
             return;
         };
         let spec = find_container(&self.pod, &container);
-        let restarts = spec.is_some_and(|spec| plan::may_restart(&self.pod, spec, 137));
+        // It still runs: its policy counts, not its rules about exit codes.
+        let restarts = reason == KillReason::DefinitionChanged
+            || spec.is_some_and(|spec| plan::restarts_failed(&self.pod, spec));
         let cause = match reason {
             KillReason::PodEnds | KillReason::SandboxGone | KillReason::RestartAll => None,
             KillReason::LivenessProbe => Some("failed liveness probe"),
