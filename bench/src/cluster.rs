@@ -82,7 +82,9 @@ impl Cluster {
         let data_dir = self.data_dir().display().to_string();
         let mounts = std::fs::read_to_string("/proc/self/mountinfo")?
             .lines()
-            .filter(|line| line.contains(&data_dir) || line.contains(&format!("/run/coracle/{id}")))
+            .filter(|line| {
+                line.contains(&data_dir) || line.contains(&format!("/run/coracle/{id}/"))
+            })
             .count();
         let shims = crate::memory::processes_of(&data_dir)?
             .into_iter()

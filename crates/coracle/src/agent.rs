@@ -17,7 +17,7 @@ use tracing::info;
 use crate::claims::Claims;
 use crate::cli::DEFAULT_DATA_DIR;
 use crate::join::JoinArguments;
-use crate::layout::{Layout, Settings, pass_through, private_dir};
+use crate::layout::{Layout, Settings, pass_through, private_dir, volatile_dir};
 use crate::local_path::LocalPath;
 use crate::pki;
 use crate::server::{self, CLUSTER_DOMAIN, ClusterArguments, Tasks};
@@ -78,7 +78,7 @@ pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
         }
         false => {
             Claims::lock()?.claim_joined(&settings, &layout.data_dir)?;
-            private_dir(&settings.run_dir())?;
+            volatile_dir(&settings.run_dir())?;
             (settings, pki::joined_tls(&layout.pki())?)
         }
     };

@@ -71,6 +71,8 @@ fn delete(layout: &Layout) -> Result<()> {
     network::node::remove_all(id).context("removing network parts")?;
     unmount_below(&layout.data_dir)?;
     unmount_below(&settings.run_dir())?;
+    // It may be a file system of its own.
+    let _ = umount2(&settings.run_dir(), MntFlags::MNT_DETACH);
     remove_cgroups(&settings.cgroup_root())?;
     remove_dir(&settings.run_dir())?;
     Claims::lock()?.release(id)?;

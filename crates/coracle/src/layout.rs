@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use environment::Environment;
+use nix::mount::{MsFlags, mount};
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use serde::{Deserialize, Serialize};
 
 /// Run directory of all clusters of this machine; forgotten at reboot.
@@ -216,9 +218,12 @@ impl Settings {
         address_in(&self.service_range, offset)
     }
 
-    /// The /24 of the pod range that is this node's share of it.
+    /// This node's share of the pod range: a /24 of it, or all of it where it is smaller.
     pub fn node_pod_range(&self) -> Result<String> {
-        Ok(format!("{}/24", self.pod_address(0)?))
+        let start = self.pod_address(0)?;
+        let whole = self.pod_range.rsplit_once('/').map(|(_, prefix)| prefix);
+        let prefix = whole.and_then(|prefix| prefix.parse::<u8>().ok());
+        Ok(format!("{start}/{}", prefix.unwrap_or(24).max(24)))
     }
 
     pub fn gateway(&self) -> Result<Ipv4Addr> {
@@ -249,8 +254,8 @@ fn address_in(range: &str, offset: u32) -> Result<Ipv4Addr> {
         .parse()
         .with_context(|| format!("{range} is not an IPv4 range"))?;
     let prefix: u32 = prefix.parse().with_context(|| format!("{range}: prefix"))?;
-    if !(8..=24).contains(&prefix) {
-        bail!("{range}: the prefix length must be between 8 and 24");
+    if !(8..=29).contains(&prefix) {
+        bail!("{range}: the prefix length must be between 8 and 29");
     }
     if offset >= 1 << (32 - prefix) {
         bail!("{range} has no room for another node");
@@ -270,6 +275,24 @@ pub fn private_dir(path: &Path) -> Result<()> {
         .mode(0o700)
         .create(path)
         .with_context(|| format!("creating {}", path.display()))
+}
+
+/// Creates the run directory. Where `/run` is on a disk it gets a file system in memory: what lies
+/// there must not outlive the boot, and a pod's dozen small files should cost no disk. One that holds
+/// something already, of pods that an older server made, stays as it is.
+pub fn volatile_dir(path: &Path) -> Result<()> {
+    private_dir(path)?;
+    let kind = statfs(path).with_context(|| format!("looking at {}", path.display()))?;
+    let empty = fs::read_dir(path)?.next().is_none();
+    if kind.filesystem_type() == TMPFS_MAGIC || !empty {
+        return Ok(());
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    let options = Some("mode=700,size=20%");
+    if let Err(error) = mount(Some("coracle"), path, Some("tmpfs"), flags, options) {
+        tracing::debug!(%error, path = %path.display(), "the run directory stays on the disk");
+    }
+    Ok(())
 }
 
 /// Lets everybody pass through a directory and the one above it, and see nothing: the users of pods
@@ -324,6 +347,11 @@ mod tests {
         );
         assert_eq!(settings.node_pod_range().unwrap(), "10.244.0.0/24");
         assert_eq!(settings.gateway().unwrap().to_string(), "10.244.0.1");
+        let small = Settings {
+            pod_range: "198.18.77.0/29".into(),
+            ..settings.clone()
+        };
+        assert_eq!(small.node_pod_range().unwrap(), "198.18.77.0/29");
         let second = Settings {
             node_index: 1,
             ..settings.clone()

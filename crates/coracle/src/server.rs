@@ -24,7 +24,7 @@ use tracing::{error, info};
 use crate::agent::{self, NodeConfig};
 use crate::claims::{Claims, Wishes};
 use crate::cli::DEFAULT_DATA_DIR;
-use crate::layout::{Layout, Settings, new_cluster_id, private_dir, write_private};
+use crate::layout::{Layout, Settings, new_cluster_id, private_dir, volatile_dir, write_private};
 use crate::pki::{self, Names, Pki};
 use crate::storage::{Storage, StoreArguments};
 
@@ -143,7 +143,7 @@ pub fn prepare(
         }
     };
     drop(claims);
-    private_dir(&settings.run_dir())?;
+    volatile_dir(&settings.run_dir())?;
     let gateway = IpAddr::V4(settings.gateway()?);
     let node_address = node_address(&settings)?;
     let addresses = [

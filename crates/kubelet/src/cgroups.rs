@@ -162,6 +162,45 @@ impl Cgroups {
         raise("memory", memory_file, limits.memory);
     }
 
+    /// Keeps all pods together within what the machine leaves them: `memory` bytes and `milli_cpu`.
+    /// Blocking.
+    pub fn enforce_allocatable(&self, memory: i64, milli_cpu: i64) {
+        let path = self.group(&["kubepods"]);
+        for made in [self.group(&[]), path.clone()] {
+            if let Err(error) = self.make(&made) {
+                tracing::warn!(%error, "the pods' cgroup could not be made");
+                return;
+            }
+        }
+        self.set_shares(&path, resources::cpu_shares(milli_cpu));
+        let file = match self.shared.unified {
+            true => "memory.max",
+            false => "memory.limit_in_bytes",
+        };
+        if memory > 0 {
+            self.tell_systemd(&path, || Limits {
+                memory: Some(memory.cast_unsigned()),
+                ..Limits::default()
+            });
+            self.write(&path, "memory", file, &memory.to_string());
+        }
+    }
+
+    /// The memory that pods use and that cannot simply be dropped, in bytes. Blocking.
+    pub fn working_set(&self) -> Option<i64> {
+        let path = self.group(&["kubepods"]);
+        let (usage, inactive) = match self.shared.unified {
+            true => ("memory.current", "inactive_file "),
+            false => ("memory.usage_in_bytes", "total_inactive_file "),
+        };
+        let used: i64 = self.read(&path, "memory", usage)?.trim().parse().ok()?;
+        let stat = self.read(&path, "memory", "memory.stat")?;
+        let inactive: i64 = stat
+            .lines()
+            .find_map(|line| line.strip_prefix(inactive)?.trim().parse().ok())?;
+        Some((used - inactive).max(0))
+    }
+
     fn read(&self, path: &str, controller: &str, file: &str) -> Option<String> {
         let relative = path.trim_start_matches('/');
         let directory = if self.shared.unified {
@@ -479,5 +518,28 @@ mod tests {
         assert_eq!(read(memory), (128 << 20).to_string());
         cgroups.widen(&pod);
         assert_eq!(read(memory), (128 << 20).to_string(), "never narrowed");
+    }
+
+    #[test]
+    fn all_pods_together_are_limited_and_measured() {
+        let mount = tempfile::tempdir().expect("a directory");
+        for controller in CONTROLLERS {
+            fs::create_dir(mount.path().join(controller)).expect("made");
+        }
+        let cgroups = Cgroups::at(mount.path(), "/coracle-x", -1, Driver::Cgroupfs);
+        assert_eq!(cgroups.working_set(), None);
+        cgroups.enforce_allocatable(1 << 30, 1500);
+        let memory = mount.path().join("memory/coracle-x/kubepods");
+        let limit = fs::read_to_string(memory.join("memory.limit_in_bytes")).expect("a limit");
+        assert_eq!(limit, (1 << 30).to_string());
+        let shares = mount.path().join("cpu/coracle-x/kubepods/cpu.shares");
+        assert_eq!(fs::read_to_string(shares).expect("shares"), "1536");
+        fs::write(memory.join("memory.usage_in_bytes"), "5000\n").expect("written");
+        fs::write(
+            memory.join("memory.stat"),
+            "cache 9\ntotal_inactive_file 1000\n",
+        )
+        .expect("written");
+        assert_eq!(cgroups.working_set(), Some(4000));
     }
 }

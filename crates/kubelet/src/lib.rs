@@ -7,6 +7,7 @@ mod backoff;
 mod cgroups;
 mod configuration;
 mod container;
+mod counters;
 mod events;
 mod eviction;
 mod http_get;
@@ -33,7 +34,7 @@ mod volumes;
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use client::Informers;
+use client::{Informers, events::Severity};
 use cri::v1;
 use environment::Environment;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
@@ -149,6 +150,7 @@ pub async fn run(
         shutting_down: Default::default(),
         rates: Default::default(),
         probe_counts: Default::default(),
+        counters: Default::default(),
         node_name: config.node_name,
         host_ip: config.node_ip.to_string(),
         log_dir: config.log_dir,
@@ -168,6 +170,7 @@ pub async fn run(
             client: client.clone(),
             environment: environment.clone(),
         },
+        pulls: images::Pulls::open(&config.root, &configuration),
         cgroups: Cgroups::new(&config.cgroup_root, configuration.pod_pids_limit, driver),
         configuration,
         config_maps: Referenced::new(client.clone(), environment.clone()),
@@ -176,6 +179,17 @@ pub async fn run(
         client: client.clone(),
         environment: environment.clone(),
     });
+    context.events.node(
+        &context.node_name,
+        Severity::Normal,
+        "Starting",
+        "Starting kubelet.",
+    );
+    let (cgroups, reserved) = (context.cgroups.clone(), &context.configuration);
+    cgroups.enforce_allocatable(
+        context.capacity.memory - reserved.reserved_milli("memory") / 1000,
+        context.capacity.allocatable_milli_cpu(),
+    );
     let identity = registration::Identity {
         pod_cidr: config.pod_cidr,
         labels: config.labels,

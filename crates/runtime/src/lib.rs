@@ -8,6 +8,7 @@ pub mod config;
 pub mod failpoint;
 pub mod images;
 mod in_use;
+mod mount_points;
 mod mount_tree;
 pub mod oci;
 pub mod pause;

@@ -1,8 +1,10 @@
-//! What is known of sandboxes and containers across restarts of the server: one JSON file each,
-//! written by rename before the effects it announces.
+//! What is known of sandboxes and containers across restarts of the server: one file each, a line of
+//! JSON per change, written before the effects it announces. The last whole line counts: adding one
+//! costs no new file, and a torn one leaves the line before it.
 
 use std::{
-    fs, io,
+    fs::{self, OpenOptions},
+    io::{self, Write},
     net::IpAddr,
     path::{Path, PathBuf},
 };
@@ -79,6 +81,9 @@ pub struct ExitRecord {
     pub message: String,
 }
 
+/// A record of many changes is written anew, by rename, when it has grown to this many bytes.
+const LONGEST: u64 = 256 * 1024;
+
 /// One kind of record under `<root>/<kind>/<id>/record.json`.
 #[derive(Clone, Debug)]
 pub struct Directory(PathBuf);
@@ -93,11 +98,25 @@ impl Directory {
     }
 
     pub fn write(&self, id: &str, record: &impl Serialize) -> io::Result<()> {
-        let directory = self.of(id);
+        let path = self.of(id).join("record.json");
+        // Whatever a torn line before it left is ended first.
+        let mut line = b"\n".to_vec();
+        serde_json::to_writer(&mut line, record)?;
+        line.push(b'\n');
         failpoint::reach("before a record is written");
-        fs::create_dir_all(&directory)?;
+        let append = || OpenOptions::new().append(true).create(true).open(&path);
+        let mut file = match append() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(self.of(id))?;
+                append()
+            }
+            opened => opened,
+        }?;
         failpoint::reach("a directory for a record is made");
-        crate::sys::write_atomically(&directory.join("record.json"), &serde_json::to_vec(record)?)?;
+        match file.metadata()?.len() + line.len() as u64 > LONGEST {
+            true => crate::sys::write_atomically(&path, &line)?,
+            false => file.write_all(&line)?,
+        }
         failpoint::reach("a record is written");
         Ok(())
     }
@@ -113,10 +132,8 @@ impl Directory {
         };
         let (mut records, mut torn) = (Vec::new(), Vec::new());
         for entry in entries.flatten() {
-            let record = fs::read(entry.path().join("record.json"))
-                .ok()
-                .and_then(|bytes| serde_json::from_slice(&bytes).ok());
-            match record {
+            let bytes = fs::read(entry.path().join("record.json")).unwrap_or_default();
+            match newest(&bytes) {
                 Some(record) => records.push(record),
                 None => torn.push(entry.path()),
             }
@@ -136,6 +153,14 @@ impl Directory {
         failpoint::reach("a record's directory is removed");
         Ok(())
     }
+}
+
+/// The last line that is whole.
+fn newest<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    bytes
+        .rsplit(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .find_map(|line| serde_json::from_slice(line).ok())
 }
 
 /// CRI messages inside JSON, as base64 of their wire form: unknown fields apart, nothing is lost.
@@ -161,5 +186,46 @@ mod encoded {
             .decode(text)
             .map_err(D::Error::custom)?;
         M::decode(bytes.as_slice()).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(records: &Directory) -> Vec<String> {
+        records.load().unwrap().0
+    }
+
+    #[test]
+    fn the_last_whole_line_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Directory::new(root.path(), "things");
+        records.write("a", &"first").unwrap();
+        records.write("a", &"second").unwrap();
+        assert_eq!(load(&records), ["second"]);
+        let path = records.of("a").join("record.json");
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"\n\"thi").unwrap();
+        assert_eq!(load(&records), ["second"], "a torn line is nothing");
+        records.write("a", &"fourth").unwrap();
+        assert_eq!(load(&records), ["fourth"]);
+        fs::write(&path, b"\"of an older server\"").unwrap();
+        assert_eq!(load(&records), ["of an older server"]);
+    }
+
+    #[test]
+    fn a_record_of_many_changes_stays_small() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Directory::new(root.path(), "things");
+        let long = "x".repeat(100_000);
+        for _ in 0..7 {
+            records.write("a", &long).unwrap();
+        }
+        let size = fs::metadata(records.of("a").join("record.json")).unwrap();
+        assert!(size.len() <= LONGEST);
+        assert_eq!(load(&records), [long]);
+        records.remove("a").unwrap();
+        assert!(load(&records).is_empty());
     }
 }

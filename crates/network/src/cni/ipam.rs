@@ -87,7 +87,7 @@ impl Ipam {
                 ports: ports.to_vec(),
             };
             self.write_record(&record)?;
-            replace(&self.directory.join("last"), address.to_string().as_bytes())?;
+            self.remember(address)?;
             return Ok(record);
         }
         Err(Error::Exhausted(range))
@@ -173,6 +173,20 @@ impl Ipam {
             .trim()
             .parse()
             .ok()
+    }
+
+    /// Overwritten in place: half an address is read as none, which only means that the search for
+    /// the next one begins at the first.
+    fn remember(&self, address: Ipv4Addr) -> Result<(), Error> {
+        let path = self.directory.join("last");
+        let mut options = OpenOptions::new();
+        options
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .and_then(|mut last| last.write_all(format!("{address:<15}\n").as_bytes()))
+            .map_err(file("write", &path))
     }
 
     fn record_path(&self, attachment: &Attachment) -> PathBuf {

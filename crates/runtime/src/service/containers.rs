@@ -195,6 +195,10 @@ impl Runtime {
         let rootfs = match (&mapped, sandbox.users) {
             (Some(mapped), Some(users)) => mapped.root(&snapshot, &layers, users)?,
             _ => {
+                let mounted = record.config.mounts.iter();
+                let mounted = mounted.map(|mount| mount.container_path.as_str());
+                let lowest = self.0.mount_points.layer(mounted);
+                let layers: Vec<PathBuf> = std::iter::once(lowest).chain(layers).collect();
                 snapshot.mount(&layers)?;
                 snapshot.rootfs()
             }

@@ -21,6 +21,7 @@ use crate::{
     cgroups::Hierarchies,
     config::{CgroupDriver, Config, cgroup_roots},
     images::{ImageStore, Puller},
+    mount_points::MountPoints,
     pause,
     records::{ContainerRecord, Directory, SandboxPhase, SandboxRecord},
     sandbox::files::Files,
@@ -42,6 +43,7 @@ pub struct Inner {
     pub images: Arc<ImageStore>,
     pub puller: Puller,
     pub hierarchies: Hierarchies,
+    pub mount_points: MountPoints,
     pub sandbox_records: Directory,
     pub container_records: Directory,
     pub events: broadcast::Sender<ContainerEventResponse>,
@@ -95,6 +97,9 @@ impl Runtime {
         std::fs::create_dir_all(&pause_root).map_err(Error::file(&pause_root))?;
         pause::write_root(&pause_root).map_err(Error::file(&pause_root))?;
         let images = Arc::new(ImageStore::open(&config.root)?);
+        let mount_points = config.root.join("mount-points");
+        let mount_points =
+            MountPoints::open(mount_points.clone()).map_err(Error::file(mount_points))?;
         let hierarchies = Hierarchies::detect().map_err(Error::file("/proc/self/mountinfo"))?;
         if config.cgroup_driver == CgroupDriver::Systemd
             && !(dbus::systemd::is_running() && hierarchies.legacy.is_empty())
@@ -107,6 +112,7 @@ impl Runtime {
             puller: Puller::new(images.clone(), config.registries()),
             images,
             hierarchies,
+            mount_points,
             sandbox_records: Directory::new(&config.root, "sandboxes"),
             container_records: Directory::new(&config.root, "containers"),
             events: broadcast::channel(EVENTS_KEPT).0,
@@ -167,7 +173,12 @@ impl Runtime {
     }
 
     pub fn files(&self, sandbox: &str) -> Files {
-        Files(self.0.sandbox_records.of(sandbox).join("files"))
+        // Those of a pod that an older server made lie beside its record.
+        let before = self.0.sandbox_records.of(sandbox).join("files");
+        Files(match before.exists() {
+            true => before,
+            false => self.shim_directory(sandbox).join("files"),
+        })
     }
 
     pub fn snapshot(&self, container: &str) -> Snapshot {

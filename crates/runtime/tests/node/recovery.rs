@@ -113,7 +113,9 @@ fn after_a_reboot_everything_has_ended() {
             .join("sandboxes")
             .join(&sandbox)
             .join("record.json");
-        let mut record: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+        let text = std::fs::read_to_string(&path)?;
+        let last = text.trim_end().lines().last().unwrap_or_default();
+        let mut record: serde_json::Value = serde_json::from_str(last)?;
         record["boot_id"] = "another".into();
         std::fs::write(&path, record.to_string())?;
         server.launch().await?;
