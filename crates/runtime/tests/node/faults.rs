@@ -333,7 +333,9 @@ fn after_a_reboot_nothing_runs_and_nothing_is_forgotten() {
         std::fs::create_dir_all(&kept)?;
         unmount_below(&server.directory)?;
         std::fs::rename(server.root(), kept.join("root"))?;
-        runtime::remove_all(&server.root(), &server.state(), &server.cluster_id)?;
+        tokio::task::block_in_place(|| {
+            runtime::remove_all(&server.root(), &server.state(), &server.cluster_id)
+        })?;
         std::fs::rename(kept.join("root"), server.root())?;
         std::fs::remove_dir(&kept)?;
         std::fs::write(server.directory.join("boot_id"), "second\n")?;

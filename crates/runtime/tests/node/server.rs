@@ -209,7 +209,10 @@ impl Server {
     /// What remains must be nothing.
     fn clean_up(&mut self) -> Result<()> {
         self.kill()?;
-        runtime::remove_all(&self.root(), &self.state(), &self.cluster_id)?;
+        // It waits for systemd where that makes the cgroups.
+        tokio::task::block_in_place(|| {
+            runtime::remove_all(&self.root(), &self.state(), &self.cluster_id)
+        })?;
         let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
         let directory = self.directory.to_string_lossy().into_owned();
         ensure!(
