@@ -10,7 +10,7 @@ use libcontainer::{
     syscall::syscall::SyscallType,
 };
 
-use super::Error;
+use super::{Error, plain::Plain};
 use crate::cgroups::Hierarchies;
 
 pub fn create(
@@ -44,6 +44,12 @@ pub fn run(
     pid_file: Option<PathBuf>,
     console: Option<PathBuf>,
 ) -> Result<(), Error> {
+    if console.is_none()
+        && !id.contains('/')
+        && let Some(plain) = Plain::read(bundle)?
+    {
+        return plain.run(root, id, bundle, pid_file);
+    }
     let mut container = create(root, id, bundle, pid_file, console)?;
     container.start().map_err(|error| {
         let _ = container.delete(true);
@@ -99,9 +105,20 @@ pub fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
         Err(Error::NotFound(_)) if force => return Ok(()),
         Err(error) => return Err(error),
     };
-    if force && let Ok(cgroup) = cgroup(&container) {
+    if force && let Ok(settings) = container.spec() {
         // Without a pid namespace of its own, its first process takes nobody with it.
-        hierarchies()?.kill(&cgroup);
+        let (cgroup, hierarchies) = (settings.cgroup_path.to_string_lossy(), hierarchies()?);
+        hierarchies.kill(&cgroup);
+        // Nobody is to be told, and nothing else was made: libcontainer would read the mount table
+        // for each controller to do the same.
+        if settings.hooks.is_none() && container.intel_rdt_dir().is_none() {
+            hierarchies
+                .end_and_remove(&cgroup)
+                .map_err(Error::system(format!("removing {cgroup}")))?;
+            let directory = root.join(id);
+            return fs::remove_dir_all(&directory)
+                .map_err(Error::system(directory.display().to_string()));
+        }
     }
     container.delete(force).map_err(Error::container)
 }
