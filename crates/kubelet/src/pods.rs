@@ -411,14 +411,14 @@ impl Pods {
         self.changed.notify_waiters();
         let known = self.known.lock();
         match hint {
-            Hint::Pod { uid } => {
+            Hint::Pod { uid, sighting } => {
                 if let Some(entry) = known.get(&uid) {
-                    entry.mailbox.runtime_changed();
+                    entry.mailbox.runtime_changed(sighting);
                 }
             }
             Hint::All => {
                 for entry in known.values() {
-                    entry.mailbox.runtime_changed();
+                    entry.mailbox.runtime_changed(None);
                 }
             }
         }

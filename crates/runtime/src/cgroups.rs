@@ -3,7 +3,8 @@
 //! scopes are systemd's: it is told when one of them shall go.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io::{self, BufRead, BufReader},
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
 };
@@ -28,40 +29,52 @@ pub struct Hierarchies {
 }
 
 impl Hierarchies {
+    /// They were mounted when the machine started: what pods mounted since is left unread, unless a
+    /// hierarchy is missing.
     pub fn detect() -> io::Result<Hierarchies> {
-        Ok(Hierarchies::parse(&fs::read_to_string(
-            "/proc/self/mountinfo",
-        )?))
+        let own = fs::read_to_string("/proc/self/cgroup")?;
+        let table = BufReader::new(File::open("/proc/self/mountinfo")?);
+        Hierarchies::find(&own, table)
     }
 
-    fn parse(table: &str) -> Hierarchies {
+    /// `own` has a line for each hierarchy there is.
+    fn find(own: &str, table: impl BufRead) -> io::Result<Hierarchies> {
         let mut found = Hierarchies::default();
+        let all = own.lines().count();
         for line in table.lines() {
-            let Some((left, right)) = line.split_once(" - ") else {
-                continue;
-            };
-            let Some(point) = left.split(' ').nth(4).map(sys::unescape) else {
-                continue;
-            };
-            let mut right = right.split(' ');
-            match (right.next(), right.nth(1)) {
-                (Some("cgroup2"), _) => {
-                    found.unified.get_or_insert_with(|| point.into());
-                }
-                (Some("cgroup"), Some(options)) => {
-                    let controllers: Vec<String> = options
-                        .split(',')
-                        .filter(|option| !matches!(*option, "rw" | "ro" | "xattr" | "none"))
-                        .map(str::to_owned)
-                        .collect();
-                    if !found.legacy.iter().any(|(known, _)| *known == controllers) {
-                        found.legacy.push((controllers, point.into()));
-                    }
-                }
-                _ => {}
+            found.take(&line?);
+            if found.legacy.len() + usize::from(found.unified.is_some()) == all {
+                break;
             }
         }
-        found
+        Ok(found)
+    }
+
+    /// From one line of the mount table.
+    fn take(&mut self, line: &str) {
+        let Some((left, right)) = line.split_once(" - ") else {
+            return;
+        };
+        let Some(point) = left.split(' ').nth(4).map(sys::unescape) else {
+            return;
+        };
+        let mut right = right.split(' ');
+        match (right.next(), right.nth(1)) {
+            (Some("cgroup2"), _) => {
+                self.unified.get_or_insert_with(|| point.into());
+            }
+            (Some("cgroup"), Some(options)) => {
+                let controllers: Vec<String> = options
+                    .split(',')
+                    .filter(|option| !matches!(*option, "rw" | "ro" | "xattr" | "none"))
+                    .map(str::to_owned)
+                    .collect();
+                if !self.legacy.iter().any(|(known, _)| *known == controllers) {
+                    self.legacy.push((controllers, point.into()));
+                }
+            }
+            _ => {}
+        }
     }
 
     /// The v1 directory of `group` for `controller`.
@@ -344,7 +357,8 @@ mod tests {
         let table = "30 24 0:26 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
                      31 24 0:27 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n\
                      32 24 0:28 / / rw - ext4 /dev/vda rw";
-        let found = Hierarchies::parse(table);
+        let own = "2:cpu,cpuacct:/\n1:memory:/\n0::/";
+        let found = Hierarchies::find(own, table.as_bytes()).unwrap();
         assert_eq!(
             found.legacy_path("cpuacct", "/a/b"),
             Some("/sys/fs/cgroup/cpu,cpuacct/a/b".into())
@@ -354,5 +368,12 @@ mod tests {
             Some("/sys/fs/cgroup/unified/a".into())
         );
         assert_eq!(found.legacy_path("memory", "/a"), None);
+    }
+
+    #[test]
+    fn nothing_is_read_after_the_last_hierarchy() {
+        let table = b"31 24 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n\xff not text";
+        let found = Hierarchies::find("0::/user", table.as_slice()).unwrap();
+        assert_eq!(found.unified, Some("/sys/fs/cgroup".into()));
     }
 }

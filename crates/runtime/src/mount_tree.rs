@@ -1,12 +1,12 @@
-//! Mounts as trees in hand: cloned, given another mapping of owners, attached somewhere. This is
-//! what user namespaces need, and works with every OCI command, since it happens before one is
-//! called.
+//! Mounts as trees in hand: cloned, restricted, given another mapping of owners, attached somewhere.
+//! This is what user namespaces need, and works with every OCI command, since it happens before one
+//! is called; and what our own makes containers of.
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     io,
     os::{
-        fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+        fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
         unix::ffi::OsStrExt,
     },
     path::Path,
@@ -14,6 +14,7 @@ use std::{
 
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
 const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 4;
+const MOVE_MOUNT_T_EMPTY_PATH: libc::c_uint = 0x40;
 const AT_RECURSIVE: libc::c_uint = 0x8000;
 
 #[repr(C)]
@@ -28,15 +29,7 @@ struct MountAttributes {
 /// A detached copy of the mounts at `path`, those below it too. What is mounted there later appears
 /// in the copy as well, never the other way round.
 pub fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    let flags = libc::OPEN_TREE_CLONE as libc::c_uint | libc::OPEN_TREE_CLOEXEC | AT_RECURSIVE;
-    // SAFETY: a terminated path and flags; returns a new descriptor or an error.
-    let fd = unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new and ours.
-    let tree = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    let tree = copy(path, true)?;
     // A peer of the original would take the original's mounts with it when it goes.
     change(
         &tree,
@@ -46,6 +39,43 @@ pub fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
         },
     )?;
     Ok(tree)
+}
+
+/// A detached copy of the mount at `path`, which goes on sharing what the original shares. With
+/// those below it, if `recursive`.
+pub fn copy(path: &Path, recursive: bool) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut flags = libc::OPEN_TREE_CLONE as libc::c_uint | libc::OPEN_TREE_CLOEXEC;
+    if recursive {
+        flags |= AT_RECURSIVE;
+    }
+    // SAFETY: a terminated path and flags; returns a new descriptor or an error.
+    let fd = unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and ours.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Adds attributes (read-only and its like) to a detached tree: to its root, or to `all` of it.
+pub fn restrict(tree: &OwnedFd, attributes: u64, all: bool) -> io::Result<()> {
+    let attributes = MountAttributes {
+        set: attributes,
+        ..MountAttributes::default()
+    };
+    let flags = libc::AT_EMPTY_PATH as libc::c_uint | if all { AT_RECURSIVE } else { 0 };
+    set_attributes(tree.as_raw_fd(), c"", flags, &attributes)
+}
+
+/// Adds attributes to the mount at `path`, and to none below it.
+pub fn restrict_path(path: &Path, attributes: u64) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let attributes = MountAttributes {
+        set: attributes,
+        ..MountAttributes::default()
+    };
+    set_attributes(libc::AT_FDCWD, &path, 0, &attributes)
 }
 
 /// Cuts a detached tree off from what happens to its original.
@@ -70,13 +100,23 @@ pub fn map_ids(tree: &OwnedFd, user_namespace: BorrowedFd<'_>) -> io::Result<()>
 }
 
 fn change(tree: &OwnedFd, attributes: &MountAttributes) -> io::Result<()> {
-    // SAFETY: the structure lives through the call and its size is given.
+    let flags = libc::AT_EMPTY_PATH as libc::c_uint | AT_RECURSIVE;
+    set_attributes(tree.as_raw_fd(), c"", flags, attributes)
+}
+
+fn set_attributes(
+    at: RawFd,
+    path: &CStr,
+    flags: libc::c_uint,
+    attributes: &MountAttributes,
+) -> io::Result<()> {
+    // SAFETY: the path and the structure live through the call and the size is given.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
-            tree.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH as libc::c_uint | AT_RECURSIVE,
+            at,
+            path.as_ptr(),
+            flags,
             std::ptr::from_ref(attributes),
             size_of::<MountAttributes>(),
         )
@@ -90,15 +130,25 @@ fn change(tree: &OwnedFd, attributes: &MountAttributes) -> io::Result<()> {
 /// Mounts a detached tree at `target`.
 pub fn attach(tree: &OwnedFd, target: &Path) -> io::Result<()> {
     let target = CString::new(target.as_os_str().as_bytes())?;
+    move_to(tree, libc::AT_FDCWD, &target, MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+/// Mounts a detached tree over what a descriptor stands for.
+pub fn attach_to(tree: &OwnedFd, target: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
+    move_to(tree, target.as_raw_fd(), c"", flags)
+}
+
+fn move_to(tree: &OwnedFd, at: RawFd, target: &CStr, flags: libc::c_uint) -> io::Result<()> {
     // SAFETY: two terminated paths, two descriptors and flags.
     let result = unsafe {
         libc::syscall(
             libc::SYS_move_mount,
             tree.as_raw_fd(),
             c"".as_ptr(),
-            libc::AT_FDCWD,
+            at,
             target.as_ptr(),
-            MOVE_MOUNT_F_EMPTY_PATH,
+            flags,
         )
     };
     match result {

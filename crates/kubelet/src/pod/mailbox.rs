@@ -8,7 +8,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::status::Verdict;
-use crate::probes;
+use crate::{probes, runtime::Sighting};
+
+const SIGHTINGS_KEPT: usize = 16;
 
 /// Everything that came since the worker last looked.
 #[derive(Default)]
@@ -18,8 +20,10 @@ pub struct News {
     pub mirror: Option<Option<Arc<Pod>>>,
     /// The API no longer has the pod.
     pub removed: bool,
-    /// Something changed in the runtime.
+    /// Something changed in the runtime, and nobody says what.
     pub runtime: bool,
+    /// What the runtime told beside that something changed.
+    pub sightings: Vec<Sighting>,
     /// Somebody else on this node has decided that the pod must end.
     pub end: Option<Verdict>,
     /// Another pod gave resources back.
@@ -49,8 +53,14 @@ impl Mailbox {
         self.put(|news| news.removed = true);
     }
 
-    pub fn runtime_changed(&self) {
-        self.put(|news| news.runtime = true);
+    /// Without a sighting, or with too many of them, the pod is read again.
+    pub fn runtime_changed(&self, sighting: Option<Sighting>) {
+        self.put(|news| match sighting {
+            Some(sighting) if news.sightings.len() < SIGHTINGS_KEPT => {
+                news.sightings.push(sighting);
+            }
+            _ => news.runtime = true,
+        });
     }
 
     pub fn objects_changed(&self) {

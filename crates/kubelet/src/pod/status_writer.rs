@@ -21,6 +21,39 @@ pub fn to_value(status: &PodStatus) -> Value {
     serde_json::to_value(status).unwrap_or(Value::Null)
 }
 
+/// What of a status others act upon: the phase, what containers do, and the conditions but for the
+/// sandbox's. The rest, such as addresses and ids, comes with the containers.
+pub fn essence(status: &Value) -> Vec<&Value> {
+    let mut essence: Vec<&Value> = Vec::new();
+    for key in ["phase", "reason", "message", "startTime", "resize"] {
+        essence.push(&status[key]);
+    }
+    for list in [
+        "initContainerStatuses",
+        "containerStatuses",
+        "ephemeralContainerStatuses",
+    ] {
+        for container in status[list].as_array().into_iter().flatten() {
+            for key in [
+                "name",
+                "state",
+                "lastState",
+                "ready",
+                "started",
+                "restartCount",
+            ] {
+                essence.push(&container[key]);
+            }
+        }
+    }
+    for condition in status["conditions"].as_array().into_iter().flatten() {
+        if condition["type"] != "PodReadyToStartContainers" {
+            essence.extend(["type", "status", "reason"].map(|key| &condition[key]));
+        }
+    }
+    essence
+}
+
 /// The patch that turns `old` into `new`. Fields that vanished are nulled; lists that the server
 /// would merge by key are told to be replaced.
 pub fn patch(uid: &str, old: &Value, new: &Value) -> Value {
@@ -97,6 +130,28 @@ pub async fn write(client: &kube::Client, pod: &Pod, patch: Value) -> Result<Pod
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_and_ids_are_not_the_essence() {
+        let waiting = json!({"phase": "Pending",
+            "conditions": [{"type": "PodReadyToStartContainers", "status": "False"},
+                {"type": "Ready", "status": "False"}],
+            "containerStatuses": [{"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}}]});
+        let mut addressed = waiting.clone();
+        addressed["podIP"] = "10.0.0.1".into();
+        addressed["conditions"][0]["status"] = "True".into();
+        addressed["containerStatuses"][0]["imageID"] = "i".into();
+        assert_eq!(essence(&waiting), essence(&addressed));
+        for (pointer, value) in [
+            ("/phase", "Running"),
+            ("/conditions/1/status", "True"),
+            ("/containerStatuses/0/state/waiting/reason", "ErrImagePull"),
+        ] {
+            let mut changed = addressed.clone();
+            *changed.pointer_mut(pointer).expect("a field") = value.into();
+            assert_ne!(essence(&waiting), essence(&changed), "{pointer}");
+        }
+    }
 
     #[test]
     fn a_patch_names_what_changed_and_what_vanished() {

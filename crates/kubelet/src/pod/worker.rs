@@ -9,6 +9,7 @@
 mod clock;
 mod outcomes;
 mod resizing;
+mod sightings;
 mod telling;
 
 use std::{
@@ -178,6 +179,8 @@ pub struct Worker {
     /// What the API has.
     written: Value,
     writing: bool,
+    /// Since when a status is held back.
+    held_back: Option<i64>,
     told_running: bool,
     told_ready: bool,
     received: i64,
@@ -245,6 +248,7 @@ impl Worker {
             verdict: None,
             status: None,
             writing: false,
+            held_back: None,
             told_running: false,
             told_ready: false,
             received,
@@ -419,7 +423,7 @@ impl Worker {
             self.room_retry = None;
         }
         self.removed |= news.removed;
-        self.look_again |= news.runtime;
+        self.look_again |= news.runtime || news.sightings.iter().any(|seen| self.is_news(seen));
         if news.objects {
             self.refresh_volumes = true;
             self.start_failures.clear();

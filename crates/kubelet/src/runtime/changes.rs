@@ -1,5 +1,6 @@
 //! Tells which pods changed in the runtime: the CRI event stream, and a slow period as a safety
-//! net. An event is only a hint to read that pod again.
+//! net. An event is only a hint to read that pod again, and not even that when the pod's worker
+//! knows all it tells.
 
 use std::time::Duration;
 
@@ -7,11 +8,14 @@ use cri::v1;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+use super::{Sighting, observe};
+
 /// A hint that something changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hint {
     Pod {
         uid: String,
+        sighting: Option<Sighting>,
     },
     /// Anything may have changed: the stream was connected anew, or the period has passed.
     All,
@@ -56,13 +60,7 @@ pub async fn run(cri: cri::Client, hints: mpsc::Sender<Hint>, shutdown: Cancella
                         message = stream.message() => message,
                     };
                     let Ok(Some(event)) = message else { break };
-                    let uid = event
-                        .pod_sandbox_status
-                        .and_then(|status| status.metadata)
-                        .map(|metadata| metadata.uid)
-                        .filter(|uid| !uid.is_empty());
-                    let hint = uid.map_or(Hint::All, |uid| Hint::Pod { uid });
-                    if hints.send(hint).await.is_err() {
+                    if hints.send(hint_of(event)).await.is_err() {
                         return;
                     }
                 }
@@ -83,5 +81,19 @@ pub async fn run(cri: cri::Client, hints: mpsc::Sender<Hint>, shutdown: Cancella
         if relist != RELIST_WITHOUT_STREAM {
             reconnect = (reconnect * 2).min(RECONNECT_LAST);
         }
+    }
+}
+
+fn hint_of(event: v1::ContainerEventResponse) -> Hint {
+    let Some(sandbox) = event.pod_sandbox_status else {
+        return Hint::All;
+    };
+    let sighting = observe::sighting(&sandbox, &event.containers_statuses);
+    match sandbox.metadata {
+        Some(metadata) if !metadata.uid.is_empty() => Hint::Pod {
+            uid: metadata.uid,
+            sighting,
+        },
+        _ => Hint::All,
     }
 }

@@ -5,7 +5,7 @@ pub mod changes;
 pub mod observe;
 pub mod observed;
 
-pub use observed::{ContainerRecord, ContainerState, Observed, Sandbox, User};
+pub use observed::{ContainerRecord, ContainerState, Observed, Sandbox, Seen, Sighting, User};
 
 /// Labels and annotations that tie what the runtime holds to pods; upstream's names, so that its
 /// tools and a replaced kubelet find the same containers.

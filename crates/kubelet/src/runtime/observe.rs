@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use cri::v1;
 
-use super::{ContainerRecord, ContainerState, Observed, Sandbox, User, label};
+use super::{ContainerRecord, ContainerState, Observed, Sandbox, Seen, Sighting, User, label};
 
 /// Who a sandbox belongs to, enough to end a pod that the API no longer has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,6 +111,41 @@ pub async fn owners(cri: &cri::Client) -> Result<Vec<Owner>, tonic::Status> {
     Ok(owners.into_values().collect())
 }
 
+/// What an event tells beside that something happened; `None` when it tells nothing.
+pub fn sighting(
+    sandbox: &v1::PodSandboxStatus,
+    containers: &[v1::ContainerStatus],
+) -> Option<Sighting> {
+    (!sandbox.id.is_empty()).then(|| Sighting {
+        sandbox: sandbox.id.clone(),
+        ready: sandbox.state == v1::PodSandboxState::SandboxReady as i32,
+        containers: containers
+            .iter()
+            .map(|status| Seen {
+                id: status.id.clone(),
+                name: name_of(status),
+                state: state_of(status),
+            })
+            .collect(),
+    })
+}
+
+fn name_of(status: &v1::ContainerStatus) -> String {
+    let named = status.labels.get(label::CONTAINER_NAME).cloned();
+    named
+        .or_else(|| Some(status.metadata.as_ref()?.name.clone()))
+        .unwrap_or_default()
+}
+
+fn state_of(status: &v1::ContainerStatus) -> ContainerState {
+    match v1::ContainerState::try_from(status.state) {
+        Ok(v1::ContainerState::ContainerCreated) => ContainerState::Created,
+        Ok(v1::ContainerState::ContainerRunning) => ContainerState::Running,
+        Ok(v1::ContainerState::ContainerExited) => ContainerState::Exited,
+        _ => ContainerState::Unknown,
+    }
+}
+
 fn present<T>(
     response: Result<tonic::Response<T>, tonic::Status>,
 ) -> Result<Option<T>, tonic::Status> {
@@ -138,6 +173,7 @@ fn sandbox_from(status: v1::PodSandboxStatus) -> Sandbox {
 }
 
 fn container_from(status: v1::ContainerStatus, sandbox_id: String) -> ContainerRecord {
+    let (name, state) = (name_of(&status), state_of(&status));
     let metadata = status.metadata.unwrap_or_default();
     let restart_count = status
         .annotations
@@ -146,19 +182,10 @@ fn container_from(status: v1::ContainerStatus, sandbox_id: String) -> ContainerR
         .unwrap_or(metadata.attempt as i32);
     ContainerRecord {
         id: status.id,
-        name: status
-            .labels
-            .get(label::CONTAINER_NAME)
-            .cloned()
-            .unwrap_or(metadata.name),
+        name,
         sandbox_id,
         restart_count,
-        state: match v1::ContainerState::try_from(status.state) {
-            Ok(v1::ContainerState::ContainerCreated) => ContainerState::Created,
-            Ok(v1::ContainerState::ContainerRunning) => ContainerState::Running,
-            Ok(v1::ContainerState::ContainerExited) => ContainerState::Exited,
-            _ => ContainerState::Unknown,
-        },
+        state,
         created_at: status.created_at,
         started_at: status.started_at,
         finished_at: status.finished_at,

@@ -71,6 +71,21 @@ impl ContainerRecord {
     }
 }
 
+/// What an event of the runtime says of one sandbox and all its containers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sighting {
+    pub sandbox: String,
+    pub ready: bool,
+    pub containers: Vec<Seen>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub id: String,
+    pub name: String,
+    pub state: ContainerState,
+}
+
 /// All of one pod, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {

@@ -144,7 +144,7 @@ fn join_namespaces(init: &OwnedFd, spec: &Spec) -> Result<(), Error> {
 }
 
 /// In the child: gives up everything the process shall not have, then becomes it.
-fn become_process(
+pub(super) fn become_process(
     process: &Process,
     seccomp: Option<&LinuxSeccomp>,
     console: Option<UnixStream>,
@@ -189,6 +189,8 @@ fn become_process(
     if early.is_err() {
         nix::unistd::chdir(cwd).map_err(Error::system(cwd.display().to_string()))?;
     }
+    // A path may lead through a descriptor of ours to a directory of the host.
+    nix::unistd::getcwd().map_err(Error::system("the working directory"))?;
     if no_new_privileges && let Some(seccomp) = seccomp {
         filter(seccomp)?;
     }

@@ -12,7 +12,7 @@ use libcontainer::{
 
 use dbus::slice::Scope;
 
-use super::{Error, scope};
+use super::{Error, plain::Plain, scope};
 use crate::cgroups::Hierarchies;
 
 pub fn create(
@@ -64,6 +64,13 @@ pub fn run(
     console: Option<PathBuf>,
     systemd: bool,
 ) -> Result<(), Error> {
+    if console.is_none()
+        && !systemd
+        && !id.contains('/')
+        && let Some(plain) = Plain::read(bundle)?
+    {
+        return plain.run(root, id, bundle, pid_file);
+    }
     let mut container = create(root, id, bundle, pid_file, console, systemd)?;
     container.start().map_err(|error| {
         let _ = delete(root, id, true);
@@ -119,18 +126,27 @@ pub fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
         Err(Error::NotFound(_)) if force => return Ok(()),
         Err(error) => return Err(error),
     };
-    let cgroup = cgroup(&container)?;
+    let settings = container.spec().map_err(Error::container)?;
+    let cgroup = settings.cgroup_path.to_string_lossy().into_owned();
     let scope = Scope::at(&cgroup);
-    match &scope {
-        // systemd has to know before its group is gone.
-        Some(_) if force => hierarchies()?
-            .end_and_remove(&cgroup)
-            .map_err(Error::system(cgroup))?,
+    if force {
+        let hierarchies = hierarchies()?;
         // Without a pid namespace of its own, its first process takes nobody with it.
-        None if force => {
-            hierarchies()?.kill(&cgroup);
+        hierarchies.kill(&cgroup);
+        let plain = settings.hooks.is_none() && container.intel_rdt_dir().is_none();
+        // systemd has to know before its group is gone.
+        if scope.is_some() || plain {
+            hierarchies
+                .end_and_remove(&cgroup)
+                .map_err(Error::system(format!("removing {cgroup}")))?;
         }
-        _ => {}
+        // Nobody is to be told, and nothing else was made: libcontainer would read the mount table
+        // for each controller to do the same.
+        if scope.is_none() && plain {
+            let directory = root.join(id);
+            return fs::remove_dir_all(&directory)
+                .map_err(Error::system(directory.display().to_string()));
+        }
     }
     container.delete(force).map_err(Error::container)?;
     if let Some(scope) = &scope {

@@ -1,11 +1,12 @@
 //! `coracle oci`: runc's command-line interface over libcontainer, in a single-threaded process.
-//! libcontainer changes the working directory and runs code after a raw clone, so it must never be
-//! called anywhere else.
+//! Ordinary containers are started without it. libcontainer changes the working directory and runs
+//! code after a raw clone, so it must never be called anywhere else.
 
 mod arguments;
 mod causes;
 mod exec;
 mod lifecycle;
+mod plain;
 mod scope;
 mod seal;
 

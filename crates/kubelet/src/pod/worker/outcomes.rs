@@ -94,13 +94,13 @@ impl Worker {
                         };
                         self.waiting.insert(container.clone(), waiting);
                         self.start_failures.insert(container, now + START_RETRY);
+                        self.look_again = true;
                         failure.record
                     }
                 };
                 if let (Some(observed), Some(record)) = (&mut self.observed, record) {
                     observed.put_container(record);
                 }
-                self.look_again = true;
             }
             Outcome::Killed { id, record } => {
                 self.busy.killing.remove(&id);

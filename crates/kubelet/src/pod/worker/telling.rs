@@ -236,10 +236,11 @@ impl Worker {
         let Some(shown) = self.shown_as() else {
             return;
         };
-        if self.writing || value == self.written {
+        if self.writing || value == self.written || self.can_wait(&value) {
             return;
         }
         self.writing = true;
+        self.held_back = None;
         let patch = status_writer::patch(&uid(&shown), &self.written, &value);
         let uid = uid(&self.pod);
         let first_running = !self.told_running && status.phase.as_deref() == Some("Running");
@@ -272,5 +273,20 @@ impl Worker {
                 result: result.map(drop),
             }
         });
+    }
+
+    /// While a container is being started, details are told together with the start: it is some
+    /// milliseconds away. Should it take longer, they are told without it.
+    fn can_wait(&mut self, value: &Value) -> bool {
+        let details = status_writer::essence(value) == status_writer::essence(&self.written);
+        if self.busy.starting.is_empty() || self.stopping() || !details {
+            return false;
+        }
+        let now = self.now();
+        let until = *self.held_back.get_or_insert(now) + SECOND;
+        if now < until {
+            self.wake(until);
+        }
+        now < until
     }
 }

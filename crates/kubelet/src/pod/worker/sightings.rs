@@ -1,0 +1,154 @@
+//! Whether an event of the runtime tells a pod's worker anything it does not know, or will not know
+//! the moment one of its own tasks comes back. If not, the pod need not be read again.
+
+use super::*;
+use crate::runtime::{ContainerState, Seen, Sighting};
+
+impl Worker {
+    pub(super) fn is_news(&self, sighting: &Sighting) -> bool {
+        match &self.observed {
+            None => true,
+            Some(observed) => is_news(observed, &self.busy, sighting),
+        }
+    }
+}
+
+/// An event tells of one sandbox and all its containers.
+fn is_news(observed: &Observed, busy: &Busy, sighting: &Sighting) -> bool {
+    let id = &sighting.sandbox;
+    let sandbox = observed.sandboxes.iter().find(|sandbox| sandbox.id == *id);
+    let expected = match sandbox {
+        Some(sandbox) => {
+            sandbox.ready == sighting.ready || !sighting.ready && busy.stopping.contains(id)
+        }
+        None => busy.sandbox && sighting.ready,
+    };
+    let known: Vec<&ContainerRecord> = observed
+        .containers
+        .iter()
+        .filter(|record| record.sandbox_id == *id)
+        .collect();
+    let told = |seen: &Seen| match known.iter().find(|record| record.id == seen.id) {
+        Some(record) => {
+            record.state == seen.state
+                || seen.state == ContainerState::Exited && busy.killing.contains(&seen.id)
+        }
+        None => {
+            let begins = matches!(
+                seen.state,
+                ContainerState::Created | ContainerState::Running
+            );
+            begins && busy.starting.contains(&seen.name)
+        }
+    };
+    let gone = |record: &&ContainerRecord| {
+        !busy.removing.contains(&record.id)
+            && !sighting.containers.iter().any(|seen| seen.id == record.id)
+    };
+    !expected || !sighting.containers.iter().all(told) || known.iter().any(gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sandbox(ready: bool) -> Sandbox {
+        Sandbox {
+            id: "s".into(),
+            ready,
+            ..Sandbox::default()
+        }
+    }
+
+    fn record(id: &str, state: ContainerState) -> ContainerRecord {
+        ContainerRecord {
+            id: id.into(),
+            name: format!("name-{id}"),
+            sandbox_id: "s".into(),
+            state,
+            ..ContainerRecord::default()
+        }
+    }
+
+    fn observed(containers: &[(&str, ContainerState)]) -> Observed {
+        Observed {
+            sandboxes: vec![sandbox(true)],
+            containers: containers
+                .iter()
+                .map(|(id, state)| record(id, *state))
+                .collect(),
+        }
+    }
+
+    fn sighting(ready: bool, containers: &[(&str, ContainerState)]) -> Sighting {
+        let seen = |(id, state): &(&str, ContainerState)| Seen {
+            id: (*id).into(),
+            name: format!("name-{id}"),
+            state: *state,
+        };
+        Sighting {
+            sandbox: "s".into(),
+            ready,
+            containers: containers.iter().map(seen).collect(),
+        }
+    }
+
+    use ContainerState::{Created, Exited, Running};
+
+    #[test]
+    fn what_is_known_is_no_news() {
+        let idle = Busy::default();
+        let one = [("a", Running)];
+        assert!(!is_news(&observed(&one), &idle, &sighting(true, &one)));
+        for news in [
+            sighting(true, &[("a", Exited)]),
+            sighting(true, &[("a", Running), ("b", Running)]),
+            sighting(true, &[]),
+            sighting(false, &one),
+            Sighting {
+                sandbox: "another".into(),
+                ready: true,
+                containers: Vec::new(),
+            },
+        ] {
+            assert!(is_news(&observed(&one), &idle, &news), "{news:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_task_will_tell_is_no_news() {
+        let busy = Busy {
+            sandbox: true,
+            ..Busy::default()
+        };
+        assert!(!is_news(&Observed::default(), &busy, &sighting(true, &[])));
+        assert!(is_news(&Observed::default(), &busy, &sighting(false, &[])));
+        let mut busy = Busy::default();
+        busy.starting.insert("name-a".into());
+        for state in [Created, Running] {
+            let seen = sighting(true, &[("a", state)]);
+            assert!(!is_news(&observed(&[]), &busy, &seen));
+        }
+        let over = sighting(true, &[("a", Exited)]);
+        assert!(is_news(&observed(&[]), &busy, &over));
+        let mut busy = Busy::default();
+        busy.killing.insert("a".into());
+        assert!(!is_news(&observed(&[("a", Running)]), &busy, &over));
+        let mut busy = Busy::default();
+        busy.removing.insert("a".into());
+        busy.stopping.insert("s".into());
+        let nothing = sighting(false, &[]);
+        assert!(!is_news(&observed(&[("a", Exited)]), &busy, &nothing));
+    }
+
+    #[test]
+    fn another_container_of_a_busy_pod_is_news() {
+        let mut busy = Busy::default();
+        busy.starting.insert("name-b".into());
+        let known = observed(&[("a", Running)]);
+        let seen = sighting(true, &[("a", Exited), ("b", Created)]);
+        assert!(is_news(&known, &busy, &seen));
+        let seen = sighting(true, &[("a", Running), ("b", Created)]);
+        assert!(!is_news(&known, &busy, &seen));
+    }
+}

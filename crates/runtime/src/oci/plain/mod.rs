@@ -1,0 +1,220 @@
+//! The ordinary container, made by our own hand: new mount and pid namespaces, the sandbox's
+//! others, v1 control groups, private mounts. What it takes is read from the bundle, strictly:
+//! whatever is not known here (users of its own, terminals, hooks, shared mounts, cgroup v2) is left
+//! to libcontainer, which does the same with three processes and a look at the whole mount table
+//! for each controller. Both leave the same state behind, so that every other command works on it.
+
+mod document;
+mod groups;
+mod root;
+
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+};
+
+use libcontainer::{
+    config::YoukiConfig,
+    container::{Container, ContainerStatus},
+};
+use nix::{
+    sched::{CloneFlags, setns},
+    sys::{
+        signal::{Signal, kill},
+        wait::waitpid,
+    },
+    unistd::Pid,
+};
+
+use self::{document::Document, groups::Groups, root::Root};
+use super::{Error, exec};
+use crate::cgroups::Hierarchies;
+
+/// A container that can be made here, with what lies outside its namespaces at hand.
+pub struct Plain {
+    document: Document,
+    hierarchies: Hierarchies,
+    /// New ones.
+    namespaces: CloneFlags,
+    /// The sandbox's, to be joined.
+    shared: Vec<(File, CloneFlags)>,
+}
+
+impl Plain {
+    /// None: libcontainer's.
+    pub fn read(bundle: &Path) -> Result<Option<Plain>, Error> {
+        let path = bundle.join("config.json");
+        let bytes = fs::read(&path).map_err(Error::system(path.display().to_string()))?;
+        let Some(document) = Document::parse(&bytes) else {
+            return Ok(None);
+        };
+        let hierarchies =
+            Hierarchies::detect().map_err(Error::system("reading the cgroup mounts"))?;
+        if hierarchies.legacy.is_empty() || !root::kernel_can() {
+            return Ok(None);
+        }
+        let mut namespaces = CloneFlags::CLONE_NEWNS;
+        let mut shared = Vec::new();
+        for namespace in &document.linux.namespaces {
+            let flag = match (namespace.kind.as_str(), &namespace.path) {
+                ("mount", None) => continue,
+                ("pid", None) => {
+                    namespaces |= CloneFlags::CLONE_NEWPID;
+                    continue;
+                }
+                ("network", Some(_)) => CloneFlags::CLONE_NEWNET,
+                ("ipc", Some(_)) => CloneFlags::CLONE_NEWIPC,
+                ("uts", Some(_)) => CloneFlags::CLONE_NEWUTS,
+                _ => return Ok(None),
+            };
+            if let Some(path) = &namespace.path {
+                let file = File::open(path).map_err(Error::system(path.display().to_string()))?;
+                shared.push((file, flag));
+            }
+        }
+        Ok(Some(Plain {
+            document,
+            hierarchies,
+            namespaces,
+            shared,
+        }))
+    }
+
+    /// Creates and starts it. A failure takes everything back.
+    pub fn run(
+        &self,
+        root: &Path,
+        id: &str,
+        bundle: &Path,
+        pid_file: Option<PathBuf>,
+    ) -> Result<(), Error> {
+        let directory = root.join(id);
+        fs::create_dir_all(root).map_err(Error::system(root.display().to_string()))?;
+        fs::create_dir(&directory).map_err(Error::system(directory.display().to_string()))?;
+        let groups = Groups::new(&self.hierarchies, &self.document.linux.cgroups_path);
+        let started = self.start(&groups);
+        let known = started.and_then(|pid| {
+            self.record(id, pid, bundle, &directory, pid_file)
+                .inspect_err(|_| {
+                    let _ = kill(pid, Signal::SIGKILL);
+                    let _ = waitpid(pid, None);
+                })
+        });
+        known.inspect_err(|_| {
+            let _ = self.hierarchies.remove(&self.document.linux.cgroups_path);
+            let _ = fs::remove_dir_all(&directory);
+        })
+    }
+
+    /// As libcontainer would have it, which reads it again for every other command.
+    fn record(
+        &self,
+        id: &str,
+        pid: Pid,
+        bundle: &Path,
+        directory: &Path,
+        pid_file: Option<PathBuf>,
+    ) -> Result<(), Error> {
+        let settings = serde_json::json!({
+            "hooks": null, "cgroup_path": self.document.linux.cgroups_path,
+        });
+        let settings: YoukiConfig =
+            serde_json::from_value(settings).map_err(|source| Error::Json {
+                what: "settings",
+                source,
+            })?;
+        settings
+            .save(directory)
+            .map_err(|error| Error::Container(error.to_string()))?;
+        let mut container = Container::new(id, ContainerStatus::Created, None, bundle, directory)
+            .map_err(Error::container)?;
+        container
+            .set_annotations(Some(self.document.annotations.clone()))
+            .set_creator(nix::unistd::geteuid().as_raw())
+            .set_pid(pid.as_raw())
+            .set_status(ContainerStatus::Created)
+            .set_status(ContainerStatus::Running)
+            .save()
+            .map_err(Error::container)?;
+        if let Some(path) = pid_file {
+            fs::write(&path, pid.to_string()).map_err(Error::system(path.display().to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Returns when the new process runs its own program, or with why it does not.
+    fn start(&self, groups: &Groups<'_>) -> Result<Pid, Error> {
+        groups.create(&self.document.linux.resources)?;
+        let (mut told, tell) = std::io::pipe().map_err(Error::system("making a pipe"))?;
+        // SAFETY: all zeroes is a valid set of arguments: a plain fork.
+        let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+        arguments.flags = self.namespaces.bits() as u64;
+        arguments.exit_signal = libc::SIGCHLD as u64;
+        // SAFETY: a fork of a process with one thread: the child may go on using everything.
+        let pid = unsafe {
+            libc::syscall(
+                libc::SYS_clone3,
+                &raw const arguments,
+                size_of::<libc::clone_args>(),
+            )
+        };
+        match pid {
+            0 => {
+                drop(told);
+                let mut tell = tell;
+                let Err(error) = self.become_container(groups);
+                let _ = tell.write_all(error.to_string().as_bytes());
+                // SAFETY: ends this process without running what the parent registered.
+                unsafe { libc::_exit(127) }
+            }
+            pid if pid < 0 => Err(Error::system("making a process")(
+                std::io::Error::last_os_error(),
+            )),
+            pid => {
+                drop(tell);
+                let pid = Pid::from_raw(pid as i32);
+                let mut failure = String::new();
+                // Ends with the descriptor, which closes when the program is run.
+                told.read_to_string(&mut failure)
+                    .map_err(Error::system("waiting for the container"))?;
+                if failure.is_empty() {
+                    return Ok(pid);
+                }
+                let _ = waitpid(pid, None);
+                Err(Error::Container(failure))
+            }
+        }
+    }
+
+    /// In the new process, from the outside in: groups, namespaces, the root with all its mounts,
+    /// and last the process itself.
+    fn become_container(&self, groups: &Groups<'_>) -> Result<std::convert::Infallible, Error> {
+        let document = &self.document;
+        let process = &document.process;
+        nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
+        if let Some(adjustment) = process.oom_score_adj() {
+            fs::write("/proc/self/oom_score_adj", adjustment.to_string())
+                .map_err(Error::system("setting the OOM score"))?;
+        }
+        groups.join()?;
+        let _ = nix::sys::prctl::set_dumpable(false);
+        for (namespace, flag) in &self.shared {
+            setns(namespace.as_fd(), *flag).map_err(Error::system("joining the sandbox"))?;
+        }
+        let root = Root::enter(&document.root.path)?;
+        for point in &document.points {
+            root.mount(point)?;
+        }
+        root.furnish_dev(&document.linux.devices)?;
+        root.pivot()?;
+        root::take_inner_null()?;
+        if document.root.readonly {
+            root::make_read_only()?;
+        }
+        root::protect(&document.linux.readonly_paths)?;
+        root::mask(&document.linux.masked_paths)?;
+        exec::become_process(process, document.linux.seccomp.as_ref(), None)
+    }
+}

@@ -1,0 +1,280 @@
+//! The container's root and what is mounted in it, made in its own mount namespace. Paths of the
+//! image are followed by the kernel as if the root were `/`, so that no link leads out of it.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::fs::{FileTypeExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2},
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sys::stat::{Mode, SFlag, fstat, makedev, mkdirat, mknodat},
+    unistd::{UnlinkatFlags, fchdir, symlinkat, unlinkat},
+};
+
+use super::document::{Device, NO_DEV, NO_EXEC, NO_SUID, Point, READ_ONLY, What};
+use crate::{mount_tree, oci::Error};
+
+const NOTHING: Option<&str> = None;
+
+/// Character devices that every container has, by number.
+const NODES: [(&str, u64, u64); 6] = [
+    ("null", 1, 3),
+    ("zero", 1, 5),
+    ("full", 1, 7),
+    ("tty", 5, 0),
+    ("random", 1, 8),
+    ("urandom", 1, 9),
+];
+
+const LINKS: [(&str, &str); 4] = [
+    ("/proc/self/fd", "fd"),
+    ("/proc/self/fd/0", "stdin"),
+    ("/proc/self/fd/1", "stdout"),
+    ("/proc/self/fd/2", "stderr"),
+];
+
+/// Whether mounts can be taken in hand and changed there (5.12 and later).
+pub fn kernel_can() -> bool {
+    mount_tree::restrict_path(Path::new("/nonexistent-on-purpose"), READ_ONLY)
+        .is_err_and(|error| error.raw_os_error() != Some(libc::ENOSYS))
+}
+
+pub struct Root(OwnedFd);
+
+impl Root {
+    /// Cuts this mount namespace off from all others, and makes the root a mount of its own.
+    pub fn enter(path: &Path) -> Result<Root, Error> {
+        let failed = || Error::system(format!("mounting the root {}", path.display()));
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(NOTHING, "/", NOTHING, private, NOTHING).map_err(failed())?;
+        let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
+        mount(Some(path), path, NOTHING, bind, NOTHING).map_err(failed())?;
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let root = nix::fcntl::open(path, flags, Mode::empty()).map_err(failed())?;
+        Ok(Root(root))
+    }
+
+    pub fn mount(&self, point: &Point) -> Result<(), Error> {
+        let place = &point.destination;
+        self.place(place, &point.what)
+            .map_err(Error::system(format!("mounting {}", place.display())))
+    }
+
+    fn place(&self, place: &Path, what: &What) -> io::Result<()> {
+        match what {
+            What::New { kind, flags, data } => {
+                // What processes trust to be the kernel's must not be somewhere else.
+                let straight = matches!(kind.as_str(), "proc" | "sysfs");
+                let target = self.ensure(place, true, straight)?;
+                let (kind, data) = (Some(kind.as_str()), Some(data.as_str()));
+                Ok(mount(kind, &through(&target), kind, *flags, data)?)
+            }
+            What::Bind {
+                source,
+                recursive,
+                attributes,
+                all,
+            } => {
+                let tree = mount_tree::copy(source, *recursive).map_err(|error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", source.display()))
+                })?;
+                if *attributes != 0 {
+                    mount_tree::restrict(&tree, *attributes, *all)?;
+                }
+                let directory = fstat(&tree)?.st_mode & libc::S_IFMT == libc::S_IFDIR;
+                let target = self.ensure(place, directory, false)?;
+                mount_tree::attach_to(&tree, target.as_fd())
+            }
+        }
+    }
+
+    /// What lies at `path` inside, made if there is nothing.
+    fn ensure(&self, path: &Path, directory: bool, straight: bool) -> nix::Result<OwnedFd> {
+        match self.open(path, straight) {
+            Err(Errno::ENOENT) => {}
+            other => return other,
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Errno::EINVAL);
+        };
+        let parent = self.ensure(parent, true, straight)?;
+        if directory {
+            mkdirat(&parent, name, Mode::from_bits_truncate(0o755))?;
+        } else {
+            let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            openat(&parent, name, flags, Mode::from_bits_truncate(0o644))?;
+        }
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        openat(&parent, name, flags, Mode::empty())
+    }
+
+    fn open(&self, path: &Path, straight: bool) -> nix::Result<OwnedFd> {
+        let inside = path.strip_prefix("/").unwrap_or(path);
+        let inside = if inside.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            inside
+        };
+        let mut resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+        if straight {
+            resolve |= ResolveFlag::RESOLVE_NO_SYMLINKS;
+        }
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(resolve);
+        // Whoever mounts or renames something, anywhere, while a link leads upwards, makes the kernel
+        // unsure of where it is.
+        for _ in 0..1000 {
+            match openat2(&self.0, inside, how) {
+                Err(Errno::EAGAIN) => {}
+                other => return other,
+            }
+        }
+        Err(Errno::EAGAIN)
+    }
+
+    /// Links and nodes, in a `/dev` that was made here.
+    pub fn furnish_dev(&self, devices: &[Device]) -> Result<(), Error> {
+        let dev = self
+            .open(Path::new("/dev"), true)
+            .map_err(Error::system("/dev"))?;
+        let kcore = [("/proc/kcore", "kcore")];
+        let kcore = kcore.iter().filter(|(path, _)| Path::new(path).exists());
+        for (target, name) in LINKS.iter().chain(kcore) {
+            symlinkat(*target, &dev, *name).map_err(Error::system(format!("/dev/{name}")))?;
+        }
+        let before = nix::sys::stat::umask(Mode::empty());
+        for (name, major, minor) in NODES {
+            let path = Path::new("/dev").join(name);
+            if devices.iter().any(|device| device.path == path) {
+                continue;
+            }
+            let mode = Mode::from_bits_truncate(0o666);
+            mknodat(&dev, name, SFlag::S_IFCHR, mode, makedev(major, minor))
+                .map_err(Error::system(path.display().to_string()))?;
+        }
+        for device in devices {
+            self.make_node(device)
+                .map_err(Error::system(device.path.display().to_string()))?;
+        }
+        nix::sys::stat::umask(before);
+        // Whoever has all of the host's devices has its terminals' among them.
+        let failed = || Error::system("/dev/ptmx");
+        match unlinkat(&dev, "ptmx", UnlinkatFlags::NoRemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => {}
+            Err(errno) => return Err(failed()(errno)),
+        }
+        symlinkat("pts/ptmx", &dev, "ptmx").map_err(failed())
+    }
+
+    fn make_node(&self, device: &Device) -> nix::Result<()> {
+        let (Some(parent), Some(name)) = (device.path.parent(), device.path.file_name()) else {
+            return Err(Errno::EINVAL);
+        };
+        let parent = self.ensure(parent, true, false)?;
+        let kind = match device.kind.as_str() {
+            "b" => SFlag::S_IFBLK,
+            "p" => SFlag::S_IFIFO,
+            _ => SFlag::S_IFCHR,
+        };
+        let mode = Mode::from_bits_truncate(device.file_mode);
+        let number = makedev(device.major, device.minor);
+        mknodat(&parent, name, kind, mode, number)?;
+        let (uid, gid) = (device.uid.into(), device.gid.into());
+        let flags = nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW;
+        nix::unistd::fchownat(&parent, name, Some(uid), Some(gid), flags)
+    }
+
+    /// Makes it the root of this process, and lets go of everything else.
+    pub fn pivot(self) -> Result<(), Error> {
+        let failed = || Error::system("entering the root");
+        // A descriptor of the path alone does for going there.
+        fchdir(&self.0).map_err(failed())?;
+        // The old root comes to lie over the new one, and is taken off.
+        nix::unistd::pivot_root(".", ".").map_err(failed())?;
+        umount2(".", MntFlags::MNT_DETACH).map_err(failed())?;
+        nix::unistd::chdir("/").map_err(failed())
+    }
+}
+
+/// A path to what a descriptor stands for.
+fn through(fd: &OwnedFd) -> PathBuf {
+    format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
+}
+
+/// The container's own `/dev/null` takes the place of the host's in the standard streams.
+pub fn take_inner_null() -> Result<(), Error> {
+    replace_null().map_err(Error::system("/dev/null"))
+}
+
+fn replace_null() -> io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    let null = options.read(true).write(true).open("/dev/null")?;
+    let status = null.metadata()?;
+    if !is_null(&status) {
+        return Err(io::Error::other("it is something else"));
+    }
+    for stream in 0..3 {
+        // SAFETY: the standard streams are open for as long as this process lives.
+        let stream = unsafe { BorrowedFd::borrow_raw(stream) };
+        if fstat(stream)?.st_rdev == status.rdev() {
+            // SAFETY: both are descriptors of this process; dup2 leaves the copy open on exec.
+            if unsafe { libc::dup2(null.as_raw_fd(), stream.as_raw_fd()) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_null(status: &fs::Metadata) -> bool {
+    status.file_type().is_char_device() && status.rdev() == makedev(1, 3)
+}
+
+/// The root itself, not what is mounted in it.
+pub fn make_read_only() -> Result<(), Error> {
+    mount_tree::restrict_path(Path::new("/"), READ_ONLY)
+        .map_err(Error::system("making the root read-only"))
+}
+
+/// Makes parts of kernel file systems read-only; what is not there needs no protection.
+pub fn protect(paths: &[PathBuf]) -> Result<(), Error> {
+    for path in paths {
+        let failed = || Error::system(format!("protecting {}", path.display()));
+        let tree = match mount_tree::copy(path, true) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.map_err(failed())?,
+        };
+        let attributes = READ_ONLY | NO_SUID | NO_DEV | NO_EXEC;
+        mount_tree::restrict(&tree, attributes, false).map_err(failed())?;
+        mount_tree::attach(&tree, path).map_err(failed())?;
+    }
+    Ok(())
+}
+
+/// Hides parts of kernel file systems: directories behind an empty one, files behind `/dev/null`.
+pub fn mask(paths: &[PathBuf]) -> Result<(), Error> {
+    for path in paths {
+        hide(path).map_err(Error::system(format!("masking {}", path.display())))?;
+    }
+    Ok(())
+}
+
+fn hide(path: &Path) -> io::Result<()> {
+    let Ok(status) = fs::metadata(path) else {
+        return Ok(());
+    };
+    if status.is_dir() {
+        let kind = Some("tmpfs");
+        return Ok(mount(kind, path, kind, MsFlags::MS_RDONLY, Some(""))?);
+    }
+    let null = mount_tree::copy(Path::new("/dev/null"), false)?;
+    mount_tree::attach(&null, path)
+}
