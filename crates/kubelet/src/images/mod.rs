@@ -141,7 +141,7 @@ pub async fn ensure(
                 let now = environment.now();
                 pulls.records.pulled(&name, &image.id, used, now).await;
             }
-            pulls.records.over(intent).await;
+            drop(intent);
             tell(
                 Severity::Normal,
                 "Pulled",
@@ -154,7 +154,7 @@ pub async fn ensure(
             Ok(found)
         }
         Err(text) => {
-            pulls.records.over(intent).await;
+            drop(intent);
             tell(
                 Severity::Warning,
                 "Failed",

@@ -3,10 +3,7 @@
 //! forgets nothing; an image whose pull was begun and never seen to end counts as pulled by nobody
 //! known. Images that came otherwise (imported, there before) are everybody's by default.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use parking_lot::Mutex;
@@ -44,8 +41,8 @@ enum Policy {
 struct State {
     /// By image id.
     pulled: BTreeMap<String, Record>,
-    /// Image names whose pull was begun.
-    pulling: BTreeSet<String>,
+    /// Image names whose pull was begun, and how many such pulls there are.
+    pulling: BTreeMap<String, usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,8 +74,26 @@ struct Intent {
     image: String,
 }
 
-/// A pull under way.
-pub struct Begun(String);
+/// A pull under way. Dropped, it is over: recorded, failed or called off.
+pub struct Begun<'a> {
+    records: &'a PullRecords,
+    name: String,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let mut state = self.records.state.lock();
+        let left = state.pulling.get_mut(&self.name).map(|count| {
+            *count = count.saturating_sub(1);
+            *count
+        });
+        if left == Some(0) {
+            state.pulling.remove(&self.name);
+            // Under the lock: another pull may be about to begin.
+            let _ = std::fs::remove_file(self.records.file("pulling", &self.name));
+        }
+    }
+}
 
 impl PullRecords {
     /// Reads what an earlier kubelet left. Blocking.
@@ -94,7 +109,8 @@ impl PullRecords {
         }
         for bytes in files(&directory.join("pulling")) {
             if let Ok(intent) = serde_json::from_slice::<Intent>(&bytes) {
-                state.pulling.insert(intent.image);
+                // Of a kubelet that was killed: nobody is left to end it.
+                state.pulling.insert(intent.image, 0);
             }
         }
         let policy = match configuration
@@ -125,7 +141,7 @@ impl PullRecords {
         let repository = names::repository(name);
         let asked = match &self.policy {
             Policy::Never => false,
-            Policy::Pulled => record.is_some() || state.pulling.contains(name),
+            Policy::Pulled => record.is_some() || state.pulling.contains_key(name),
             Policy::Allowlist(list) => !list.iter().any(|one| allows(one, &repository)),
             Policy::Always => true,
         };
@@ -139,17 +155,24 @@ impl PullRecords {
     }
 
     /// A pull begins.
-    pub async fn intend(&self, name: &str) -> Begun {
-        let fresh = self.state.lock().pulling.insert(name.to_owned());
-        if fresh {
-            let intent = Intent {
-                kind: "ImagePullIntent".to_owned(),
-                api_version: API_VERSION.to_owned(),
-                image: name.to_owned(),
-            };
-            self.write("pulling", name, &intent).await;
-        }
-        Begun(name.to_owned())
+    pub async fn intend(&self, name: &str) -> Begun<'_> {
+        *self
+            .state
+            .lock()
+            .pulling
+            .entry(name.to_owned())
+            .or_insert(0) += 1;
+        let begun = Begun {
+            records: self,
+            name: name.to_owned(),
+        };
+        let intent = Intent {
+            kind: "ImagePullIntent".to_owned(),
+            api_version: API_VERSION.to_owned(),
+            image: name.to_owned(),
+        };
+        self.write("pulling", name, &intent).await;
+        begun
     }
 
     /// The image `id`, asked for as `name`, has arrived, with a credential or without any.
@@ -175,13 +198,6 @@ impl PullRecords {
         };
         if let Some(record) = changed {
             self.write("pulled", id, &record).await;
-        }
-    }
-
-    /// The pull is over, one way or the other, and recorded.
-    pub async fn over(&self, begun: Begun) {
-        if self.state.lock().pulling.remove(&begun.0) {
-            let _ = tokio::fs::remove_file(self.file("pulling", &begun.0)).await;
         }
     }
 
@@ -290,7 +306,7 @@ mod tests {
         assert!(!records.may_use("reg/x:1", "id", &[]), "nobody knows how");
         let now = Timestamp::UNIX_EPOCH;
         records.pulled("reg/x:1", "id", Some(&mine), now).await;
-        records.over(begun).await;
+        drop(begun);
         for records in [records, open(directory.path())] {
             assert!(!records.may_use("reg/x:1", "id", &[]));
             assert!(!records.may_use("reg/x:1", "id", std::slice::from_ref(&theirs)));
@@ -323,8 +339,11 @@ mod tests {
         let never = with("NeverVerify");
         let begun = never.intend("reg.example/x").await;
         assert!(never.may_use("reg.example/x", "id", &[]));
-        // As a crash would leave it.
+        // As a crash would leave it: begun, and nobody to end it.
+        let after_a_crash = with("NeverVerifyPreloadedImages");
+        assert!(!after_a_crash.may_use("reg.example/x", "id", &[]));
         drop(begun);
-        assert!(!with("NeverVerifyPreloadedImages").may_use("reg.example/x", "id", &[]));
+        let later = with("NeverVerifyPreloadedImages");
+        assert!(later.may_use("reg.example/x", "id", &[]), "called off");
     }
 }
