@@ -119,27 +119,26 @@ pub fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
         Err(Error::NotFound(_)) if force => return Ok(()),
         Err(error) => return Err(error),
     };
-    let cgroup = cgroup(&container)?;
-    let scope = Scope::at(&cgroup);
-    match &scope {
+    // One that was never finished has none that it knows of.
+    let cgroup = cgroup(&container).ok();
+    let scope = cgroup.as_deref().and_then(Scope::at);
+    match cgroup {
         // systemd has to know before its group is gone.
-        Some(_) if force => hierarchies()?
+        Some(cgroup) if force && scope.is_some() => hierarchies()?
             .end_and_remove(&cgroup)
             .map_err(Error::system(cgroup))?,
         // Without a pid namespace of its own, its first process takes nobody with it.
-        None if force => {
+        Some(cgroup) if force => {
             hierarchies()?.kill(&cgroup);
         }
         _ => {}
     }
     container.delete(force).map_err(Error::container)?;
-    if let Some(scope) = &scope {
-        scope::remove_bundle(root, id);
-        if !force {
-            scope::stop(scope)?;
-        }
+    scope::remove_bundle(root, id);
+    match &scope {
+        Some(scope) if !force => scope::stop(scope),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 pub fn load(root: &Path, id: &str) -> Result<Container, Error> {
