@@ -126,18 +126,24 @@ pub fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
         Err(Error::NotFound(_)) if force => return Ok(()),
         Err(error) => return Err(error),
     };
-    let settings = container.spec().map_err(Error::container)?;
-    let cgroup = settings.cgroup_path.to_string_lossy().into_owned();
-    let scope = Scope::at(&cgroup);
-    if force {
+    // One that was never finished has no settings.
+    let settings = container.spec().ok();
+    let cgroup = settings
+        .as_ref()
+        .map(|settings| settings.cgroup_path.to_string_lossy().into_owned());
+    let scope = cgroup.as_deref().and_then(Scope::at);
+    if force
+        && let Some(cgroup) = &cgroup
+    {
         let hierarchies = hierarchies()?;
         // Without a pid namespace of its own, its first process takes nobody with it.
-        hierarchies.kill(&cgroup);
-        let plain = settings.hooks.is_none() && container.intel_rdt_dir().is_none();
+        hierarchies.kill(cgroup);
+        let plain = settings.is_some_and(|settings| settings.hooks.is_none())
+            && container.intel_rdt_dir().is_none();
         // systemd has to know before its group is gone.
         if scope.is_some() || plain {
             hierarchies
-                .end_and_remove(&cgroup)
+                .end_and_remove(cgroup)
                 .map_err(Error::system(format!("removing {cgroup}")))?;
         }
         // Nobody is to be told, and nothing else was made: libcontainer would read the mount table
@@ -149,13 +155,11 @@ pub fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
         }
     }
     container.delete(force).map_err(Error::container)?;
-    if let Some(scope) = &scope {
-        scope::remove_bundle(root, id);
-        if !force {
-            scope::stop(scope)?;
-        }
+    scope::remove_bundle(root, id);
+    match &scope {
+        Some(scope) if !force => scope::stop(scope),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 pub fn load(root: &Path, id: &str) -> Result<Container, Error> {

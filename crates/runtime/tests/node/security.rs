@@ -57,14 +57,14 @@ async fn confinement(server: &mut Server) -> Result<()> {
         );
     }
     let mount = ["mount", "-t", "tmpfs", "x", "/tmp"];
-    ensure!(server.exec(&confined, &mount, 20).await?.exit_code != 0);
+    ensure!(server.exec(&confined, &mount, 120).await?.exit_code != 0);
     // Root in a container, but the machine's settings are not its own.
     let write = [
         "sh",
         "-c",
         "mount -o remount,rw /proc/sys; echo x > /proc/sys/kernel/core_pattern",
     ];
-    ensure!(server.exec(&confined, &write, 20).await?.exit_code != 0);
+    ensure!(server.exec(&confined, &write, 120).await?.exit_code != 0);
     let name = profile(server, "--replace")?;
     let local = with_security("local", |security| {
         security.apparmor = Some(SecurityProfile {
@@ -83,7 +83,7 @@ async fn confinement(server: &mut Server) -> Result<()> {
     }
     server.output(&local, &["touch", "/tmp/allowed"]).await?;
     let touch = ["touch", "/tmp/forbidden"];
-    ensure!(server.exec(&local, &touch, 20).await?.exit_code != 0);
+    ensure!(server.exec(&local, &touch, 120).await?.exit_code != 0);
     let missing = with_security("missing", |security| {
         security.apparmor = Some(SecurityProfile {
             profile_type: security_profile::ProfileType::Localhost.into(),

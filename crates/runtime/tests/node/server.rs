@@ -416,7 +416,7 @@ impl Server {
 
     /// Standard output of a command that must succeed.
     pub async fn output(&mut self, id: &str, command: &[&str]) -> Result<String> {
-        let output = self.exec(id, command, 20).await?;
+        let output = self.exec(id, command, 120).await?;
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         ensure!(
             output.exit_code == 0,
