@@ -48,7 +48,7 @@ bench: build ## Measure start, pod latency, API throughput, watch fan-out and me
 soak: build ## Long campaigns: many simulation seeds, many pods
 	@scripts/soak
 
-test-vm: ## Run the runtime's end-to-end tests in a virtual machine with cgroups v2 [FILTER=name]
+test-vm: ## Run the runtime's end-to-end tests in virtual machines with cgroups v2, with and without systemd [FILTER=name DRIVER=systemd]
 	@scripts/test-vm
 
 conformance: build ## Run Kubernetes' conformance suite (needs Go) [FOCUS=regex] [SKIP=regex] [NODES=1|2]

@@ -1,6 +1,7 @@
 //! End-to-end tests: the real binary, real containers, a stock kubectl. Each test has a cluster of
 //! its own, so several run at once on one machine; every one checks that nothing is left behind.
 
+mod addresses;
 mod away;
 mod bad_input;
 mod cluster;

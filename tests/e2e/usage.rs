@@ -1,4 +1,4 @@
-//! What pods use: `kubectl top`, and an autoscaler that acts on it.
+//! What pods use: `kubectl top`, an autoscaler that acts on it, and the pages of the node's kubelet.
 
 use crate::cluster::{Cluster, eventually};
 
@@ -52,4 +52,31 @@ fn use_is_shown_and_scaled_by() {
     let scaler = cluster.object("hpa", "eager");
     let current = &scaler["status"]["currentMetrics"][0]["resource"]["current"];
     assert!(current["averageValue"].is_string(), "{scaler}");
+
+    let node = cluster.kubectl(&["get", "nodes", "-o", "name"]);
+    let node = node.trim().trim_start_matches("node/");
+    let page = |path: &str| {
+        let path = format!("/api/v1/nodes/{node}/proxy{path}");
+        cluster.kubectl(&["get", "--raw", &path])
+    };
+    for (path, expected) in [
+        ("/healthz/syncloop", "ok"),
+        ("/runningpods/", "\"name\":\"eager-"),
+        ("/logs/", "<pre>"),
+        (
+            "/metrics",
+            "kubelet_started_containers_total{container_type=\"container\"}",
+        ),
+        (
+            "/metrics/cadvisor",
+            "container_memory_working_set_bytes{container=\"main\"",
+        ),
+        ("/configz", "\"imagePullCredentialsVerificationPolicy\""),
+    ] {
+        let text = page(path);
+        assert!(text.contains(expected), "{path}: {text}");
+    }
+    let declared = cluster.object("node", node)["status"]["declaredFeatures"].clone();
+    let restarts = "RestartAllContainersOnContainerExits";
+    assert!(declared.to_string().contains(restarts), "{declared}");
 }

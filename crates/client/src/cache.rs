@@ -84,7 +84,7 @@ impl<K: Object> Cache<K> {
         let mut state = self.state.lock();
         for (namespace, objects) in &state.objects {
             for (name, object) in objects {
-                let key = ObjectKey::new(namespace, name);
+                let key = Arc::new(ObjectKey::new(namespace, name));
                 mailbox.set(&key, None, object.clone(), now_micros, 0);
             }
         }
@@ -103,7 +103,7 @@ impl<K: Object> Cache<K> {
     }
 
     pub(crate) fn remove(&self, last: K, received_micros: i64, bytes: u64) {
-        let key = ObjectKey::of(&last);
+        let key = Arc::new(ObjectKey::of(&last));
         let last = Arc::new(last);
         self.state
             .lock()
@@ -120,7 +120,7 @@ impl<K: Object> Cache<K> {
             .filter(|key| !listed.contains(key))
             .collect();
         for key in gone {
-            state.remove(&key, None, received_micros, 0);
+            state.remove(&Arc::new(key), None, received_micros, 0);
         }
         for object in objects {
             state.set(object, received_micros, 0);
@@ -145,9 +145,12 @@ impl<K: Object> State<K> {
     }
 
     fn set(&mut self, object: K, received_micros: i64, bytes: u64) {
-        let key = ObjectKey::of(&object);
+        let key = Arc::new(ObjectKey::of(&object));
         let new = Arc::new(object);
-        let objects = self.objects.entry(key.namespace.clone()).or_default();
+        let objects = match self.objects.get_mut(&key.namespace) {
+            Some(objects) => objects,
+            None => self.objects.entry(key.namespace.clone()).or_default(),
+        };
         if let Some(old) = objects.get(&key.name)
             && old.meta().resource_version.is_some()
             && old.meta().resource_version == new.meta().resource_version
@@ -160,7 +163,13 @@ impl<K: Object> State<K> {
         });
     }
 
-    fn remove(&mut self, key: &ObjectKey, last: Option<Arc<K>>, received_micros: i64, bytes: u64) {
+    fn remove(
+        &mut self,
+        key: &Arc<ObjectKey>,
+        last: Option<Arc<K>>,
+        received_micros: i64,
+        bytes: u64,
+    ) {
         let Some(objects) = self.objects.get_mut(&key.namespace) else {
             return;
         };

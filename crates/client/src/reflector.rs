@@ -7,10 +7,11 @@
 //!
 //! Failures are repeated after a growing delay, which only a live watch sets back.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use environment::Environment;
 use kube::core::Status;
+use memchr::{memchr2, memmem};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
@@ -175,7 +176,7 @@ impl<K: Object> Reflector<K> {
                     source,
                 })?;
             for item in page.items.unwrap_or_default() {
-                match serde_json::from_str::<K>(item.get()) {
+                match decode::<K>(item.get()) {
                     Ok(object) => objects.push(object),
                     Err(error) => self.skip(&error),
                 }
@@ -254,16 +255,16 @@ impl<K: Object> Reflector<K> {
     }
 
     fn apply(&self, line: &[u8], version: &mut String) -> Result<(), Error> {
-        let decode = |expected| move |source| Error::Decode { expected, source };
-        let event: Event<'_> = serde_json::from_slice(line).map_err(decode("watch event"))?;
+        let failed = |expected| move |source| Error::Decode { expected, source };
+        let event: Event<'_> = serde_json::from_slice(line).map_err(failed("watch event"))?;
         let object = event.object.get();
         if event.kind == "ERROR" {
-            let status: Status = serde_json::from_str(object).map_err(decode("status"))?;
+            let status: Status = serde_json::from_str(object).map_err(failed("status"))?;
             return Err(Error::Api(status.boxed()));
         }
         let (now, bytes) = (self.environment.now_micros(), line.len() as u64);
         let reached = match event.kind.as_ref() {
-            "ADDED" | "MODIFIED" | "DELETED" => match serde_json::from_str::<K>(object) {
+            "ADDED" | "MODIFIED" | "DELETED" => match decode::<K>(object) {
                 Ok(object) => {
                     let reached = object.meta().resource_version.clone();
                     if event.kind == "DELETED" {
@@ -275,11 +276,11 @@ impl<K: Object> Reflector<K> {
                 }
                 Err(error) => {
                     self.skip(&error);
-                    version_of(object).map_err(decode("object"))?
+                    version_of(object).map_err(failed("object"))?
                 }
             },
             // A bookmark, or a kind of event that a newer server knows.
-            _ => version_of(object).map_err(decode("bookmark"))?,
+            _ => version_of(object).map_err(failed("bookmark"))?,
         };
         if let Some(reached) = reached.filter(|reached| !reached.is_empty()) {
             *version = reached;
@@ -326,6 +327,82 @@ struct ListMetadata {
     continue_token: Option<String>,
 }
 
+/// An object without its managed fields: nobody here reads them, they are a good part of an object,
+/// and a write without them leaves them as they are.
+fn decode<K: Object>(object: &str) -> Result<K, serde_json::Error> {
+    match managed_fields(object) {
+        Some(field) => {
+            serde_json::from_str(&[&object[..field.start], &object[field.end..]].concat())
+        }
+        None => serde_json::from_str(object),
+    }
+}
+
+/// Where the list `managedFields` stands in an object's metadata, with the comma that goes with it.
+fn managed_fields(object: &str) -> Option<Range<usize>> {
+    const NAME: &[u8] = br#""managedFields":["#;
+    let bytes = object.as_bytes();
+    // Inside a string the name's quotes would be escaped.
+    let mut start = memmem::find(bytes, NAME)?;
+    let is_of_metadata = depth_at(bytes, start)? == 2;
+    if !is_of_metadata {
+        return None;
+    }
+    let mut end = start + NAME.len();
+    end += closing_bracket(&bytes[end..])?;
+    if bytes.get(end) == Some(&b',') {
+        end += 1;
+    } else if bytes[start - 1] == b',' {
+        start -= 1;
+    }
+    Some(start..end)
+}
+
+/// In how many objects and lists the position lies.
+fn depth_at(bytes: &[u8], position: usize) -> Option<usize> {
+    let (mut depth, mut at) = (0_usize, 0);
+    while at < position {
+        match bytes[at] {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.checked_sub(1)?,
+            b'"' => at += end_of_string(&bytes[at + 1..])?,
+            _ => {}
+        }
+        at += 1;
+    }
+    Some(depth)
+}
+
+/// Behind the bracket that closes the list these bytes are the content of.
+fn closing_bracket(bytes: &[u8]) -> Option<usize> {
+    let (mut depth, mut at) = (1, 0);
+    while depth > 0 {
+        match bytes.get(at)? {
+            b'[' => depth += 1,
+            b']' => depth -= 1,
+            b'"' => at += end_of_string(&bytes[at + 1..])?,
+            _ => {}
+        }
+        at += 1;
+    }
+    Some(at)
+}
+
+/// How far the closing quote is behind the opening one.
+fn end_of_string(after_quote: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += memchr2(b'"', b'\\', &after_quote[at..])?;
+        if after_quote[at] == b'"' {
+            return Some(at + 1);
+        }
+        at += 2;
+        if at > after_quote.len() {
+            return None;
+        }
+    }
+}
+
 fn version_of(object: &str) -> Result<Option<String>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Versioned {
@@ -334,4 +411,56 @@ fn version_of(object: &str) -> Result<Option<String>, serde_json::Error> {
     }
     let versioned: Versioned = serde_json::from_str(object)?;
     Ok(versioned.metadata.resource_version)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    fn check(object: &str, without: &str) {
+        let field = managed_fields(object).expect("has managed fields");
+        assert_eq!(
+            [&object[..field.start], &object[field.end..]].concat(),
+            without
+        );
+        serde_json::from_str::<serde_json::Value>(without).expect("is still JSON");
+    }
+
+    #[test]
+    fn managed_fields_are_cut_out() {
+        check(
+            r#"{"metadata":{"name":"a","managedFields":[{"manager":"x]\"[","f":{"f:a":[1,[2]]}}],"uid":"u"}}"#,
+            r#"{"metadata":{"name":"a","uid":"u"}}"#,
+        );
+        check(
+            r#"{"metadata":{"name":"a","managedFields":[]}}"#,
+            r#"{"metadata":{"name":"a"}}"#,
+        );
+        check(
+            r#"{"metadata":{"managedFields":["\\"]},"data":{}}"#,
+            r#"{"metadata":{},"data":{}}"#,
+        );
+        for untouched in [
+            r#"{"data":{"text":"\"managedFields\":[1]"}}"#,
+            r#"{"metadata":{"managedFields":null}}"#,
+            r#"{"data":{"spec":{"managedFields":[]}}}"#,
+            r#"{"metadata":{"managedFields":["#,
+            r#"{"metadata":{"managedFields":["\"#,
+        ] {
+            assert_eq!(managed_fields(untouched), None, "{untouched}");
+        }
+    }
+
+    #[test]
+    fn the_rest_of_an_object_is_kept() {
+        let object: ConfigMap = decode(
+            r#"{"metadata":{"name":"a","managedFields":[{"manager":"m"}]},"data":{"k":"v"}}"#,
+        )
+        .expect("decodes");
+        assert_eq!(object.metadata.managed_fields, None);
+        assert_eq!(object.metadata.name.as_deref(), Some("a"));
+        assert_eq!(object.data.expect("data")["k"], "v");
+    }
 }

@@ -5,7 +5,8 @@
 //! slow reader therefore holds at most one entry per object, and sees `old` as *it* last saw it.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{HashMap, VecDeque},
+    hash::{BuildHasherDefault, DefaultHasher},
     sync::Arc,
 };
 
@@ -74,14 +75,15 @@ pub(crate) struct Mailbox<K> {
 
 struct Pending<K> {
     order: VecDeque<Entry>,
-    changes: BTreeMap<ObjectKey, Waiting<K>>,
+    /// Looked up, never iterated: its order cannot show. Keys are shared by all mailboxes.
+    changes: HashMap<Arc<ObjectKey>, Waiting<K>, BuildHasherDefault<DefaultHasher>>,
     /// The second half of a delivery that became two (deleted, then added under the same name).
     second: Option<Delivery<K>>,
 }
 
 #[derive(PartialEq)]
 enum Entry {
-    Key(ObjectKey),
+    Key(Arc<ObjectKey>),
     Resynced(i64),
 }
 
@@ -99,7 +101,7 @@ impl<K: Object> Mailbox<K> {
         Mailbox {
             pending: Mutex::new(Pending {
                 order: VecDeque::new(),
-                changes: BTreeMap::new(),
+                changes: HashMap::default(),
                 second: None,
             }),
             wake: Notify::new(),
@@ -108,7 +110,7 @@ impl<K: Object> Mailbox<K> {
 
     pub(crate) fn set(
         &self,
-        key: &ObjectKey,
+        key: &Arc<ObjectKey>,
         old: Option<Arc<K>>,
         new: Arc<K>,
         received_micros: i64,
@@ -125,7 +127,7 @@ impl<K: Object> Mailbox<K> {
 
     pub(crate) fn remove(
         &self,
-        key: &ObjectKey,
+        key: &Arc<ObjectKey>,
         old: Arc<K>,
         last: Arc<K>,
         received_micros: i64,
@@ -198,7 +200,7 @@ impl<K: Object> Mailbox<K> {
 }
 
 impl<K> Pending<K> {
-    fn waiting(&mut self, key: &ObjectKey, delivered: Option<Arc<K>>) -> &mut Waiting<K> {
+    fn waiting(&mut self, key: &Arc<ObjectKey>, delivered: Option<Arc<K>>) -> &mut Waiting<K> {
         if !self.changes.contains_key(key) {
             self.order.push_back(Entry::Key(key.clone()));
         }

@@ -177,6 +177,10 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         cni_bin_dirs: vec![layout.cni_bin(), "/opt/cni/bin".into()],
         own_plugin: Some(crate::runtime_command::own_plugin()),
         oci_command: command("oci"),
+        cgroup_driver: configuration
+            .cgroup_driver
+            .parse()
+            .map_err(anyhow::Error::msg)?,
         oci_handlers: crate::runtime_command::handlers(&layout.data_dir)?,
         shim_command: command("shim"),
         insecure_registries: Vec::new(),

@@ -57,6 +57,8 @@ pub struct Wishes {
 
 /// The registry, held under its lock.
 pub struct Claims {
+    /// Where it lies, beside the run directories of the clusters.
+    root: PathBuf,
     file: File,
     registry: Registry,
 }
@@ -87,7 +89,11 @@ impl Claims {
             text => serde_json::from_str(text)
                 .with_context(|| format!("{} is damaged", path.display()))?,
         };
-        Ok(Claims { file, registry })
+        Ok(Claims {
+            root: root.to_path_buf(),
+            file,
+            registry,
+        })
     }
 
     /// Chooses ranges and ports for a new cluster and claims them.
@@ -250,7 +256,8 @@ impl Claims {
     }
 
     /// Drops claims whose data directory was removed by hand, and what they held: the last
-    /// cluster to go restores the sysctls.
+    /// cluster to go restores the sysctls. Run directories without a claim go where they are empty:
+    /// in others something of a cluster may still run.
     fn forget_vanished(&mut self) {
         let clusters = &mut self.registry.clusters;
         clusters.retain(|_, claim| claim.data_dir.exists());
@@ -258,6 +265,14 @@ impl Claims {
             sysctl
                 .holders
                 .retain(|holder| clusters.contains_key(holder));
+        }
+        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let id = name.to_string_lossy();
+            let is_id = id.len() == 6 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+            if is_id && !clusters.contains_key(id.as_ref()) {
+                let _ = fs::remove_dir(entry.path());
+            }
         }
     }
 
@@ -336,7 +351,15 @@ mod tests {
                 .to_string()
                 .contains("pod range 10.244.0.0/16 is in use")
         );
+        // What a cluster left whose data directory is gone: empty, or with something in it.
+        for place in ["bbbbbb", "eeeeee", "ffffff/runtime", "not-an-id"] {
+            fs::create_dir_all(root.join(place)).unwrap();
+        }
         claims.release("aaaaaa").unwrap();
+        assert!(root.join("bbbbbb").exists(), "it has a claim");
+        assert!(!root.join("eeeeee").exists());
+        assert!(root.join("ffffff/runtime").exists());
+        assert!(root.join("not-an-id").exists());
         drop(claims);
         let mut claims = Claims::lock_at(&root).unwrap();
         let third = claims

@@ -218,9 +218,12 @@ impl Settings {
         address_in(&self.service_range, offset)
     }
 
-    /// The /24 of the pod range that is this node's share of it.
+    /// This node's share of the pod range: a /24 of it, or all of it where it is smaller.
     pub fn node_pod_range(&self) -> Result<String> {
-        Ok(format!("{}/24", self.pod_address(0)?))
+        let start = self.pod_address(0)?;
+        let whole = self.pod_range.rsplit_once('/').map(|(_, prefix)| prefix);
+        let prefix = whole.and_then(|prefix| prefix.parse::<u8>().ok());
+        Ok(format!("{start}/{}", prefix.unwrap_or(24).max(24)))
     }
 
     pub fn gateway(&self) -> Result<Ipv4Addr> {
@@ -251,8 +254,8 @@ fn address_in(range: &str, offset: u32) -> Result<Ipv4Addr> {
         .parse()
         .with_context(|| format!("{range} is not an IPv4 range"))?;
     let prefix: u32 = prefix.parse().with_context(|| format!("{range}: prefix"))?;
-    if !(8..=24).contains(&prefix) {
-        bail!("{range}: the prefix length must be between 8 and 24");
+    if !(8..=29).contains(&prefix) {
+        bail!("{range}: the prefix length must be between 8 and 29");
     }
     if offset >= 1 << (32 - prefix) {
         bail!("{range} has no room for another node");
@@ -344,6 +347,11 @@ mod tests {
         );
         assert_eq!(settings.node_pod_range().unwrap(), "10.244.0.0/24");
         assert_eq!(settings.gateway().unwrap().to_string(), "10.244.0.1");
+        let small = Settings {
+            pod_range: "198.18.77.0/29".into(),
+            ..settings.clone()
+        };
+        assert_eq!(small.node_pod_range().unwrap(), "198.18.77.0/29");
         let second = Settings {
             node_index: 1,
             ..settings.clone()

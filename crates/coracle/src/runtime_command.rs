@@ -28,6 +28,9 @@ pub struct RuntimeArguments {
     /// Use this OCI runtime instead of our own for pods without a RuntimeClass
     #[arg(long, value_name = "PROGRAM")]
     oci_runtime: Option<PathBuf>,
+    /// Who makes cgroups: cgroupfs or systemd
+    #[arg(long, value_name = "DRIVER", default_value = "cgroupfs")]
+    cgroup_driver: runtime::config::CgroupDriver,
     /// Registries to speak plain http with
     #[arg(long, value_name = "HOST")]
     insecure_registry: Vec<String>,
@@ -71,6 +74,7 @@ pub fn run(arguments: RuntimeArguments) -> Result<ExitCode> {
             Some(program) => vec![program.into()],
             None => command("oci"),
         },
+        cgroup_driver: arguments.cgroup_driver,
         shim_command: command("shim"),
         insecure_registries: arguments.insecure_registry,
     };

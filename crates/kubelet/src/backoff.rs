@@ -1,8 +1,9 @@
-//! How long to wait before trying again: 10 s doubling to 300 s, forgotten once the thing has
-//! been well for ten minutes. Pure: times are passed in, in microseconds since the epoch.
+//! How long to wait before trying again: 10 s doubling to 300 s (or less, where the configuration
+//! says so), forgotten once the thing has been well for ten minutes. Pure: times are passed in, in microseconds since the epoch.
 
 const INITIAL: i64 = 10_000_000;
-const MAXIMUM: i64 = 300_000_000;
+pub const MAXIMUM: i64 = 300_000_000;
+const FORGOTTEN: i64 = 600_000_000;
 
 /// One thing's history of failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,12 +24,12 @@ impl Backoff {
         (now < until).then_some(until)
     }
 
-    /// Counts one more try whose cause was an event at `event`.
-    pub fn next(&mut self, event: i64, now: i64) {
+    /// Counts one more try whose cause was an event at `event`. `longest`: the longest delay.
+    pub fn next(&mut self, event: i64, now: i64, longest: i64) {
         self.delay = if self.delay == 0 || self.expired(event) {
-            INITIAL
+            INITIAL.min(longest)
         } else {
-            (self.delay * 2).min(MAXIMUM)
+            (self.delay * 2).min(longest)
         };
         self.updated = now;
     }
@@ -44,7 +45,7 @@ impl Backoff {
     }
 
     fn expired(&self, event: i64) -> bool {
-        event - self.updated > 2 * MAXIMUM
+        event - self.updated > FORGOTTEN
     }
 }
 
@@ -83,7 +84,7 @@ mod tests {
         assert_eq!(backoff.waits_since(now, now), None);
         let mut delays = Vec::new();
         for _ in 0..7 {
-            backoff.next(now, now);
+            backoff.next(now, now, MAXIMUM);
             now += SECOND;
             let until = backoff.waits_since(now, now).expect("in backoff");
             delays.push((until - now) / SECOND);
@@ -100,12 +101,21 @@ mod tests {
     #[test]
     fn ten_good_minutes_reset_it() {
         let mut backoff = Backoff::default();
-        backoff.next(0, SECOND);
-        backoff.next(0, SECOND);
+        backoff.next(0, SECOND, MAXIMUM);
+        backoff.next(0, SECOND, MAXIMUM);
         let end = SECOND + 601 * SECOND;
         assert_eq!(backoff.waits_since(end, end), None);
-        backoff.next(end, end);
+        backoff.next(end, end, MAXIMUM);
         assert_eq!(backoff.text(), "10s");
+    }
+
+    #[test]
+    fn the_configuration_may_shorten_it() {
+        let mut backoff = Backoff::default();
+        backoff.next(0, 0, 2 * SECOND);
+        assert_eq!(backoff.text(), "2s");
+        backoff.next(SECOND, SECOND, 2 * SECOND);
+        assert_eq!(backoff.until(), 3 * SECOND);
     }
 
     #[test]

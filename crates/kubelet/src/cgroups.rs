@@ -1,5 +1,6 @@
 //! The QoS hierarchy `<root>/kubepods[/burstable|/besteffort]/pod<uid>` on cgroup v1 (each
 //! controller) and v2: made before a pod's sandbox, limited as the pod says, removed at its end.
+//! With the systemd driver each of them is a slice, which systemd makes, keeps and ends.
 
 use std::{
     collections::BTreeMap,
@@ -9,6 +10,10 @@ use std::{
     time::Duration,
 };
 
+use dbus::{
+    slice,
+    systemd::{self, INFINITY, Limits},
+};
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 
@@ -29,6 +34,25 @@ pub struct Error {
     source: io::Error,
 }
 
+/// Who makes cgroups; the runtime says which it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Driver {
+    #[default]
+    Cgroupfs,
+    Systemd,
+}
+
+impl Driver {
+    /// By the name it has in a KubeletConfiguration.
+    pub fn named(name: &str) -> Option<Driver> {
+        match name {
+            "cgroupfs" => Some(Driver::Cgroupfs),
+            "systemd" => Some(Driver::Systemd),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone)]
 pub struct Cgroups {
     shared: Arc<Shared>,
@@ -36,8 +60,9 @@ pub struct Cgroups {
 
 struct Shared {
     mount: PathBuf,
-    /// e.g. `/coracle-1a2b3c`
+    /// e.g. `coracle-1a2b3c`
     root: String,
+    driver: Driver,
     unified: bool,
     /// Processes one pod may have.
     pids: i64,
@@ -47,15 +72,16 @@ struct Shared {
 
 impl Cgroups {
     /// `pids`: processes one pod may have, negative for the default.
-    pub fn new(root: &str, pids: i64) -> Cgroups {
-        Cgroups::at(Path::new("/sys/fs/cgroup"), root, pids)
+    pub fn new(root: &str, pids: i64, driver: Driver) -> Cgroups {
+        Cgroups::at(Path::new("/sys/fs/cgroup"), root, pids, driver)
     }
 
-    pub fn at(mount: &Path, root: &str, pids: i64) -> Cgroups {
+    fn at(mount: &Path, root: &str, pids: i64, driver: Driver) -> Cgroups {
         Cgroups {
             shared: Arc::new(Shared {
                 mount: mount.to_path_buf(),
-                root: format!("/{}", root.trim_matches('/')),
+                root: root.trim_matches('/').to_owned(),
+                driver,
                 unified: mount.join("cgroup.controllers").exists(),
                 pids: if pids > 0 { pids } else { PIDS_PER_POD },
                 burstable: Mutex::default(),
@@ -66,7 +92,7 @@ impl Cgroups {
     /// The pod's cgroup as the runtime is told it.
     pub fn pod_path(&self, pod: &Pod) -> String {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        format!("{}/pod{uid}", self.class_path(resources::qos_class(pod)))
+        self.pod_group(resources::qos_class(pod), uid)
     }
 
     /// Makes the pod's cgroup with its limits. Blocking.
@@ -75,7 +101,12 @@ impl Cgroups {
         let class = resources::qos_class(pod);
         let limits = resources::pod_limits(pod);
         let path = self.pod_path(pod);
-        for parent in [&self.shared.root, &self.kubepods(), &self.class_path(class)] {
+        let parents = [
+            self.group(&[]),
+            self.group(&["kubepods"]),
+            self.class_path(class),
+        ];
+        for parent in &parents {
             self.make(parent)?;
         }
         self.make(&path)?;
@@ -114,8 +145,60 @@ impl Cgroups {
                 }
             }
         };
+        self.tell_systemd(&path, || Limits {
+            cpu_quota: match limits.cpu_quota {
+                Some(wanted) if present("cpu", quota_file).is_none_or(|has| has >= wanted) => None,
+                wanted => Some(wanted.unwrap_or(-1)),
+            },
+            memory: match limits.memory {
+                Some(wanted) if present("memory", memory_file).is_none_or(|has| has >= wanted) => {
+                    None
+                }
+                wanted => Some(wanted.map_or(INFINITY, i64::cast_unsigned)),
+            },
+            ..Limits::default()
+        });
         raise("cpu", quota_file, limits.cpu_quota);
         raise("memory", memory_file, limits.memory);
+    }
+
+    /// Keeps all pods together within what the machine leaves them: `memory` bytes and `milli_cpu`.
+    /// Blocking.
+    pub fn enforce_allocatable(&self, memory: i64, milli_cpu: i64) {
+        let path = self.group(&["kubepods"]);
+        for made in [self.group(&[]), path.clone()] {
+            if let Err(error) = self.make(&made) {
+                tracing::warn!(%error, "the pods' cgroup could not be made");
+                return;
+            }
+        }
+        self.set_shares(&path, resources::cpu_shares(milli_cpu));
+        let file = match self.shared.unified {
+            true => "memory.max",
+            false => "memory.limit_in_bytes",
+        };
+        if memory > 0 {
+            self.tell_systemd(&path, || Limits {
+                memory: Some(memory.cast_unsigned()),
+                ..Limits::default()
+            });
+            self.write(&path, "memory", file, &memory.to_string());
+        }
+    }
+
+    /// The memory that pods use and that cannot simply be dropped, in bytes. Blocking.
+    pub fn working_set(&self) -> Option<i64> {
+        let path = self.group(&["kubepods"]);
+        let (usage, inactive) = match self.shared.unified {
+            true => ("memory.current", "inactive_file "),
+            false => ("memory.usage_in_bytes", "total_inactive_file "),
+        };
+        let used: i64 = self.read(&path, "memory", usage)?.trim().parse().ok()?;
+        let stat = self.read(&path, "memory", "memory.stat")?;
+        let inactive: i64 = stat
+            .lines()
+            .find_map(|line| line.strip_prefix(inactive)?.trim().parse().ok())?;
+        Some((used - inactive).max(0))
     }
 
     fn read(&self, path: &str, controller: &str, file: &str) -> Option<String> {
@@ -143,7 +226,8 @@ impl Cgroups {
             }
         }
         if was_burstable {
-            self.update_burstable();
+            let cgroups = self.clone();
+            let _ = tokio::task::spawn_blocking(move || cgroups.update_burstable()).await;
         }
     }
 
@@ -155,8 +239,21 @@ impl Cgroups {
         ];
         for hierarchy in self.hierarchies() {
             for class in classes {
-                let relative = format!("{}/pod{uid}", self.class_path(class));
-                let path = hierarchy.join(relative.trim_start_matches('/'));
+                let group = self.pod_group(class, uid);
+                let path = hierarchy.join(group.trim_start_matches('/'));
+                if !path.is_dir() {
+                    continue;
+                }
+                if self.shared.driver == Driver::Systemd {
+                    // Scopes that are still in it end with it.
+                    let unit = slice::unit(&group);
+                    systemd::blocking(async |mut systemd| systemd.stop(unit).await).map_err(
+                        |error| Error {
+                            path: path.clone(),
+                            source: io::Error::other(error),
+                        },
+                    )?;
+                }
                 if path.is_dir() {
                     remove_tree(&path).map_err(|source| Error { path, source })?;
                 }
@@ -165,19 +262,42 @@ impl Cgroups {
         Ok(())
     }
 
-    fn kubepods(&self) -> String {
-        format!("{}/kubepods", self.shared.root)
+    fn class_path(&self, class: QosClass) -> String {
+        self.group(class_names(class))
     }
 
-    fn class_path(&self, class: QosClass) -> String {
-        match class {
-            QosClass::Guaranteed => self.kubepods(),
-            QosClass::Burstable => format!("{}/burstable", self.kubepods()),
-            QosClass::BestEffort => format!("{}/besteffort", self.kubepods()),
+    fn pod_group(&self, class: QosClass, uid: &str) -> String {
+        let pod = format!("pod{uid}");
+        let mut names = class_names(class).to_vec();
+        names.push(&pod);
+        self.group(&names)
+    }
+
+    /// The cgroup with these names below the root.
+    fn group(&self, names: &[&str]) -> String {
+        let mut all = vec![self.shared.root.as_str()];
+        all.extend(names);
+        match self.shared.driver {
+            Driver::Cgroupfs => format!("/{}", all.join("/")),
+            Driver::Systemd => slice::path(&slice::name(&all)).unwrap_or_default(),
         }
     }
 
     fn make(&self, path: &str) -> Result<(), Error> {
+        if self.shared.driver == Driver::Systemd {
+            let directory = self.shared.mount.join(path.trim_start_matches('/'));
+            if directory.is_dir() {
+                return Ok(());
+            }
+            let unit = slice::unit(path);
+            return systemd::blocking(async |mut systemd| {
+                systemd.ensure_slice(unit, Vec::new()).await
+            })
+            .map_err(|error| Error {
+                path: directory,
+                source: io::Error::other(error),
+            });
+        }
         for directory in self.directories(path) {
             match fs::create_dir(&directory) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -201,7 +321,15 @@ impl Cgroups {
     }
 
     fn limit(&self, path: &str, limits: &PodLimits) {
-        self.set_shares(path, limits.cpu_shares);
+        self.tell_systemd(path, || Limits {
+            cpu_weight: Some(cpu_weight(limits.cpu_shares)),
+            cpu_quota: limits.cpu_quota,
+            cpu_period: limits.cpu_quota.map(|_| CPU_PERIOD.cast_unsigned()),
+            memory: limits.memory.map(i64::cast_unsigned),
+            processes: Some(self.shared.pids.cast_unsigned()),
+            ..Limits::default()
+        });
+        self.write_shares(path, limits.cpu_shares);
         let pids = self.shared.pids.to_string();
         self.write(path, "pids", "pids.max", &pids);
         if self.shared.unified {
@@ -222,10 +350,32 @@ impl Cgroups {
         }
     }
 
+    /// systemd keeps to what it was told, also when it is told to read everything anew. The files
+    /// are written beside that, so that limits hold at once.
+    fn tell_systemd(&self, path: &str, limits: impl FnOnce() -> Limits) {
+        if self.shared.driver != Driver::Systemd {
+            return;
+        }
+        let (unit, properties) = (slice::unit(path), limits().properties());
+        if let Err(error) =
+            systemd::blocking(async |mut systemd| systemd.set(unit, properties).await)
+        {
+            tracing::debug!(unit, %error, "systemd was not told a cgroup's limits");
+        }
+    }
+
     fn set_shares(&self, path: &str, shares: u64) {
+        self.tell_systemd(path, || Limits {
+            cpu_weight: Some(cpu_weight(shares)),
+            ..Limits::default()
+        });
+        self.write_shares(path, shares);
+    }
+
+    fn write_shares(&self, path: &str, shares: u64) {
         if self.shared.unified {
-            let weight = 1 + (shares.clamp(2, 262_144) - 2) * 9999 / 262_142;
-            self.write(path, "cpu", "cpu.weight", &weight.to_string());
+            let weight = cpu_weight(shares).to_string();
+            self.write(path, "cpu", "cpu.weight", &weight);
         } else {
             self.write(path, "cpu", "cpu.shares", &shares.to_string());
         }
@@ -280,6 +430,19 @@ impl Cgroups {
     }
 }
 
+fn class_names(class: QosClass) -> &'static [&'static str] {
+    match class {
+        QosClass::Guaranteed => &["kubepods"],
+        QosClass::Burstable => &["kubepods", "burstable"],
+        QosClass::BestEffort => &["kubepods", "besteffort"],
+    }
+}
+
+/// v1's shares in v2's weights, as upstream's kubelet turns them.
+fn cpu_weight(shares: u64) -> u64 {
+    1 + (shares.clamp(2, 262_144) - 2) * 9999 / 262_142
+}
+
 /// Removes a cgroup and those below it, the deepest first. Files in it go with it.
 fn remove_tree(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
@@ -307,13 +470,26 @@ mod tests {
     }
 
     #[test]
+    fn with_systemd_a_pods_cgroup_is_a_slice() {
+        let cgroups = Cgroups::new("/coracle-1a2b3c", -1, Driver::Systemd);
+        let mut pod = pod(serde_json::json!({"requests": {"cpu": "250m"}}));
+        pod.metadata.uid = Some("0a1b-2c3d".to_owned());
+        assert_eq!(
+            cgroups.pod_path(&pod),
+            "/coracle_1a2b3c.slice/coracle_1a2b3c-kubepods.slice/\
+             coracle_1a2b3c-kubepods-burstable.slice/\
+             coracle_1a2b3c-kubepods-burstable-pod0a1b_2c3d.slice"
+        );
+    }
+
+    #[test]
     fn a_pod_gets_its_cgroup() {
         // A plain directory stands in for a v1 hierarchy: same calls, no kernel.
         let mount = tempfile::tempdir().expect("a directory");
         for controller in CONTROLLERS {
             fs::create_dir(mount.path().join(controller)).expect("made");
         }
-        let cgroups = Cgroups::at(mount.path(), "/coracle-x", -1);
+        let cgroups = Cgroups::at(mount.path(), "/coracle-x", -1, Driver::Cgroupfs);
         let pod =
             pod(serde_json::json!({"limits": {"memory": "64Mi"}, "requests": {"cpu": "250m"}}));
         assert_eq!(
@@ -342,5 +518,28 @@ mod tests {
         assert_eq!(read(memory), (128 << 20).to_string());
         cgroups.widen(&pod);
         assert_eq!(read(memory), (128 << 20).to_string(), "never narrowed");
+    }
+
+    #[test]
+    fn all_pods_together_are_limited_and_measured() {
+        let mount = tempfile::tempdir().expect("a directory");
+        for controller in CONTROLLERS {
+            fs::create_dir(mount.path().join(controller)).expect("made");
+        }
+        let cgroups = Cgroups::at(mount.path(), "/coracle-x", -1, Driver::Cgroupfs);
+        assert_eq!(cgroups.working_set(), None);
+        cgroups.enforce_allocatable(1 << 30, 1500);
+        let memory = mount.path().join("memory/coracle-x/kubepods");
+        let limit = fs::read_to_string(memory.join("memory.limit_in_bytes")).expect("a limit");
+        assert_eq!(limit, (1 << 30).to_string());
+        let shares = mount.path().join("cpu/coracle-x/kubepods/cpu.shares");
+        assert_eq!(fs::read_to_string(shares).expect("shares"), "1536");
+        fs::write(memory.join("memory.usage_in_bytes"), "5000\n").expect("written");
+        fs::write(
+            memory.join("memory.stat"),
+            "cache 9\ntotal_inactive_file 1000\n",
+        )
+        .expect("written");
+        assert_eq!(cgroups.working_set(), Some(4000));
     }
 }

@@ -1,6 +1,9 @@
 //! KubeletConfiguration v1beta1: the part of it that this kubelet acts on, with upstream's
 //! defaults, read from a file and its drop-ins. Later files win, key by key. Fields that are not
-//! ours are accepted and left alone, so that a file written for upstream's kubelet can be used.
+//! ours are accepted and left alone, so that a file written for upstream's kubelet can be used;
+//! what is no field at all is warned of, as upstream does.
+
+mod fields;
 
 use std::{
     collections::BTreeMap,
@@ -9,6 +12,8 @@ use std::{
 };
 
 use serde::Deserialize;
+
+use crate::cgroups::Driver;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
@@ -30,6 +35,8 @@ pub enum Error {
 pub struct Configuration {
     /// `unix:///path` of another runtime than the embedded one; empty for that.
     pub container_runtime_endpoint: String,
+    /// `cgroupfs` or `systemd`, for the embedded runtime; another one says which it has.
+    pub cgroup_driver: String,
     pub max_pods: i64,
     pub pod_pids_limit: i64,
     pub allowed_unsafe_sysctls: Vec<String>,
@@ -39,9 +46,29 @@ pub struct Configuration {
     pub eviction_soft: BTreeMap<String, String>,
     pub eviction_soft_grace_period: BTreeMap<String, String>,
     pub eviction_max_pod_grace_period: i64,
+    pub eviction_minimum_reclaim: BTreeMap<String, String>,
+    /// Whether signals that `evictionHard` leaves out keep their defaults.
+    pub merge_default_eviction_settings: bool,
     pub eviction_pressure_transition_period: String,
     pub container_log_max_size: String,
     pub container_log_max_files: usize,
+    pub container_log_monitor_interval: String,
+    pub crash_loop_back_off: CrashLoopBackOff,
+    /// One pull at a time. Upstream's default is to do so.
+    pub serialize_image_pulls: bool,
+    pub max_parallel_image_pulls: Option<usize>,
+    pub image_pull_credentials_verification_policy: String,
+    pub preloaded_images_verification_allowlist: Vec<String>,
+    /// An image unused for so long leaves; zero for never.
+    #[serde(rename = "imageMaximumGCAge")]
+    pub image_maximum_gc_age: String,
+    pub resolv_conf: PathBuf,
+    pub node_status_max_images: i64,
+    pub node_status_update_frequency: String,
+    pub node_status_report_frequency: String,
+    pub pods_per_core: i64,
+    pub seccomp_default: bool,
+    pub enable_system_log_handler: bool,
     #[serde(rename = "imageGCHighThresholdPercent")]
     pub image_gc_high_threshold_percent: i64,
     #[serde(rename = "imageGCLowThresholdPercent")]
@@ -58,6 +85,20 @@ pub struct Configuration {
     /// Everything else the file says, shown again by `/configz`.
     #[serde(flatten)]
     pub other: BTreeMap<String, serde_json::Value>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct CrashLoopBackOff {
+    pub max_container_restart_period: String,
+}
+
+impl Default for CrashLoopBackOff {
+    fn default() -> CrashLoopBackOff {
+        CrashLoopBackOff {
+            max_container_restart_period: "5m0s".to_owned(),
+        }
+    }
 }
 
 /// How long pods of a priority, up to the next one named, get when the machine goes down.
@@ -79,6 +120,7 @@ impl Default for Configuration {
         };
         Configuration {
             container_runtime_endpoint: String::new(),
+            cgroup_driver: "cgroupfs".to_owned(),
             max_pods: 110,
             pod_pids_limit: -1,
             allowed_unsafe_sysctls: Vec::new(),
@@ -94,9 +136,25 @@ impl Default for Configuration {
             eviction_soft: BTreeMap::new(),
             eviction_soft_grace_period: BTreeMap::new(),
             eviction_max_pod_grace_period: 0,
+            eviction_minimum_reclaim: BTreeMap::new(),
+            merge_default_eviction_settings: false,
             eviction_pressure_transition_period: "5m0s".to_owned(),
             container_log_max_size: "10Mi".to_owned(),
             container_log_max_files: 5,
+            container_log_monitor_interval: "10s".to_owned(),
+            crash_loop_back_off: CrashLoopBackOff::default(),
+            serialize_image_pulls: false,
+            max_parallel_image_pulls: None,
+            image_pull_credentials_verification_policy: "NeverVerifyPreloadedImages".to_owned(),
+            preloaded_images_verification_allowlist: Vec::new(),
+            image_maximum_gc_age: "0s".to_owned(),
+            resolv_conf: PathBuf::from("/etc/resolv.conf"),
+            node_status_max_images: 50,
+            node_status_update_frequency: "10s".to_owned(),
+            node_status_report_frequency: "5m0s".to_owned(),
+            pods_per_core: 0,
+            seccomp_default: false,
+            enable_system_log_handler: true,
             image_gc_high_threshold_percent: 85,
             image_gc_low_threshold_percent: 80,
             image_minimum_gc_age: "2m0s".to_owned(),
@@ -136,6 +194,9 @@ impl Configuration {
                 path: path.clone(),
                 message,
             })?;
+            for field in fields.keys().filter(|field| !fields::is_known(field)) {
+                tracing::warn!(file = %path.display(), field, "unknown field in KubeletConfiguration");
+            }
             merged.extend(fields);
         }
         Configuration::from_fields(merged).map_err(|message| Error::Content {
@@ -149,9 +210,14 @@ impl Configuration {
     ) -> Result<Configuration, String> {
         fields.remove("apiVersion");
         fields.remove("kind");
-        let configuration: Configuration =
+        let mut configuration: Configuration =
             serde_json::from_value(serde_json::Value::Object(fields))
                 .map_err(|error| error.to_string())?;
+        if configuration.merge_default_eviction_settings {
+            for (signal, value) in Configuration::default().eviction_hard {
+                configuration.eviction_hard.entry(signal).or_insert(value);
+            }
+        }
         configuration.check()?;
         Ok(configuration)
     }
@@ -172,6 +238,12 @@ impl Configuration {
                     .to_owned(),
             );
         }
+        if Driver::named(&self.cgroup_driver).is_none() {
+            return Err(format!(
+                "cgroupDriver {:?} is neither \"cgroupfs\" nor \"systemd\"",
+                self.cgroup_driver
+            ));
+        }
         if self
             .runtime_socket()
             .is_some_and(|path| !path.is_absolute())
@@ -181,8 +253,20 @@ impl Configuration {
                 self.container_runtime_endpoint
             ));
         }
+        self.check_pulls()?;
+        let restart = &self.crash_loop_back_off.max_container_restart_period;
+        let (least, most) = (Duration::from_secs(1), Duration::from_secs(300));
+        if !duration(restart).is_some_and(|period| (least..=most).contains(&period)) {
+            return Err(format!(
+                "invalid configuration: CrashLoopBackOff.MaxContainerRestartPeriod ({restart}) must be between 1 second and 300 seconds (5m0s)"
+            ));
+        }
         for text in [
             &self.eviction_pressure_transition_period,
+            &self.container_log_monitor_interval,
+            &self.image_maximum_gc_age,
+            &self.node_status_update_frequency,
+            &self.node_status_report_frequency,
             &self.image_minimum_gc_age,
             &self.shutdown_grace_period,
             &self.shutdown_grace_period_critical_pods,
@@ -193,6 +277,43 @@ impl Configuration {
             duration(text).ok_or_else(|| format!("{text:?} is not a duration"))?;
         }
         self.check_shutdown()
+    }
+
+    fn check_pulls(&self) -> Result<(), String> {
+        if self.max_parallel_image_pulls == Some(0) {
+            return Err(
+                "invalid configuration: maxParallelImagePulls 0 must be a positive number"
+                    .to_owned(),
+            );
+        }
+        if self.serialize_image_pulls && self.max_parallel_image_pulls.is_some_and(|most| most > 1)
+        {
+            return Err(
+                "invalid configuration: maxParallelImagePulls cannot be larger than 1 unless SerializeImagePulls (--serialize-image-pulls) is set to false"
+                    .to_owned(),
+            );
+        }
+        let policies = [
+            "NeverVerify",
+            "NeverVerifyPreloadedImages",
+            "NeverVerifyAllowlistedImages",
+            "AlwaysVerify",
+        ];
+        let policy = self.image_pull_credentials_verification_policy.as_str();
+        if !policies.contains(&policy) {
+            return Err(format!(
+                "invalid configuration: option {policy:?} specified for imagePullCredentialsVerificationPolicy. Valid options are {policies:?}"
+            ));
+        }
+        if !self.preloaded_images_verification_allowlist.is_empty()
+            && policy != "NeverVerifyAllowlistedImages"
+        {
+            return Err(
+                "invalid configuration: can't set `preloadedImagesVerificationAllowlist` if `imagePullCredentialsVerificationPolicy` is not \"NeverVerifyAllowlistedImages\""
+                    .to_owned(),
+            );
+        }
+        Ok(())
     }
 
     fn check_shutdown(&self) -> Result<(), String> {
@@ -243,6 +364,30 @@ impl Configuration {
 
     pub fn image_minimum_age(&self) -> Duration {
         duration(&self.image_minimum_gc_age).unwrap_or(Duration::from_secs(120))
+    }
+
+    pub fn image_maximum_age(&self) -> Option<Duration> {
+        duration(&self.image_maximum_gc_age).filter(|age| !age.is_zero())
+    }
+
+    /// The longest pause between restarts of a container, in microseconds.
+    pub fn longest_restart_pause(&self) -> i64 {
+        let longest = duration(&self.crash_loop_back_off.max_container_restart_period);
+        longest.unwrap_or(Duration::from_secs(300)).as_micros() as i64
+    }
+
+    pub fn log_monitor_interval(&self) -> Duration {
+        let interval = duration(&self.container_log_monitor_interval).unwrap_or_default();
+        interval.max(Duration::from_secs(3))
+    }
+
+    pub fn status_update_frequency(&self) -> Duration {
+        let frequency = duration(&self.node_status_update_frequency).unwrap_or_default();
+        frequency.max(Duration::from_secs(1))
+    }
+
+    pub fn status_report_frequency(&self) -> Duration {
+        duration(&self.node_status_report_frequency).unwrap_or(Duration::from_secs(300))
     }
 
     /// How much of a resource is kept for the machine, in thousandths.
@@ -346,6 +491,11 @@ mod tests {
             "maxPods: many\n",
             "containerLogMaxFiles: 1\n",
             "imageMinimumGCAge: soon\n",
+            "crashLoopBackOff: {maxContainerRestartPeriod: 10m}\n",
+            "maxParallelImagePulls: 0\n",
+            "serializeImagePulls: true\nmaxParallelImagePulls: 3\n",
+            "imagePullCredentialsVerificationPolicy: Sometimes\n",
+            "preloadedImagesVerificationAllowlist: [a/b]\n",
             "- a\n",
         ] {
             std::fs::write(&file, text).expect("written");
@@ -354,6 +504,21 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn defaults_of_eviction_may_be_merged() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("kubelet.yaml");
+        let text = "evictionHard: {memory.available: 1Gi}\ncrashLoopBackOff: {maxContainerRestartPeriod: 2s}\n";
+        std::fs::write(&file, text).expect("written");
+        let read = || Configuration::read(&file, directory.path()).expect("a configuration");
+        assert_eq!(read().eviction_hard.len(), 1);
+        assert_eq!(read().longest_restart_pause(), 2_000_000);
+        std::fs::write(&file, format!("{text}mergeDefaultEvictionSettings: true\n"))
+            .expect("written");
+        assert_eq!(read().eviction_hard["memory.available"], "1Gi");
+        assert_eq!(read().eviction_hard["nodefs.inodesFree"], "5%");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Events about pods and their containers, worded as upstream words them.
+//! Events about pods, their containers and the node, worded as upstream words them.
 
 use client::events::{Recorder, Severity, reference};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 
 use crate::pod::containers::{Role, role};
 
@@ -15,6 +15,17 @@ impl Events {
 
     pub fn warning(&self, pod: &Pod, reason: &str, message: impl Into<String>) {
         self.0.warning(pod, reason, message);
+    }
+
+    /// About the node itself, which carries its name for a UID in events, as upstream has it.
+    pub fn node(&self, name: &str, severity: Severity, reason: &str, message: impl Into<String>) {
+        let about = ObjectReference {
+            kind: Some("Node".to_owned()),
+            name: Some(name.to_owned()),
+            uid: Some(name.to_owned()),
+            ..ObjectReference::default()
+        };
+        self.0.record(about, severity, reason, message);
     }
 
     /// About one container: the reference names its place in the spec.

@@ -31,8 +31,8 @@ pub enum Error {
 
 pub struct Answer {
     pub status: u16,
-    /// A redirect to another host ended it: upstream counts that as a success.
-    pub left_host: bool,
+    /// Empty when it is long.
+    pub body: String,
 }
 
 /// Does the GET that `action` describes. `agent` is `probe` or `lifecycle`.
@@ -55,20 +55,19 @@ pub async fn get(
     let mut url = format!("{scheme}://{}:{port}{slash}{path}", bracketed(&host));
     let work = async {
         for _ in 0..MAX_REDIRECTS {
-            let (status, location) = once(&url, action, agent).await?;
+            let Reply {
+                status,
+                location,
+                body,
+            } = once(&url, action, agent).await?;
             let Some(location) = location.filter(|_| (300..400).contains(&status)) else {
-                return Ok(Answer {
-                    status,
-                    left_host: false,
-                });
+                return Ok(Answer { status, body });
             };
             let next = resolve(&url, &location);
             let same_host = host_of(&next) == host_of(&url);
             if !same_host {
-                return Ok(Answer {
-                    status,
-                    left_host: true,
-                });
+                // A redirect to another host is not followed, and counts as an answer.
+                return Ok(Answer { status, body });
             }
             url = next;
         }
@@ -86,6 +85,13 @@ pub async fn get(
                 .to_owned(),
         }),
     }
+}
+
+/// One answer, redirects included.
+struct Reply {
+    status: u16,
+    location: Option<String>,
+    body: String,
 }
 
 /// A port by number or by its name in the container.
@@ -132,11 +138,7 @@ pub fn dial_error(address: &str, error: &std::io::Error) -> String {
     format!("dial tcp {address}: {what}")
 }
 
-async fn once(
-    url: &str,
-    action: &HTTPGetAction,
-    agent: &str,
-) -> Result<(u16, Option<String>), Error> {
+async fn once(url: &str, action: &HTTPGetAction, agent: &str) -> Result<Reply, Error> {
     let failed = |reason: String| Error::Failed {
         url: url.to_owned(),
         reason,
@@ -187,10 +189,7 @@ async fn once(
     response.map_err(failed)
 }
 
-async fn send<T>(
-    stream: T,
-    request: Request<Empty<bytes::Bytes>>,
-) -> Result<(u16, Option<String>), String>
+async fn send<T>(stream: T, request: Request<Empty<bytes::Bytes>>) -> Result<Reply, String>
 where
     T: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
 {
@@ -207,8 +206,13 @@ where
                 .map(str::to_owned);
             let status = response.status().as_u16();
             // Read to its end, up to the limit, so that the server is not cut off mid-answer.
-            let _ = Limited::new(response.into_body(), MAX_BODY).collect().await;
-            Ok((status, location))
+            let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
+            let body = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned());
+            Ok(Reply {
+                status,
+                location,
+                body: body.unwrap_or_default(),
+            })
         }
         Err(error) if error.is_incomplete_message() => Err("EOF".to_owned()),
         Err(error) => Err(error.to_string()),

@@ -44,6 +44,20 @@ pub fn choose(mut images: Vec<Candidate>, wanted: u64, minimum_age: i64, now: i6
     chosen
 }
 
+/// Which images leave because nothing has used them for `age` microseconds. Only what this kubelet
+/// has watched for so long counts.
+pub fn too_old(images: &[Candidate], age: i64, began: i64, now: i64) -> Vec<String> {
+    if now - began <= age {
+        return Vec::new();
+    }
+    images
+        .iter()
+        .filter(|image| !image.pinned && !image.in_use)
+        .filter(|image| now - image.last_used.max(image.first_seen) > age)
+        .map(|image| image.id.clone())
+        .collect()
+}
+
 /// What is remembered of images between two looks.
 #[derive(Default)]
 struct Memory(BTreeMap<String, (i64, i64)>);
@@ -92,6 +106,7 @@ pub async fn run(node: Arc<NodeContext>, shutdown: CancellationToken) {
         configuration.image_gc_low_threshold_percent,
     );
     let minimum_age = configuration.image_minimum_age().as_micros() as i64;
+    let began = node.environment.now_micros();
     let mut ticks = tokio::time::interval(PERIOD);
     loop {
         tokio::select! {
@@ -99,13 +114,24 @@ pub async fn run(node: Arc<NodeContext>, shutdown: CancellationToken) {
             _ = ticks.tick() => {}
         }
         let now = node.environment.now_micros();
-        let candidates = match look(&node, &mut memory, now).await {
+        let mut candidates = match look(&node, &mut memory, now).await {
             Ok(candidates) => candidates,
             Err(status) => {
                 tracing::warn!(%status, "images could not be listed");
                 continue;
             }
         };
+        if let Some(age) = node.configuration.image_maximum_age() {
+            let old = too_old(&candidates, age.as_micros() as i64, began, now);
+            candidates.retain(|image| !old.contains(&image.id));
+            let removed = remove(&node, old).await;
+            if removed > 0 {
+                tracing::info!(
+                    removed,
+                    "images that nothing has used for long were removed"
+                );
+            }
+        }
         let root = node.volumes.pods_root.clone();
         let Ok(space) = tokio::task::spawn_blocking(move || stats::space(&root)).await else {
             continue;
@@ -174,7 +200,10 @@ async fn remove(node: &NodeContext, chosen: Vec<String>) -> usize {
             }),
         };
         match node.cri.images.clone().remove_image(request).await {
-            Ok(_) => removed += 1,
+            Ok(_) => {
+                removed += 1;
+                node.pulls.records.forget(&id).await;
+            }
             Err(status) => tracing::warn!(%status, image = id, "an image could not be removed"),
         }
     }
@@ -219,6 +248,24 @@ mod tests {
         assert_eq!(choose(150), ["early", "late"]);
         assert_eq!(choose(5000), ["early", "late"]);
         assert!(choose(0).is_empty());
+    }
+
+    #[test]
+    fn what_nothing_uses_for_long_leaves() {
+        let images = [
+            image("old", 2 * MINUTE),
+            image("late", 9 * MINUTE),
+            Candidate {
+                in_use: true,
+                ..image("used", 0)
+            },
+            Candidate {
+                first_seen: 8 * MINUTE,
+                ..image("new", 0)
+            },
+        ];
+        assert_eq!(too_old(&images, 5 * MINUTE, 0, 10 * MINUTE), ["old"]);
+        assert!(too_old(&images, 5 * MINUTE, 6 * MINUTE, 10 * MINUTE).is_empty());
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod backoff;
 mod cgroups;
 mod configuration;
 mod container;
-pub mod dbus;
+mod counters;
 mod events;
 mod eviction;
 mod http_get;
@@ -34,7 +34,7 @@ mod volumes;
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use client::Informers;
+use client::{Informers, events::Severity};
 use cri::v1;
 use environment::Environment;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
@@ -46,7 +46,7 @@ pub use shutdown::SystemBus;
 
 use crate::{
     admission::Admission,
-    cgroups::Cgroups,
+    cgroups::{Cgroups, Driver},
     events::Events,
     node::{Capacity, lease, registration},
     node_context::NodeContext,
@@ -136,6 +136,7 @@ pub async fn run(
         Some(&config.node_name),
     );
     let configuration = config.configuration;
+    let driver = cgroup_driver(&cri, &configuration).await;
     let capacity = Capacity::read(&config.root, &configuration);
     let admission = Admission::new(
         capacity.clone(),
@@ -149,6 +150,7 @@ pub async fn run(
         shutting_down: Default::default(),
         rates: Default::default(),
         probe_counts: Default::default(),
+        counters: Default::default(),
         node_name: config.node_name,
         host_ip: config.node_ip.to_string(),
         log_dir: config.log_dir,
@@ -168,7 +170,8 @@ pub async fn run(
             client: client.clone(),
             environment: environment.clone(),
         },
-        cgroups: Cgroups::new(&config.cgroup_root, configuration.pod_pids_limit),
+        pulls: images::Pulls::open(&config.root, &configuration),
+        cgroups: Cgroups::new(&config.cgroup_root, configuration.pod_pids_limit, driver),
         configuration,
         config_maps: Referenced::new(client.clone(), environment.clone()),
         secrets: Referenced::new(client.clone(), environment.clone()),
@@ -176,6 +179,17 @@ pub async fn run(
         client: client.clone(),
         environment: environment.clone(),
     });
+    context.events.node(
+        &context.node_name,
+        Severity::Normal,
+        "Starting",
+        "Starting kubelet.",
+    );
+    let (cgroups, reserved) = (context.cgroups.clone(), &context.configuration);
+    cgroups.enforce_allocatable(
+        context.capacity.memory - reserved.reserved_milli("memory") / 1000,
+        context.capacity.allocatable_milli_cpu(),
+    );
     let identity = registration::Identity {
         pod_cidr: config.pod_cidr,
         labels: config.labels,
@@ -268,6 +282,22 @@ async fn wait_for_runtime(
             () = shutdown.cancelled() => return None,
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_RETRY),
         }
+    }
+}
+
+/// The runtime's, by its own word; one that has none is told by the configuration.
+async fn cgroup_driver(cri: &cri::Client, configuration: &Configuration) -> Driver {
+    let answer = cri
+        .runtime
+        .clone()
+        .runtime_config(v1::RuntimeConfigRequest {})
+        .await;
+    match answer.map(|answer| answer.into_inner().linux) {
+        Ok(Some(linux)) => match linux.cgroup_driver() {
+            v1::CgroupDriver::Systemd => Driver::Systemd,
+            v1::CgroupDriver::Cgroupfs => Driver::Cgroupfs,
+        },
+        _ => Driver::named(&configuration.cgroup_driver).unwrap_or_default(),
     }
 }
 

@@ -4,7 +4,6 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use cri::v1;
@@ -12,15 +11,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{node_context::NodeContext, runtime::observe};
 
-const PERIOD: Duration = Duration::from_secs(10);
-
-/// Looks every ten seconds until `shutdown`.
+/// Looks every ten seconds, by default, until `shutdown`.
 pub async fn run(node: Arc<NodeContext>, shutdown: CancellationToken) {
     let Some(limit) = node.configuration.log_max_size().filter(|limit| *limit > 0) else {
         return;
     };
     let files = node.configuration.container_log_max_files;
-    let mut ticks = tokio::time::interval(PERIOD);
+    let mut ticks = tokio::time::interval(node.configuration.log_monitor_interval());
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {

@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
 
 use crate::{
     admission::Admission, cgroups::Cgroups, configuration::Configuration,
-    container::fields::NodeFacts, events::Events, eviction::Pressure, node::Capacity,
-    probes::ProbeCounts, referenced::Referenced, shutdown::ShuttingDown, spans::Spans,
-    stats::Rates, volumes::Volumes,
+    container::fields::NodeFacts, counters::Counters, events::Events, eviction::Pressure,
+    images::Pulls, node::Capacity, probes::ProbeCounts, referenced::Referenced,
+    shutdown::ShuttingDown, spans::Spans, stats::Rates, volumes::Volumes,
 };
 
 pub struct NodeContext {
@@ -26,6 +26,7 @@ pub struct NodeContext {
     pub shutting_down: ShuttingDown,
     pub rates: Rates,
     pub probe_counts: Arc<ProbeCounts>,
+    pub counters: Counters,
     /// The Node object of this node.
     pub nodes: Informer<Node>,
     /// The runtime's name as `containerID`s carry it.
@@ -36,6 +37,7 @@ pub struct NodeContext {
     pub spans: Spans,
     pub environment: Environment,
     pub volumes: Volumes,
+    pub pulls: Pulls,
     pub cgroups: Cgroups,
     pub config_maps: Referenced<ConfigMap>,
     pub secrets: Referenced<Secret>,
@@ -52,6 +54,16 @@ impl NodeContext {
             text(&metadata.name),
             text(&metadata.uid)
         ))
+    }
+
+    /// The pressures the node is under, as its conditions name them.
+    pub fn pressures(&self) -> Vec<&'static str> {
+        let now = self.environment.now_micros();
+        let period = self.configuration.transition_period();
+        ["MemoryPressure", "DiskPressure", "PIDPressure"]
+            .into_iter()
+            .filter(|condition| self.pressure.under(condition, now, period))
+            .collect()
     }
 
     pub fn facts(&self, pod_ips: Vec<String>) -> NodeFacts {

@@ -1,7 +1,14 @@
 //! The pods of this node: takes them from the API's watch, gives each a worker, passes on hints
 //! from the runtime, and finds what no longer belongs to any pod.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
 
 use client::{Change, Informer};
 use k8s_openapi::{
@@ -13,12 +20,14 @@ use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, mpsc, watch},
     task::JoinSet,
+    time::MissedTickBehavior,
 };
 use tokio_util::sync::CancellationToken;
 use trace::Hop;
 
 use crate::{
     admission::{Rejection, preemption},
+    counters,
     node_context::NodeContext,
     pod::{mailbox::Mailbox, status::Verdict, worker::Worker},
     runtime::{changes::Hint, observe},
@@ -28,12 +37,18 @@ use crate::{
     },
 };
 
+/// The loop comes around at least this often, and is stuck when it has not for so long.
+const TURN: Duration = Duration::from_secs(60);
+const STUCK: Duration = Duration::from_secs(300);
+
 /// The pods this node works on, for its HTTP server. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Pods {
     known: Arc<Mutex<BTreeMap<String, Known>>>,
     /// Wakes those who wait for a container's end.
     changed: Arc<Notify>,
+    /// When the loop last came around, in microseconds; 0 before it runs.
+    came_around: Arc<AtomicI64>,
 }
 
 /// A pod as the watch delivered it.
@@ -55,6 +70,12 @@ struct Known {
 }
 
 impl Pods {
+    /// Whether the loop that takes pods has not come around for long.
+    pub fn is_stuck(&self, now: i64) -> bool {
+        let last = self.came_around.load(Ordering::Relaxed);
+        last > 0 && now - last > STUCK.as_micros() as i64
+    }
+
     pub fn list(&self) -> Vec<Arc<Pod>> {
         self.known
             .lock()
@@ -114,7 +135,11 @@ impl Pods {
         let mut rechecks: JoinSet<(Arrival, Option<Node>)> = JoinSet::new();
         let mut synced = false;
         let mut listed = manifests.borrow_and_update().clone();
+        let mut turns = tokio::time::interval(TURN);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let now = node.environment.now_micros();
+            self.came_around.store(now, Ordering::Relaxed);
             let moves = roster.follow(&listed);
             for pod in moves.stop {
                 self.gone(&pod);
@@ -124,6 +149,7 @@ impl Pods {
             }
             tokio::select! {
                 () = shutdown.cancelled() => return,
+                _ = turns.tick() => {}
                 Ok(()) = manifests.changed() => listed = manifests.borrow_and_update().clone(),
                 () = mirrors.tidy() => {}
                 delivery = changes.next_delivery() => match delivery.change {
@@ -254,6 +280,7 @@ impl Pods {
                 return;
             }
             Err(rejection) => {
+                node.counters.add(counters::REJECTIONS, &rejection.reason);
                 node.events
                     .warning(&pod, &rejection.reason, &rejection.message);
                 let verdict = Verdict {
@@ -297,22 +324,29 @@ impl Pods {
         }
         let cached = node.nodes.get("", &node.node_name);
         let object = fresh.or(cached.as_deref());
-        let rejections = match node.admission.admit(pod, object) {
+        let pressures = node.pressures();
+        let rejections = match node.admission.admit(pod, object, &pressures) {
             Ok(()) => return Ok(()),
             Err(rejections) => rejections,
         };
+        let critical = preemption::is_critical(pod);
+        // What preemption cannot mend is the reason where there is such a one.
+        if critical && let Some(other) = rejections.iter().find(|one| one.shortage.is_none()) {
+            return Err(other.clone());
+        }
         let shortages: Vec<_> = rejections
             .iter()
             .filter_map(|rejection| rejection.shortage.clone())
             .collect();
-        if preemption::is_critical(pod)
-            && shortages.len() == rejections.len()
-            && let Some(victims) = preemption::victims(pod, &shortages, &node.admission.granted())
-        {
+        if critical && !shortages.is_empty() {
+            let victims = preemption::victims(pod, &shortages, &node.admission.granted())
+                .map_err(|missing| Rejection::no_victims(&missing))?;
             for victim in victims {
+                node.counters
+                    .add(counters::PREEMPTIONS, &shortages[0].resource);
                 self.preempt(node, &victim);
             }
-            if node.admission.admit(pod, object).is_ok() {
+            if node.admission.admit(pod, object, &pressures).is_ok() {
                 return Ok(());
             }
         }
@@ -350,6 +384,10 @@ impl Pods {
             }
             Some(entry) => {
                 entry.gone = true;
+                // Its last form says how long its containers have: a forced deletion comes at once.
+                if pod.metadata.deletion_timestamp.is_some() {
+                    entry.mailbox.pod(Arc::new(pod.clone()));
+                }
                 entry.mailbox.removed();
             }
             None => {}

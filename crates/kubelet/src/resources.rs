@@ -1,7 +1,7 @@
 //! What a pod asks of the machine: quantities as numbers, the QoS class, and the kernel's units
 //! (shares, quota, OOM score). Pure; the cgroup files are written in `cgroups`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::core::v1::{Container, Pod, PodSpec, ResourceRequirements},
@@ -165,6 +165,23 @@ pub fn pod_request(pod: &Pod, resource: &str) -> i64 {
         total(spec, &of).unwrap_or(0)
     });
     containers + overhead(pod, resource).and_then(read).unwrap_or(0)
+}
+
+/// The names of all resources that the pod requests.
+pub fn requested_names(pod: &Pod) -> BTreeSet<String> {
+    let Some(spec) = &pod.spec else {
+        return BTreeSet::new();
+    };
+    let containers = spec
+        .containers
+        .iter()
+        .chain(spec.init_containers.iter().flatten())
+        .filter_map(|container| container.resources.as_ref());
+    containers
+        .chain(spec.resources.as_ref())
+        .flat_map(|requirements| requirements.requests.iter().flatten())
+        .map(|(name, _)| name.clone())
+        .collect()
 }
 
 /// A container's limit, the pod's own where it has none.

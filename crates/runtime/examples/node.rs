@@ -18,7 +18,8 @@ fn main() -> ExitCode {
 
 /// `serve ROOT STATE CNI_CONF CLUSTER_ID OCI…`: the socket is `STATE/cri.sock`.
 /// CNI plugins are looked for in `CNI_CONF/bin`, then among Debian's. The variable
-/// `INSECURE_REGISTRIES` names registries, between commas, that are spoken to over plain http.
+/// `INSECURE_REGISTRIES` names registries, between commas, that are spoken to over plain http, and
+/// `CGROUP_DRIVER` who makes cgroups.
 fn serve(program: OsString, arguments: Vec<OsString>) -> ExitCode {
     let program = std::fs::canonicalize(program)
         .map(OsString::from)
@@ -40,6 +41,10 @@ fn serve(program: OsString, arguments: Vec<OsString>) -> ExitCode {
         cni_conf_dir: cni.into(),
         cni_bin_dirs: vec![PathBuf::from(cni).join("bin"), "/usr/lib/cni".into()],
         oci_command,
+        cgroup_driver: std::env::var("CGROUP_DRIVER")
+            .ok()
+            .and_then(|name| name.parse().ok())
+            .unwrap_or_default(),
         oci_handlers: runtime::config::installed_handlers(),
         shim_command: vec![program, "shim".into()],
         insecure_registries: std::env::var("INSECURE_REGISTRIES")

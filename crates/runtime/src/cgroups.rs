@@ -1,5 +1,6 @@
 //! Control groups as files: where a group lies in each hierarchy (v1, v2 or both), joining,
-//! reading numbers, killing and removing. Limits at creation are the OCI command's.
+//! reading numbers, killing and removing. Limits at creation are the OCI command's. Slices and
+//! scopes are systemd's: it is told when one of them shall go.
 
 use std::{
     fs::{self, File},
@@ -8,6 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use dbus::{
+    slice::{self, Scope},
+    systemd,
+};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::{failpoint, sys};
@@ -165,6 +170,14 @@ impl Hierarchies {
             .unwrap_or(0)
     }
 
+    /// The same for the whole pod that the container `group` is one of. What was counted stays
+    /// when a container's own group is gone.
+    pub fn oom_kills_of_pod(&self, group: &str) -> u64 {
+        group
+            .rsplit_once('/')
+            .map_or(0, |(pod, _)| self.oom_kills(pod))
+    }
+
     /// Every process in `group` and below it.
     pub fn processes(&self, group: &str) -> Vec<i32> {
         let mut pids = Vec::new();
@@ -188,25 +201,31 @@ impl Hierarchies {
         pids.len()
     }
 
-    /// Ends what is still in `group`, which takes its time under load, and removes it.
+    /// Whether `group` is there in any hierarchy.
+    pub fn exists(&self, group: &str) -> bool {
+        self.points()
+            .any(|point| point.join(group.trim_start_matches('/')).is_dir())
+    }
+
+    /// Ends what is still in `group`, which takes its time under load, and removes it. Waits for
+    /// systemd where the group is systemd's: not for async threads.
     pub fn end_and_remove(&self, group: &str) -> io::Result<()> {
+        if !self.exists(group) {
+            return Ok(());
+        }
         let late = sys::monotonic_millis() + PATIENCE_MILLIS;
-        loop {
-            // Opened before the signal, so that they name the processes that get it.
-            let pids = self.processes(group);
-            let ends: Vec<OwnedFd> = pids
-                .iter()
-                .filter_map(|pid| sys::pidfd_open(*pid).ok())
-                .collect();
-            self.kill(group);
-            for end in &ends {
-                let wait = PollTimeout::from(100u8);
-                let _ = poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], wait);
+        if is_systemds(group) {
+            while !self.processes(group).is_empty() && sys::monotonic_millis() < late {
+                self.end(group);
             }
+            stop_unit(group)?;
+        }
+        loop {
+            let found = self.end(group);
             match self.remove(group) {
                 Err(error) if sys::monotonic_millis() > late => return Err(error),
                 // Nobody is seen any more, but the kernel is not done with them.
-                Err(_) if ends.is_empty() => {
+                Err(_) if found == 0 => {
                     let _ = poll(&mut [], PollTimeout::from(5u8));
                 }
                 Err(_) => {}
@@ -215,8 +234,32 @@ impl Hierarchies {
         }
     }
 
-    /// Removes `group` where nobody is in it and nothing below it.
+    /// Kills everything in `group` and waits a little for each to be gone. Returns how many there
+    /// were.
+    fn end(&self, group: &str) -> usize {
+        // Opened before the signal, so that they name the processes that get it.
+        let pids = self.processes(group);
+        let ends: Vec<OwnedFd> = pids
+            .iter()
+            .filter_map(|pid| sys::pidfd_open(*pid).ok())
+            .collect();
+        self.kill(group);
+        for end in &ends {
+            let wait = PollTimeout::from(100u8);
+            let _ = poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], wait);
+        }
+        ends.len()
+    }
+
+    /// Removes `group` where nobody is in it and nothing below it. Of systemd's, those below it
+    /// that hold nobody go too. Not for async threads.
     pub fn remove_if_empty(&self, group: &str) {
+        if is_systemds(group) {
+            if self.exists(group) && self.processes(group).is_empty() {
+                let _ = stop_unit(group);
+            }
+            return;
+        }
         for point in self.points() {
             let _ = fs::remove_dir(point.join(group.trim_start_matches('/')));
         }
@@ -234,6 +277,17 @@ impl Hierarchies {
         }
         result
     }
+}
+
+/// Whether systemd keeps `group`.
+fn is_systemds(group: &str) -> bool {
+    slice::is_slice(group) || Scope::at(group).is_some()
+}
+
+/// Has systemd end the unit that `group` is, with all that is in it.
+fn stop_unit(group: &str) -> io::Result<()> {
+    let unit = slice::unit(group);
+    systemd::blocking(async |mut systemd| systemd.stop(unit).await).map_err(io::Error::other)
 }
 
 /// Has every group above `group` give its members the `controllers` it has itself. Best effort: what

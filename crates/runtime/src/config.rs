@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, sync::Arc};
 
+use dbus::slice;
+
 use crate::images;
 
 /// Where the runtime keeps things and whom it calls.
@@ -28,6 +30,8 @@ pub struct Config {
     pub oci_handlers: BTreeMap<String, Vec<OsString>>,
     /// The command that becomes a shim, e.g. `coracle shim`.
     pub shim_command: Vec<OsString>,
+    /// Who makes cgroups.
+    pub cgroup_driver: CgroupDriver,
     /// Registries (`host` or `host:port`) spoken to over plain http. Loopback ones always are.
     pub insecure_registries: Vec<String>,
     /// Directories with `<registry>/hosts.toml`.
@@ -36,6 +40,26 @@ pub struct Config {
     pub boot_id_file: PathBuf,
     /// Where the layers of a pod's images are told to arrive.
     pub recorder: trace::Recorder,
+}
+
+/// Who makes cgroups: whoever needs one, as a directory, or systemd, as a slice or a scope.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CgroupDriver {
+    #[default]
+    Cgroupfs,
+    Systemd,
+}
+
+impl std::str::FromStr for CgroupDriver {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<CgroupDriver, String> {
+        match name {
+            "cgroupfs" => Ok(CgroupDriver::Cgroupfs),
+            "systemd" => Ok(CgroupDriver::Systemd),
+            other => Err(format!("no cgroup driver {other:?}: cgroupfs or systemd")),
+        }
+    }
 }
 
 /// A CNI plugin that is part of this binary. Found under its name as a link to the running file, it
@@ -55,6 +79,12 @@ impl std::fmt::Debug for OwnPlugin {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(self.name)
     }
+}
+
+/// The cgroups that hold everything of a cluster, with the one driver and with the other.
+pub fn cgroup_roots(cluster_id: &str) -> [String; 2] {
+    let name = format!("coracle-{cluster_id}");
+    [format!("/{name}"), format!("/{}", slice::name(&[&name]))]
 }
 
 /// The kernel's.
@@ -111,8 +141,24 @@ impl Config {
             .is_some_and(|program| crate::oci::is_own_executable(program.as_ref()))
     }
 
-    /// The cgroup that holds everything of this cluster.
-    pub fn cgroup_root(&self) -> String {
-        format!("/coracle-{}", self.cluster_id)
+    /// The cgroup of this cluster for pods (`pods`) or shims (`shims`).
+    pub fn cgroup_of(&self, kind: &str) -> String {
+        match self.cgroup_driver {
+            CgroupDriver::Cgroupfs => format!("{}/{kind}", cgroup_roots(&self.cluster_id)[0]),
+            CgroupDriver::Systemd => {
+                let root = format!("coracle-{}", self.cluster_id);
+                slice::path(&slice::name(&[&root, kind])).unwrap_or_default()
+            }
+        }
+    }
+
+    /// The cgroup of a sandbox or a container (`name` is its id) or of a shim below `parent`. With
+    /// systemd that is a scope, whose name is unique on the machine.
+    pub fn cgroup_below(&self, parent: &str, name: &str) -> String {
+        let parent = parent.trim_end_matches('/');
+        match slice::is_slice(parent) {
+            true => format!("{parent}/coracle-{}-{name}.scope", self.cluster_id),
+            false => format!("{parent}/{name}"),
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::{fs, io, os::fd::AsFd, path::Path};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::{cgroups::Hierarchies, sys};
+use crate::{cgroups::Hierarchies, config::cgroup_roots, sys};
 
 /// How often what was killed is looked for again, each time waiting for it to be gone.
 const ROUNDS: usize = 20;
@@ -12,14 +12,14 @@ const ROUNDS: usize = 20;
 /// Ends every shim and container of the cluster and removes mounts, cgroups, network namespaces
 /// and files. Nothing there is fine.
 pub fn remove_all(root: &Path, state: &Path, cluster_id: &str) -> io::Result<()> {
-    let group = format!("/coracle-{cluster_id}");
+    let groups = cgroup_roots(cluster_id);
     let hierarchies = Hierarchies::detect()?;
     kill_shims(state);
     for _ in 0..ROUNDS {
         let own = std::process::id() as i32;
-        let pids: Vec<i32> = hierarchies
-            .processes(&group)
-            .into_iter()
+        let pids: Vec<i32> = groups
+            .iter()
+            .flat_map(|group| hierarchies.processes(group))
             .filter(|pid| *pid != own)
             .collect();
         if pids.is_empty() {
@@ -40,7 +40,11 @@ pub fn remove_all(root: &Path, state: &Path, cluster_id: &str) -> io::Result<()>
         }
         fs::remove_dir_all(&directory)?;
     }
-    hierarchies.remove(&group)
+    for group in &groups {
+        hierarchies.remove_if_empty(group);
+        hierarchies.remove(group)?;
+    }
+    Ok(())
 }
 
 /// By the pid each shim wrote down, if that process is still the same one.

@@ -6,6 +6,7 @@
 //! the picture itself.
 
 mod disruption;
+mod fine_print;
 mod objects;
 mod picture;
 mod stage;
@@ -41,9 +42,12 @@ pub async fn run(client: kube::Client, fakes: &[String]) -> Result<Vec<(String, 
     stage.nodes_are_ready(3).await?;
     workloads::begin(&stage).await?;
     storage::begin(&stage).await?;
+    fine_print::begin(&stage).await?;
     workloads::change(&stage).await?;
     storage::change(&stage).await?;
+    fine_print::change(&stage).await?;
     workloads::finish(&stage).await?;
+    fine_print::finish(&stage).await?;
     disruption::evict(&stage).await?;
     pictures.push(("after all edits".to_owned(), stage.picture().await?));
     disruption::taint(&stage, "node-2").await?;

@@ -6,9 +6,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,9 @@ use crate::{Error, Span};
 const FILE: &str = "timelines.jsonl";
 /// Lines waiting for the writer; when a stalled disk lets more pile up, they are not persisted.
 const QUEUE: usize = 8_192;
+/// How long lines are gathered before they are written: waking the writer for each of them costs
+/// more than writing it.
+const GATHER: Duration = Duration::from_millis(20);
 /// The file is written anew when it has grown by this much.
 const REWRITE_BYTES: u64 = 16 << 20;
 
@@ -40,6 +44,8 @@ pub enum Line {
 /// The writer's handle. Dropping it waits until everything is written.
 pub struct Journal {
     lines: Option<SyncSender<Line>>,
+    /// Says nothing; its end ends the gathering.
+    open: Option<Sender<()>>,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -57,13 +63,14 @@ impl Journal {
         let lines = all_lines(&table.lock()).map_err(failed)?;
         let file = replace(&path, &lines).map_err(failed)?;
         let (lines, queue) = sync_channel(QUEUE);
+        let (open, closed) = channel();
         let table = Arc::downgrade(table);
         let writer = std::thread::Builder::new()
             .name("timelines".into())
             .spawn({
                 let path = path.clone();
                 move || {
-                    if let Err(error) = write(file, &path, &queue, &table) {
+                    if let Err(error) = write(file, &path, &queue, &closed, &table) {
                         tracing::warn!(file = %path.display(), %error, "timelines are no longer kept");
                     }
                 }
@@ -71,6 +78,7 @@ impl Journal {
             .map_err(failed)?;
         Ok(Journal {
             lines: Some(lines),
+            open: Some(open),
             writer: Some(writer),
         })
     }
@@ -88,6 +96,7 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         self.lines = None;
+        self.open = None;
         if let Some(writer) = self.writer.take() {
             // It has said itself what went wrong.
             let _ = writer.join();
@@ -155,12 +164,13 @@ fn write(
     mut output: BufWriter<File>,
     path: &Path,
     queue: &Receiver<Line>,
+    closed: &Receiver<()>,
     table: &Weak<Mutex<Table>>,
 ) -> io::Result<()> {
     let mut written = 0;
     while let Ok(line) = queue.recv() {
         written += write_line(&mut output, &line)?;
-        // Whatever else waits goes into the same write.
+        let _ = closed.recv_timeout(GATHER);
         while let Ok(line) = queue.try_recv() {
             written += write_line(&mut output, &line)?;
         }

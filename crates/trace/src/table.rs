@@ -1,7 +1,8 @@
 //! The timelines in memory, bounded: the oldest pod makes room for a new one, and a pod that has
 //! too many spans keeps its first ones, since those tell of its birth.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use crate::{Hop, Span, Timeline};
 
@@ -10,7 +11,8 @@ pub const MAX_SPANS: usize = 100;
 
 #[derive(Default)]
 pub struct Table {
-    timelines: BTreeMap<String, Timeline>,
+    /// By UID. Never iterated: the order of a hash would not repeat itself.
+    timelines: HashMap<String, Timeline, BuildHasherDefault<DefaultHasher>>,
     /// UIDs by age.
     order: BTreeMap<u64, String>,
     /// The newest UID of each namespace and name.

@@ -1,6 +1,7 @@
 // The conformance report: reads the suite's JUnit file and prints what passed, failed and was
-// skipped per SIG, each test's time and the failures grouped by what they say. With --gate it
-// fails unless every test of the list passed.
+// skipped per SIG and per file of the suite, each test's time (beside that of another run, if
+// there is one) and the failures grouped by what they say. With --gate it fails unless every test
+// of the list passed.
 package main
 
 import (
@@ -22,18 +23,20 @@ import (
 )
 
 func main() {
-	list := flag.String("list", "", "print the names of the tests this e2e.test holds, and stop")
+	names := flag.String("list", "", "print the names of the tests this e2e.test holds, and stop")
 	junit := flag.String("junit", "", "folder with the JUnit report")
+	suite := flag.String("suite", "", "the e2e.test that ran, which knows the file of each test")
+	beside := flag.String("beside", "", "folder with the JUnit report of another run of the same tests")
 	gate := flag.String("gate", "", "file with the tests that must have passed")
 	focus := flag.String("focus", "", "the focus that was given, for the reasons of skipping")
 	skip := flag.String("skip", "", "the skip that was given, for the reasons of skipping")
 	flag.Bool("selected", true, "no gate: report what was selected")
 	flag.Parse()
 	var err error
-	if *list != "" {
-		err = printNames(*list)
+	if *names != "" {
+		err = printNames(*names)
 	} else {
-		err = report(*junit, *gate, *focus, *skip)
+		err = report(*junit, *suite, *beside, *gate, *focus, *skip)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "conformance:", err)
@@ -41,15 +44,22 @@ func main() {
 	}
 }
 
-func printNames(binary string) error {
+type conformanceTest struct {
+	Codename string `yaml:"codename"`
+	File     string `yaml:"file"`
+}
+
+func list(binary string) (tests []conformanceTest, err error) {
 	output, err := exec.Command(binary, "--list-conformance-tests").Output()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var tests []struct {
-		Codename string `yaml:"codename"`
-	}
-	if err := yaml.Unmarshal(output, &tests); err != nil {
+	return tests, yaml.Unmarshal(output, &tests)
+}
+
+func printNames(binary string) error {
+	tests, err := list(binary)
+	if err != nil {
 		return err
 	}
 	perSIG := map[string]int{}
@@ -84,7 +94,7 @@ type text struct {
 
 type counts struct{ passed, failed, skipped, left int }
 
-func report(directory, gate, focus, skip string) error {
+func report(directory, suite, beside, gate, focus, skip string) error {
 	cases, suiteFailures, err := read(directory)
 	if err != nil {
 		return err
@@ -112,10 +122,22 @@ func report(directory, gate, focus, skip string) error {
 			count.left++
 		}
 	}
-	fmt.Println("\nTimes")
+	others := map[string]float64{}
+	if beside != "" {
+		otherCases, _, err := read(beside)
+		if err != nil {
+			return err
+		}
+		for _, test := range otherCases {
+			if test.Status == "passed" {
+				others[test.Name] = test.Time
+			}
+		}
+	}
+	fmt.Println("\nTimes" + strings.Repeat(" (beside: the other run's, where it passed)", min(1, len(others))))
 	sort.Slice(ran, func(i, j int) bool { return ran[i].Time > ran[j].Time })
 	for _, test := range ran {
-		fmt.Printf("%8.1f s  %-6s  %s\n", test.Time, test.Status, test.Name)
+		fmt.Printf("%8.1f s %s %-6s  %s\n", test.Time, otherTime(others, test.Name), test.Status, test.Name)
 	}
 	for _, test := range skipped {
 		fmt.Printf("   skipped by the suite: %s: %s\n", test.Name, test.Skipped.Message)
@@ -123,6 +145,11 @@ func report(directory, gate, focus, skip string) error {
 	printFailures(failed)
 	for _, failure := range suiteFailures {
 		fmt.Printf("\nThe suite itself failed: %s\n%s\n", failure.Name, indent(said(failure), 30))
+	}
+	if suite != "" {
+		if err := printFiles(suite, ran, skipped, others); err != nil {
+			return err
+		}
 	}
 	printTable(perSIG, focus, skip)
 	if gate != "" {
@@ -169,6 +196,75 @@ func read(directory string) (cases, suiteFailures []testcase, err error) {
 		}
 	}
 	return cases, suiteFailures, nil
+}
+
+func otherTime(others map[string]float64, name string) string {
+	if len(others) == 0 {
+		return ""
+	}
+	if seconds, passed := others[name]; passed {
+		return fmt.Sprintf("%8.1f s", seconds)
+	}
+	return "         -"
+}
+
+// printFiles counts per source file of the suite; times are summed over the tests that passed in
+// both runs.
+func printFiles(suite string, ran, skipped []testcase, others map[string]float64) error {
+	tests, err := list(suite)
+	if err != nil {
+		return err
+	}
+	files := map[string]string{}
+	for _, test := range tests {
+		file, _, _ := strings.Cut(test.File, ",")
+		files[test.Codename] = strings.TrimPrefix(strings.TrimSpace(file), "test/e2e/")
+	}
+	type sum struct {
+		counts
+		both        int
+		ours, other float64
+	}
+	perFile := map[string]*sum{}
+	of := func(test testcase) *sum {
+		file := files[test.Name]
+		if perFile[file] == nil {
+			perFile[file] = &sum{}
+		}
+		return perFile[file]
+	}
+	total := &sum{}
+	for _, test := range ran {
+		for _, count := range []*sum{of(test), total} {
+			if test.Status != "passed" {
+				count.failed++
+				continue
+			}
+			count.passed++
+			if other, passed := others[test.Name]; passed {
+				count.both++
+				count.ours += test.Time
+				count.other += other
+			}
+		}
+	}
+	for _, test := range skipped {
+		of(test).skipped++
+		total.skipped++
+	}
+	print := func(file string, count *sum) {
+		fmt.Printf("%-52s %7d %7d %8d", file, count.passed, count.failed, count.skipped)
+		if count.both > 0 {
+			fmt.Printf(" %9.1f s %9.1f s (%d in both)", count.ours, count.other, count.both)
+		}
+		fmt.Println()
+	}
+	fmt.Printf("\n%-52s %7s %7s %8s\n", "FILE", "PASSED", "FAILED", "SKIPPED")
+	for _, file := range slices.Sorted(maps.Keys(perFile)) {
+		print(file, perFile[file])
+	}
+	print("total", total)
+	return nil
 }
 
 func printTable(perSIG map[string]*counts, focus, skip string) {

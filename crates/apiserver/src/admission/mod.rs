@@ -132,12 +132,24 @@ impl Admitted<'_> {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Value>, Status> {
+        let entry = self.entry(group, plural, namespace, name).await?;
+        entry.map(|entry| entry.object()).transpose()
+    }
+
+    /// The same as it lies in the cache.
+    async fn entry(
+        &self,
+        group: &str,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<Entry>>, Status> {
         let server = &self.context.server;
         let Some(kind) = server.cache.find(group, plural) else {
             return Ok(None);
         };
         match server.find(kind.resource, namespace, name).await {
-            Ok(entry) => Ok(Some(entry.object()?)),
+            Ok(entry) => Ok(Some(entry)),
             Err(status) if status.reason == api::Reason::NotFound => Ok(None),
             Err(status) => Err(status),
         }

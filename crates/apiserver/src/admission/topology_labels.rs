@@ -26,13 +26,15 @@ pub(super) async fn admit(admitted: &mut Admitted<'_>) -> Result<(), Status> {
     if node.is_empty() {
         return Ok(());
     }
-    let Some(node) = admitted.one("", "nodes", "", node).await? else {
+    // A node is large and this happens at every binding: its labels are taken from the cache as they
+    // are, without decoding it.
+    let Some(node) = admitted.entry("", "nodes", "", node).await? else {
         return Ok(());
     };
     for label in COPIED {
-        let path = ["metadata", "labels", label];
-        if let Some(value) = node.at(&path) {
-            admitted.object.set(&path, value.clone());
+        if let Some(value) = node.label(label) {
+            let path = ["metadata", "labels", label];
+            admitted.object.set(&path, value);
         }
     }
     Ok(())

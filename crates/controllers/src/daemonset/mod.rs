@@ -80,6 +80,8 @@ struct Controller {
 struct Failure {
     at: Instant,
     delay: Duration,
+    /// Another spec deserves another chance at once.
+    generation: Option<i64>,
 }
 
 impl Controller {
@@ -128,7 +130,7 @@ impl Controller {
         };
         let (mut failure, mut retry) = (None, None);
         if is_current {
-            let plan = plan::plan(&observed, &|node| self.remaining_backoff(key, node));
+            let plan = plan::plan(&observed, &|node| self.remaining_backoff(key, &set, node));
             retry = plan.retry;
             failure = self.carry_out(key, &set, hash, plan).await.err();
         }
@@ -168,7 +170,7 @@ impl Controller {
             let events = &self.control.events;
             match ended {
                 Ended::Failed => {
-                    self.count_failure(key, node);
+                    self.count_failure(key, set, node);
                     let message = format!(
                         "Found failed daemon pod {pod} on node {node}, will try to kill it"
                     );
@@ -211,28 +213,33 @@ impl Controller {
         }
     }
 
-    fn remaining_backoff(&self, key: &ObjectKey, node: &str) -> Duration {
+    fn remaining_backoff(&self, key: &ObjectKey, set: &DaemonSet, node: &str) -> Duration {
         let failures = self.failures.lock();
         let failure = failures.get(key).and_then(|nodes| nodes.get(node));
+        let failure = failure.filter(|failure| failure.generation == set.metadata.generation);
         failure.map_or(Duration::ZERO, |failure| {
             failure.delay.saturating_sub(failure.at.elapsed())
         })
     }
 
     /// Delays double, and start over after twice the longest without a failure.
-    fn count_failure(&self, key: &ObjectKey, node: &str) {
+    fn count_failure(&self, key: &ObjectKey, set: &DaemonSet, node: &str) {
+        let generation = set.metadata.generation;
         let mut failures = self.failures.lock();
         let nodes = failures.entry(key.clone()).or_default();
         let failure = nodes.entry(node.to_owned()).or_insert(Failure {
             at: Instant::now(),
             delay: Duration::ZERO,
+            generation,
         });
-        failure.delay = if failure.at.elapsed() > 2 * LONGEST_BACKOFF {
+        let is_old = failure.at.elapsed() > 2 * LONGEST_BACKOFF;
+        failure.delay = if is_old || failure.generation != generation {
             FIRST_BACKOFF
         } else {
             (2 * failure.delay).clamp(FIRST_BACKOFF, LONGEST_BACKOFF)
         };
         failure.at = Instant::now();
+        failure.generation = generation;
         nodes.retain(|_, failure| failure.at.elapsed() <= 2 * LONGEST_BACKOFF);
     }
 }

@@ -265,7 +265,16 @@ impl Controller {
                 let cause = meta::message(&error);
                 let message = format!("Failed to create new replica set {name:?}: {cause}");
                 self.events
-                    .warning(deployment, "ReplicaSetCreateError", message);
+                    .warning(deployment, "ReplicaSetCreateError", &message);
+                let now = self.config.environment.now();
+                let status = status::of_failed_creation(deployment, &message, now);
+                if deployment.status.as_ref() != Some(&status) {
+                    let mut updated = deployment.clone();
+                    updated.status = Some(status);
+                    self.api::<Deployment>(namespace)
+                        .replace_status(&key.name, &PostParams::default(), &updated)
+                        .await?;
+                }
                 Err(error.into())
             }
         }

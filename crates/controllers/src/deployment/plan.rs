@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 
 use super::annotations::{self, REVISION, revision};
 use super::rolling::Limits;
-use super::{scaling, template};
+use super::{scaling, status, template};
 use crate::meta;
 
 /// What the controller sees.
@@ -109,7 +109,8 @@ pub fn plan(observed: &Observed<'_>) -> Vec<Action> {
             }]
         }
     };
-    let settled = rollout.is_empty() && sum(&old) == 0;
+    // Until the new pods serve, the former sets are the way back.
+    let settled = rollout.is_empty() && sum(&old) == 0 && status::is_complete(deployment);
     actions.extend(rollout);
     if settled {
         actions.extend(forget_surplus(deployment, &old));
@@ -440,6 +441,14 @@ mod tests {
             set("b", "v2", 0, 0, 0),
             set("new", "v9", 1, 1, 2),
         ];
+        check(&wanted, &sets, false, &[]);
+        // Only when the rollout is through.
+        wanted.status = Some(k8s_openapi::api::apps::v1::DeploymentStatus {
+            replicas: Some(1),
+            updated_replicas: Some(1),
+            available_replicas: Some(1),
+            ..Default::default()
+        });
         check(&wanted, &sets, false, &[Action::Forget { set: "b".into() }]);
     }
 

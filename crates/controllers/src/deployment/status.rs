@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{DeploymentCondition, DeploymentStatus, ReplicaSet};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::annotations::REVISION_HISTORY;
 use super::plan::{Observed, available, replicas};
 use super::rolling::Limits;
+use crate::meta;
 
 pub fn status(observed: &Observed<'_>, now: Timestamp) -> DeploymentStatus {
     let deployment = observed.deployment;
@@ -57,6 +59,37 @@ pub fn status(observed: &Observed<'_>, now: Timestamp) -> DeploymentStatus {
     set_condition(&mut status, "Available", state, reason, message, false, now);
     set_progressing(&mut status, observed, &limits, &old, now);
     set_replica_failure(&mut status, observed, now);
+    status
+}
+
+/// Whether the status as it is recorded says that the rollout is through.
+pub fn is_complete(deployment: &Deployment) -> bool {
+    let status = deployment.status.clone().unwrap_or_default();
+    counts(&status).complete(Limits::of(deployment).wanted)
+        && status.observed_generation >= deployment.metadata.generation
+}
+
+/// The status when the set of the current template could not be made.
+pub fn of_failed_creation(
+    deployment: &Deployment,
+    message: &str,
+    now: Timestamp,
+) -> DeploymentStatus {
+    let mut status = deployment.status.clone().unwrap_or_default();
+    let deadline = deployment.spec.as_ref();
+    let deadline = deadline.and_then(|spec| spec.progress_deadline_seconds);
+    if deadline != Some(i32::MAX) {
+        let reason = "ReplicaSetCreateError";
+        set_condition(
+            &mut status,
+            "Progressing",
+            "False",
+            reason,
+            message,
+            false,
+            now,
+        );
+    }
     status
 }
 
@@ -131,7 +164,13 @@ fn set_progressing(
     if had_finished && about_this_set && current.all_updated() {
         return;
     }
-    if current.complete(limits.wanted) {
+    // Another rollout has its own clock. A set that was current before is not new.
+    let about_another = !about_this_set && before.message.is_some_and(|text| text.contains('"'));
+    let is_new = meta::annotation(&new.metadata, REVISION_HISTORY).is_none();
+    if about_another && is_new && !current.complete(limits.wanted) {
+        let message = format!("Created new replica set \"{name}\"");
+        set("True", "NewReplicaSetCreated", &message);
+    } else if current.complete(limits.wanted) {
         let message = format!("ReplicaSet \"{name}\" has successfully progressed.");
         set("True", "NewReplicaSetAvailable", &message);
     } else if current.progressed(&counts(old)) || had_finished && !about_this_set {
@@ -269,5 +308,78 @@ fn set_condition(
     match existing {
         Some(index) => conditions[index] = made,
         None => conditions.push(made),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn deployment(status: serde_json::Value) -> Deployment {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "web", "generation": 2},
+            "spec": {"replicas": 1, "progressDeadlineSeconds": 60, "selector": {},
+                "template": {"spec": {"containers": [{"name": "c", "image": "v2"}]}}},
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn set(annotations: serde_json::Value) -> Arc<ReplicaSet> {
+        Arc::new(
+            serde_json::from_value(serde_json::json!({
+                "metadata": {"name": "new", "uid": "new", "annotations": annotations},
+                "spec": {"replicas": 1, "selector": {},
+                    "template": {"spec": {"containers": [{"name": "c", "image": "v2"}]}}},
+                "status": {"replicas": 1},
+            }))
+            .unwrap(),
+        )
+    }
+
+    fn progressing(reason: &str, message: &str) -> serde_json::Value {
+        serde_json::json!({"replicas": 1, "updatedReplicas": 1, "conditions": [
+            {"type": "Progressing", "status": "True", "reason": reason, "message": message,
+                "lastUpdateTime": "2026-01-01T00:00:00Z"}]})
+    }
+
+    fn reason(status: serde_json::Value, set: Arc<ReplicaSet>, second: i64) -> String {
+        let deployment = deployment(status);
+        let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let now = start + jiff::SignedDuration::from_secs(second);
+        let observed = Observed {
+            deployment: &deployment,
+            sets: &[set],
+            old_pods_exist: false,
+        };
+        let status = super::status(&observed, now);
+        let condition = condition(&status, "Progressing").unwrap();
+        condition.reason.clone().unwrap()
+    }
+
+    #[test]
+    fn another_rollout_has_its_own_deadline() {
+        let other = progressing("ReplicaSetUpdated", "ReplicaSet \"old\" is progressing.");
+        let own = progressing("ReplicaSetUpdated", "ReplicaSet \"new\" is progressing.");
+        let fresh = || set(serde_json::json!({}));
+        assert_eq!(reason(other.clone(), fresh(), 61), "NewReplicaSetCreated");
+        assert_eq!(reason(own.clone(), fresh(), 59), "ReplicaSetUpdated");
+        assert_eq!(reason(own, fresh(), 61), "ProgressDeadlineExceeded");
+        // A set that was current before is not new: its rollout goes on with the clock there is.
+        let former = set(serde_json::json!({REVISION_HISTORY: "1"}));
+        assert_eq!(reason(other, former, 61), "ProgressDeadlineExceeded");
+        let resumed = progressing("DeploymentResumed", "Deployment is resumed");
+        assert_eq!(reason(resumed, fresh(), 30), "DeploymentResumed");
+    }
+
+    #[test]
+    fn a_set_that_cannot_be_made_is_told() {
+        let deployment = deployment(progressing("ReplicaSetUpdated", ""));
+        let status = of_failed_creation(&deployment, "no", Timestamp::UNIX_EPOCH);
+        let condition = condition(&status, "Progressing").unwrap();
+        assert_eq!(condition.status, "False");
+        assert_eq!(condition.reason.as_deref(), Some("ReplicaSetCreateError"));
     }
 }

@@ -19,7 +19,7 @@ use crate::service_pods::{self, services_selecting};
 use crate::watching::{self, enqueue, own_key};
 use crate::written::{CATCH_UP, Written};
 use crate::{Config, Error};
-use plan::Action;
+use plan::{Action, Place};
 
 pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 pub const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
@@ -38,7 +38,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             move |pod: &Pod| services_selecting(&services, pod)
         }),
         enqueue(&slices, &queue, service_of_slice),
-        follow_zones(nodes.clone(), services.clone(), queue.clone()),
+        follow_nodes(nodes.clone(), services.clone(), queue.clone()),
     );
     let controller = Arc::new(Controller {
         config,
@@ -103,11 +103,12 @@ impl Controller {
             })
             .collect();
         let started = self.config.environment.now_micros();
-        let zone_of = |node: &str| {
+        let place_of = |node: &str| {
             let node = self.nodes.get("", node)?;
-            zone(&node).map(str::to_string)
+            let zone = zone(&node).map(str::to_string);
+            Some(Place { zone })
         };
-        let actions = plan::plan(&service, &pods, &slices, zone_of);
+        let actions = plan::plan(&service, &pods, &slices, place_of);
         let api: Api<EndpointSlice> = Api::namespaced(self.config.client.clone(), &key.namespace);
         for action in actions {
             match action {
@@ -156,8 +157,8 @@ impl Controller {
     }
 }
 
-/// A node that moved to another zone takes its endpoints along.
-async fn follow_zones(
+/// A node that moved to another zone takes its endpoints along; one that came or went, too.
+async fn follow_nodes(
     nodes: Informer<Node>,
     services: Informer<Service>,
     queue: WorkQueue<ObjectKey>,
@@ -165,7 +166,7 @@ async fn follow_zones(
     let mut changes = nodes.subscribe();
     loop {
         let moved = match changes.next().await {
-            Change::Added(node) | Change::Deleted(node) => zone(&node).is_some(),
+            Change::Added(_) | Change::Deleted(_) => true,
             Change::Modified { old, new } => zone(&old) != zone(&new),
             Change::Resynced => false,
         };

@@ -14,13 +14,20 @@ use super::packing::{self, Group};
 use super::{MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL};
 use crate::{meta, service_pods};
 
+/// Where a node is.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    pub zone: Option<String>,
+}
+
 /// Slices are made per family and set of port numbers (pods may give a named port different
-/// numbers). `zone_of` knows the zone of a node.
+/// numbers). `place_of` knows the nodes: a pod of a node that is not there serves nobody, unless
+/// the Service wants also those that are not ready.
 pub fn plan(
     service: &Service,
     pods: &[Arc<Pod>],
     existing: &[Arc<EndpointSlice>],
-    zone_of: impl Fn(&str) -> Option<String>,
+    place_of: impl Fn(&str) -> Option<Place>,
 ) -> Vec<Action> {
     let mut groups: BTreeMap<(String, String), Group> = BTreeMap::new();
     for family in service_pods::families(service) {
@@ -32,6 +39,10 @@ pub fn plan(
             let Some(address) = service_pods::address_of_family(pod, &family) else {
                 continue;
             };
+            let place = place_of(meta::node_name(pod));
+            if place.is_none() && !service_pods::publishes_unready(service) {
+                continue;
+            }
             somebody = true;
             let ports = ports_for(service, pod);
             let key = (
@@ -43,9 +54,8 @@ pub fn plan(
                 ports,
                 endpoints: Vec::new(),
             });
-            group
-                .endpoints
-                .push(endpoint(service, pod, address, &zone_of));
+            let zone = place.and_then(|place| place.zone);
+            group.endpoints.push(endpoint(service, pod, address, zone));
         }
         let declared = service
             .spec
@@ -115,17 +125,11 @@ fn labels(service: &Service) -> BTreeMap<String, String> {
     labels
 }
 
-fn endpoint(
-    service: &Service,
-    pod: &Pod,
-    address: String,
-    zone_of: impl Fn(&str) -> Option<String>,
-) -> Endpoint {
+fn endpoint(service: &Service, pod: &Pod, address: String, zone: Option<String>) -> Endpoint {
     let node_name = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     let terminating = pod.metadata.deletion_timestamp.is_some();
     let serving = meta::is_ready(pod);
     let ready = service_pods::publishes_unready(service) || serving && !terminating;
-    let zone = node_name.as_deref().and_then(zone_of);
     Endpoint {
         addresses: vec![address],
         conditions: Some(EndpointConditions {
@@ -206,8 +210,31 @@ mod tests {
         )
     }
 
-    fn no_zone(_: &str) -> Option<String> {
-        None
+    fn no_zone(_: &str) -> Option<Place> {
+        Some(Place::default())
+    }
+
+    fn zone_z(_: &str) -> Option<Place> {
+        Some(Place {
+            zone: Some("z".into()),
+        })
+    }
+
+    #[test]
+    fn a_pod_of_a_node_that_is_gone_serves_nobody() {
+        let pods = [pod("a", "10.244.0.3", true)];
+        let addresses = |service: &Service| {
+            let actions = plan(service, &pods, &[], |_| None);
+            let [Action::Create(slice)] = actions.as_slice() else {
+                panic!("{actions:?}");
+            };
+            slice.endpoints.as_ref().unwrap().len()
+        };
+        let mut service = service();
+        assert_eq!(addresses(&service), 0);
+        let spec = service.spec.as_mut().unwrap();
+        spec.publish_not_ready_addresses = Some(true);
+        assert_eq!(addresses(&service), 1);
     }
 
     #[test]
@@ -216,7 +243,7 @@ mod tests {
             let mut service = service();
             service.spec.as_mut().unwrap().traffic_distribution = Some(distribution.into());
             let pods = [pod("a", "10.244.0.3", ready)];
-            let actions = plan(&service, &pods, &[], |_| Some("z".into()));
+            let actions = plan(&service, &pods, &[], zone_z);
             let [Action::Create(slice)] = actions.as_slice() else {
                 panic!("{actions:?}");
             };

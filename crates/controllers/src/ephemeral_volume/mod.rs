@@ -63,27 +63,32 @@ impl Controller {
             let name = claim.metadata.name.as_deref().unwrap_or_default();
             if let Some(existing) = self.claims.get(&key.namespace, name) {
                 if !is_owned(&existing, &pod) {
-                    return Err(Error::Object(format!(
+                    let cause = format!(
                         "PVC {}/{name} was not created for pod {}/{} (pod is not owner)",
                         key.namespace, key.namespace, key.name
-                    )));
+                    );
+                    return Err(self.fails(&pod, volume, &cause));
                 }
                 continue;
             }
             match api.create(&PostParams::default(), &claim).await {
                 Ok(_) => {}
-                Err(error)
-                    if retry::is_already_exists(&error)
-                        || retry::is_namespace_terminating(&error) => {}
+                Err(error) if retry::is_namespace_terminating(&error) => {}
+                // Ours or somebody else's: the cache will say.
+                Err(error) if retry::is_already_exists(&error) => return Err(error.into()),
                 Err(error) => {
-                    let message =
-                        format!("ephemeral volume controller failed to create PVC: {error}");
-                    self.events.warning(&*pod, "FailedBinding", message);
-                    return Err(error.into());
+                    let cause = format!("create PVC {name}: {}", meta::message(&error));
+                    return Err(self.fails(&pod, volume, &cause));
                 }
             }
         }
         Ok(Outcome::Done)
+    }
+
+    fn fails(&self, pod: &Pod, volume: &Volume, cause: &str) -> Error {
+        let message = format!("ephemeral volume {}: {cause}", volume.name);
+        self.events.warning(pod, "FailedBinding", &message);
+        Error::Object(message)
     }
 }
 

@@ -173,19 +173,13 @@ impl Controller {
             terminating: view.terminating().count() as i32,
         };
         let deletions = plan.delete.iter().map(|pod| async move {
-            if !(plan.release_deleted && view.is_held(pod)) {
+            if !(plan.mark_deleted && view.is_held(pod)) {
                 return self.control.delete(key, job, pod).await.map(|()| true);
             }
-            // It is not to be counted. Had it ended meanwhile, it would have to be, or its index
-            // would run and complete once more.
+            // That it is stopped is not to be counted. Should it turn out to have succeeded, that
+            // is, or its index would run and complete once more: we keep hold of it until it ends.
             let control = &self.control;
-            let gone = control
-                .delete_unchanged(key, job, pod, pod::TRACKING)
-                .await?;
-            if gone {
-                self.note_released(key, [pod.as_ref()]);
-            }
-            Ok(gone)
+            control.delete_marked(key, job, pod, pod::LEAVING).await
         });
         let mut failure = None;
         for (result, pod) in join_all(deletions).await.into_iter().zip(&plan.delete) {

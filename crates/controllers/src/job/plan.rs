@@ -22,9 +22,9 @@ pub struct Plan {
     /// The condition that ends the Job, if it is to end.
     pub verdict: Option<JobCondition>,
     pub delete: Vec<Arc<Pod>>,
-    /// Pods taken away by suspension or scaling count neither as failed nor as succeeded, so they
-    /// are let go of before they are deleted; those of an ending Job are counted.
-    pub release_deleted: bool,
+    /// Pods taken away by suspension or scaling do not count as failed and are marked so before they
+    /// are deleted; those of an ending Job are counted.
+    pub mark_deleted: bool,
     pub create: Vec<Pod>,
     /// Look again after this time.
     pub retry: Option<Duration>,
@@ -208,7 +208,12 @@ fn manage(
     plan: &mut Plan,
 ) {
     let active = view.active();
-    plan.release_deleted = true;
+    plan.mark_deleted = true;
+    let patience = view.leaving(now);
+    let patience = patience.filter_map(|pod| pod::may_still_succeed(pod, now));
+    if let Some(wait) = patience.min() {
+        plan.retry_in(wait);
+    }
     if view.is_suspended() {
         plan.delete = active;
         return;
@@ -234,7 +239,7 @@ fn manage(
     }
     let leaving = match view.only_replaces_failed() {
         true => view.terminating().count() as i32,
-        false => 0,
+        false => view.leaving(now).count() as i32,
     };
     let missing = (wanted - leaving - running).clamp(0, BURST as i32) as usize;
     if missing == 0 {
@@ -255,7 +260,7 @@ fn manage(
         return;
     }
     let mut waiting: Option<Duration> = None;
-    for index in pending_indexes(view, &active, missing) {
+    for index in pending_indexes(view, &active, missing, now) {
         let replaced = delayed.get(&index).copied();
         let wait = replaced.map_or(Duration::ZERO, |pod| {
             let backoff = Backoff {
@@ -283,8 +288,10 @@ impl Plan {
 }
 
 /// The first indexes that neither run nor have ended.
-fn pending_indexes(view: &View<'_>, active: &[Arc<Pod>], count: usize) -> Vec<i32> {
-    let running = active.iter().filter_map(|pod| pod::index(pod));
+fn pending_indexes(view: &View<'_>, active: &[Arc<Pod>], count: usize, now: Timestamp) -> Vec<i32> {
+    let leaving = view.leaving(now);
+    let running = active.iter().chain(leaving);
+    let running = running.filter_map(|pod| pod::index(pod));
     let mut taken = view.succeeded_indexes.clone().with(running);
     if view.only_replaces_failed() {
         taken = taken.with(view.terminating().filter_map(|pod| pod::index(pod)));

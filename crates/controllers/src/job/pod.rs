@@ -1,5 +1,8 @@
 //! What a Job reads from and writes on its pods. Pure.
 
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 
@@ -8,6 +11,11 @@ use crate::{meta, owned_pods};
 
 /// Keeps a pod from going before it is counted.
 pub const TRACKING: &str = "batch.kubernetes.io/job-tracking";
+/// Says of a pod that is being deleted that the Job had no use for it any more: only its success
+/// counts, not that it was stopped.
+pub const LEAVING: &str = "coracle.dev/job-leaving";
+/// How long past its time a leaving pod is waited for. Its node may never tell how it ended.
+const LEAVING_PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 const INDEX_IGNORED_FAILURES: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
@@ -18,6 +26,21 @@ const LONGEST_PREFIX: usize = 58;
 pub fn is_tracked(pod: &Pod) -> bool {
     let finalizers = pod.metadata.finalizers.iter().flatten();
     finalizers.into_iter().any(|one| one == TRACKING)
+}
+
+/// Whether the Job itself told the pod to go before it had ended.
+pub fn is_leaving(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some() && meta::annotation(&pod.metadata, LEAVING).is_some()
+}
+
+/// How long a leaving pod may still succeed; nothing once it has ended or nobody will tell.
+pub fn may_still_succeed(pod: &Pod, now: Timestamp) -> Option<Duration> {
+    let until = pod.metadata.deletion_timestamp.as_ref()?.0 + LEAVING_PATIENCE;
+    if meta::is_terminal(pod) || pod.metadata.deletion_grace_period_seconds == Some(0) {
+        return None;
+    }
+    let left = Duration::try_from(now.duration_until(until)).ok()?;
+    Some(left).filter(|left| !left.is_zero())
 }
 
 /// The completion index, if the pod has one.

@@ -87,8 +87,8 @@ impl World {
         };
         for pod in &plan.delete {
             let name = pod.metadata.name.clone().unwrap();
-            if plan.release_deleted {
-                self.release(&name);
+            if plan.mark_deleted {
+                self.mark(&name);
             }
             self.leave(&name);
             counts.active -= 1;
@@ -166,6 +166,13 @@ impl World {
         }
     }
 
+    fn mark(&mut self, name: &str) {
+        if let Some(pod) = self.pods.get_mut(name) {
+            let annotations = pod.metadata.annotations.get_or_insert_default();
+            annotations.insert(pod::LEAVING.to_owned(), "true".to_owned());
+        }
+    }
+
     /// A deleted pod is gone when nothing runs or holds it any more.
     fn collect(&mut self, name: &str) {
         let pod = &self.pods[name];
@@ -199,7 +206,7 @@ impl World {
         let tracked = pod::is_tracked(pod);
         if tracked && phase == "Succeeded" {
             self.ended_well.insert(name.to_owned());
-        } else if tracked {
+        } else if tracked && !pod::is_leaving(pod) {
             self.ended_badly.insert(name.to_owned());
         }
         self.collect(name);
@@ -212,9 +219,12 @@ impl World {
             return;
         }
         let name = names[random.random_range(0..names.len())].clone();
-        let leaving = self.pods[&name].metadata.deletion_timestamp.is_some();
+        let pod = &self.pods[&name];
+        let leaving = pod.metadata.deletion_timestamp.is_some();
+        // What we stop may have succeeded before it heard of it.
+        let succeeds = !leaving || pod::is_leaving(pod);
         match random.random_range(0..6) {
-            0..3 if !leaving => self.end(&name, "Succeeded"),
+            0..3 if succeeds => self.end(&name, "Succeeded"),
             3 if failures => self.end(&name, "Failed"),
             4 if failures => self.leave(&name),
             _ if leaving => self.end(&name, "Failed"),
@@ -408,4 +418,34 @@ fn suspension_takes_pods_away_without_counting_them() {
     assert!(condition(&status, "Complete").is_some());
     assert!(condition(&status, "Suspended").is_none());
     assert_eq!(status.failed, None);
+}
+
+#[test]
+fn a_pod_that_was_stopped_too_late_counts_and_its_index_waits_for_it() {
+    let spec = serde_json::json!({"completions": 1, "completionMode": "Indexed"});
+    for (end, failed, pods) in [("Succeeded", None, 1), ("Failed", None, 2)] {
+        let mut world = World::new(job(spec.clone()));
+        world.round(usize::MAX);
+        for suspended in [true, false] {
+            world.job.spec.as_mut().unwrap().suspend = Some(suspended);
+            world.round(usize::MAX);
+        }
+        assert_eq!(world.made, 1, "nobody knows yet how the first ended");
+        world.end("p1", end);
+        world.round(usize::MAX);
+        world.settle();
+        let status = world.job.status.unwrap();
+        assert_eq!(status.completed_indexes.as_deref(), Some("0"));
+        assert_eq!((status.failed, world.made), (failed, pods), "{end}");
+    }
+    // A node that never tells is not waited for without end.
+    let mut world = World::new(job(spec));
+    world.round(usize::MAX);
+    world.job.spec.as_mut().unwrap().suspend = Some(true);
+    world.round(usize::MAX);
+    world.job.spec.as_mut().unwrap().suspend = Some(false);
+    world.second += 301;
+    world.round(usize::MAX);
+    world.round(usize::MAX);
+    assert_eq!(world.made, 2);
 }

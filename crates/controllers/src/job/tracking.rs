@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::failure_policy;
 use super::indexes::Indexes;
 use super::plan::{self, condition};
+use super::pod;
 use super::view::View;
 use crate::meta;
 
@@ -67,6 +68,7 @@ pub fn track(
     let mut accounts = Accounts {
         view,
         verdict: verdict.as_ref(),
+        now,
         succeeded: Vec::new(),
         failed: Vec::new(),
         indexes: Vec::new(),
@@ -184,6 +186,7 @@ pub fn is_complete(view: &View<'_>, active: i32) -> bool {
 struct Accounts<'a> {
     view: &'a View<'a>,
     verdict: Option<&'a JobCondition>,
+    now: Timestamp,
     succeeded: Vec<String>,
     failed: Vec<String>,
     indexes: Vec<i32>,
@@ -195,6 +198,7 @@ impl Accounts<'_> {
         self.view.job.metadata.deletion_timestamp.is_some()
             || self.verdict.is_some()
             || meta::phase(pod) == "Succeeded"
+            || pod::is_leaving(pod) && pod::may_still_succeed(pod, self.now).is_none()
             || self.view.is_failed(pod) && !delayed
     }
 
@@ -217,6 +221,7 @@ impl Accounts<'_> {
             .verdict
             .is_some_and(|verdict| verdict.type_ != "SuccessCriteriaMet");
         let counts = (view.is_failed(pod) || ends_badly)
+            && !pod::is_leaving(pod)
             && !listed.failed
             && (!view.is_indexed() || index.is_some())
             && failure_policy::judge(view.job, pod).counts();

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
 
@@ -73,8 +74,10 @@ impl<'a> View<'a> {
             || self.spec.pod_failure_policy.is_some()
     }
 
+    /// One that the Job stopped has not failed.
     pub fn is_failed(&self, pod: &Pod) -> bool {
         match meta::phase(pod) {
+            _ if pod::is_leaving(pod) => false,
             "Failed" => true,
             "Succeeded" => false,
             _ => !self.only_replaces_failed() && pod.metadata.deletion_timestamp.is_some(),
@@ -88,6 +91,15 @@ impl<'a> View<'a> {
 
     pub fn terminating(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.pods.iter().filter(|pod| meta::is_terminating(pod))
+    }
+
+    /// Pods that the Job stopped and that may turn out to have succeeded: they keep their place, or
+    /// their index would run, and complete, a second time.
+    pub fn leaving(&self, now: Timestamp) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods
+            .iter()
+            .filter(|pod| self.is_held(pod) && pod::is_leaving(pod))
+            .filter(move |pod| pod::may_still_succeed(pod, now).is_some())
     }
 
     /// Tracked, and not known to have been let go.

@@ -216,21 +216,39 @@ impl PodControl {
         }
     }
 
-    /// Deletes a pod that is still as our cache shows it, and then takes a finalizer off it that
-    /// would have kept it. Whoever has ended meanwhile stays, to be counted. False: it has changed.
-    pub async fn delete_unchanged<Owner: Object>(
+    /// Deletes a pod that is still as our cache shows it, with an annotation that says it was us.
+    /// False: it has changed; its event brings us back.
+    pub async fn delete_marked<Owner: Object>(
         &self,
         key: &ObjectKey,
         owner: &Owner,
         pod: &Pod,
-        finalizer: &str,
+        annotation: &str,
     ) -> Result<bool, Error> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let patch = serde_json::json!({"metadata": {
+            "uid": uid,
+            "resourceVersion": pod.metadata.resource_version,
+            "annotations": {annotation: "true"},
+        }});
+        let marked = api
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        let marked = match marked {
+            Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => {
+                return Ok(false);
+            }
+            marked => marked?,
+        };
         self.expectations.deleted(key, owner_uid(owner), uid);
-        let deleted = match api.delete(name, &if_unchanged(pod)).await {
-            Ok(deleted) => deleted,
+        match api.delete(name, &if_unchanged(&marked)).await {
+            Ok(_) => {
+                let message = format!("Deleted pod: {name}");
+                self.events.normal(owner, "SuccessfulDelete", message);
+                Ok(true)
+            }
             Err(error) => {
                 self.expectations.not_deleted(key, uid);
                 if retry::is_not_found(&error) || retry::is_conflict(&error) {
@@ -242,41 +260,26 @@ impl PodControl {
                 }
                 let message = format!("Error deleting: {}", meta::message(&error));
                 self.events.warning(owner, "FailedDelete", message);
-                return Err(error.into());
+                Err(error.into())
             }
-        };
-        self.events
-            .normal(owner, "SuccessfulDelete", format!("Deleted pod: {name}"));
-        match deleted.left() {
-            Some(pod) => self.release(&pod, finalizer, true).await,
-            None => Ok(true),
         }
     }
 
     /// Takes a finalizer off a pod; a pod that is gone has none.
     pub async fn remove_finalizer(&self, pod: &Pod, finalizer: &str) -> Result<(), Error> {
-        self.release(pod, finalizer, false).await.map(drop)
-    }
-
-    /// False: the pod has changed and keeps the finalizer, or is gone.
-    async fn release(&self, pod: &Pod, finalizer: &str, unchanged: bool) -> Result<bool, Error> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let name = pod.metadata.name.as_deref().unwrap_or_default();
-        let version = pod.metadata.resource_version.as_ref();
-        let mut patch = serde_json::json!({"metadata": {
+        let patch = serde_json::json!({"metadata": {
             "uid": pod.metadata.uid,
             "$deleteFromPrimitiveList/finalizers": [finalizer],
         }});
-        if let Some(version) = version.filter(|_| unchanged) {
-            patch["metadata"]["resourceVersion"] = version.as_str().into();
-        }
         match api
             .patch(name, &PatchParams::default(), &Patch::Strategic(patch))
             .await
         {
-            Ok(_) => Ok(true),
-            Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => Ok(false),
+            Ok(_) => Ok(()),
+            Err(error) if retry::is_not_found(&error) || retry::is_conflict(&error) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

@@ -246,11 +246,17 @@ impl Controller {
                 self.set_volume_phase(&volume, phase).await?;
             }
             VolumeStep::PokeClaim => self.queue.add(key.unwrap_or_default()),
-            VolumeStep::Mismatch { claim } => {
+            VolumeStep::Mismatch { claim: named } => {
                 let message = format!(
-                    "Cannot bind PersistentVolume to requested PersistentVolumeClaim {claim:?} due to incompatible volumeMode."
+                    "Cannot bind PersistentVolume to requested PersistentVolumeClaim {named:?} due to incompatible volumeMode."
                 );
                 self.events.warning(&*volume, "VolumeMismatch", message);
+                if let Some(claim) = &claim {
+                    let message = format!(
+                        "Cannot bind PersistentVolume {name:?} to requested PersistentVolumeClaim due to incompatible volumeMode."
+                    );
+                    self.events.warning(claim, "VolumeMismatch", message);
+                }
             }
             VolumeStep::Release(reclaim) => self.release(&volume, reclaim).await?,
             VolumeStep::Unbind => self.unbind(&volume).await?,

@@ -294,7 +294,12 @@ fn reclaim(volume: &PersistentVolume) -> Reclaim {
         "Delete" => Reclaim::Fail {
             reason: "VolumeFailedDelete",
             message: format!(
-                "error getting deleter volume plugin for volume {name:?}: no deletable volume plugin matched"
+                "error getting deleter volume plugin for volume {name:?}: no {}volume plugin matched",
+                if knows_source(volume) {
+                    "deletable "
+                } else {
+                    ""
+                }
             ),
         },
         "Recycle" => Reclaim::Fail {
@@ -306,6 +311,12 @@ fn reclaim(volume: &PersistentVolume) -> Reclaim {
             message: "Volume has unrecognized PersistentVolumeReclaimPolicy".to_string(),
         },
     }
+}
+
+/// Sources that controllers know; others are the kubelet's alone.
+fn knows_source(volume: &PersistentVolume) -> bool {
+    let spec = volume.spec.as_ref();
+    spec.is_some_and(|spec| spec.nfs.is_some() || spec.csi.is_some() || spec.host_path.is_some())
 }
 
 /// The claims a pod uses, those of its ephemeral volumes included.

@@ -17,13 +17,46 @@ pub struct Memory {
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 const DOWN_WINDOW_SECONDS: i32 = 300;
 
+/// A reason and its message, in upstream's words.
+pub type Said = (&'static str, &'static str);
+
+const STABILIZED_UP: Said = (
+    "ScaleUpStabilized",
+    "recent recommendations were lower than current one, applying the lowest recent recommendation",
+);
+const STABILIZED_DOWN: Said = (
+    "ScaleDownStabilized",
+    "recent recommendations were higher than current one, applying the highest recent \
+     recommendation",
+);
+const TOO_FAST_UP: Said = (
+    "ScaleUpLimit",
+    "the desired replica count is increasing faster than the maximum scale rate",
+);
+const TOO_FAST_DOWN: Said = (
+    "ScaleDownLimit",
+    "the desired replica count is decreasing faster than the maximum scale rate",
+);
+const TOO_MANY: Said = (
+    "TooManyReplicas",
+    "the desired replica count is more than the maximum replica count",
+);
+const TOO_FEW: Said = (
+    "TooFewReplicas",
+    "the desired replica count is less than the minimum replica count",
+);
+const WITHIN_RANGE: Said = (
+    "DesiredWithinRange",
+    "the desired count is within the acceptable range",
+);
+
 /// A decision and why, as the conditions AbleToScale and ScalingLimited say it.
 #[derive(Debug, PartialEq)]
 pub struct Decision {
     pub replicas: i32,
-    pub stabilized: Option<(&'static str, &'static str)>,
+    pub stabilized: Option<Said>,
     pub limited: bool,
-    pub limit: (&'static str, &'static str),
+    pub limit: Said,
 }
 
 impl Memory {
@@ -34,7 +67,17 @@ impl Memory {
         }
     }
 
-    pub fn note_change(&mut self, from: i32, to: i32, now: Timestamp) {
+    /// Only policies look back at changes, so that without behavior none is kept.
+    pub fn note_change(
+        &mut self,
+        spec: &HorizontalPodAutoscalerSpec,
+        from: i32,
+        to: i32,
+        now: Timestamp,
+    ) {
+        if spec.behavior.is_none() {
+            return;
+        }
         if to > from {
             self.ups.push((now, to - from));
         } else {
@@ -52,22 +95,16 @@ impl Memory {
         desired: i32,
         now: Timestamp,
     ) -> Decision {
-        let behavior = spec.behavior.clone().unwrap_or_default();
+        let Some(behavior) = &spec.behavior else {
+            return self.decide_plainly(spec, current, desired, now);
+        };
         let up = Rules::of(behavior.scale_up.as_ref(), true);
         let down = Rules::of(behavior.scale_down.as_ref(), false);
         let stable = self.stabilize(current, desired, &up, &down, now);
         let stabilized = (stable != desired).then_some(if desired >= current {
-            (
-                "ScaleUpStabilized",
-                "recent recommendations were lower than current one, applying the lowest recent \
-                 recommendation",
-            )
+            STABILIZED_UP
         } else {
-            (
-                "ScaleDownStabilized",
-                "recent recommendations were higher than current one, applying the highest \
-                 recent recommendation",
-            )
+            STABILIZED_DOWN
         });
         let least = spec.min_replicas.unwrap_or(1);
         let (replicas, limit) =
@@ -75,6 +112,40 @@ impl Memory {
         Decision {
             replicas,
             stabilized,
+            limited: replicas != stable,
+            limit,
+        }
+    }
+
+    /// Without behavior there are no policies: at most twice as many pods, or four, at a time, and
+    /// never fewer than was recommended within five minutes.
+    fn decide_plainly(
+        &mut self,
+        spec: &HorizontalPodAutoscalerSpec,
+        current: i32,
+        desired: i32,
+        now: Timestamp,
+    ) -> Decision {
+        let window = SignedDuration::from_secs(DOWN_WINDOW_SECONDS.into());
+        self.recommendations
+            .retain(|(at, _)| at.duration_until(now) <= window);
+        let recent = self.recommendations.iter().map(|(_, replicas)| *replicas);
+        let stable = recent.max().map_or(desired, |most| most.max(desired));
+        self.recommendations.push((now, desired));
+        let least = spec.min_replicas.unwrap_or(1);
+        let reach = current.saturating_mul(2).max(4);
+        let (replicas, limit) = if stable < least {
+            (least, TOO_FEW)
+        } else if spec.max_replicas > reach && stable > reach {
+            (reach, TOO_FAST_UP)
+        } else if stable > spec.max_replicas {
+            (spec.max_replicas, TOO_MANY)
+        } else {
+            (stable, WITHIN_RANGE)
+        };
+        Decision {
+            replicas,
+            stabilized: (stable != desired).then_some(STABILIZED_DOWN),
             limited: replicas != stable,
             limit,
         }
@@ -116,16 +187,13 @@ impl Memory {
         up: &Rules,
         down: &Rules,
         now: Timestamp,
-    ) -> (i32, (&'static str, &'static str)) {
+    ) -> (i32, Said) {
         if desired > current {
             let reach = self.reach(current, up, true, now).max(current);
             let (allowed, reason) = if most > reach {
-                let message =
-                    "the desired replica count is increasing faster than the maximum scale rate";
-                (reach, ("ScaleUpLimit", message))
+                (reach, TOO_FAST_UP)
             } else {
-                let message = "the desired replica count is more than the maximum replica count";
-                (most, ("TooManyReplicas", message))
+                (most, TOO_MANY)
             };
             if desired > allowed {
                 return (allowed, reason);
@@ -133,19 +201,15 @@ impl Memory {
         } else if desired < current {
             let reach = self.reach(current, down, false, now).min(current);
             let (allowed, reason) = if least < reach {
-                let message =
-                    "the desired replica count is decreasing faster than the maximum scale rate";
-                (reach, ("ScaleDownLimit", message))
+                (reach, TOO_FAST_DOWN)
             } else {
-                let message = "the desired replica count is less than the minimum replica count";
-                (least, ("TooFewReplicas", message))
+                (least, TOO_FEW)
             };
             if desired < allowed {
                 return (allowed, reason);
             }
         }
-        let message = "the desired count is within the acceptable range";
-        (desired, ("DesiredWithinRange", message))
+        (desired, WITHIN_RANGE)
     }
 
     /// The farthest number the policies allow now.
@@ -243,8 +307,24 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_limited_to_doubling_or_four_and_to_the_maximum() {
+    fn without_behavior_growth_is_limited_to_doubling_or_to_four() {
         let spec = spec(serde_json::json!(null));
+        for (current, desired, expected, reason) in [
+            (2, 3, 3, "DesiredWithinRange"),
+            (1, 10, 4, "ScaleUpLimit"),
+            (8, 18, 16, "ScaleUpLimit"),
+            (15, 40, 20, "TooManyReplicas"),
+            (5, 0, 2, "TooFewReplicas"),
+        ] {
+            let decision = Memory::default().decide(&spec, current, desired, at(0));
+            assert_eq!((decision.replicas, decision.limit.0), (expected, reason));
+            assert_eq!(decision.limited, reason != "DesiredWithinRange");
+        }
+    }
+
+    #[test]
+    fn with_behavior_the_default_policies_double_or_add_four() {
+        let spec = spec(serde_json::json!({}));
         for (current, desired, expected, reason) in [
             (2, 3, 3, "DesiredWithinRange"),
             (2, 10, 6, "ScaleUpLimit"),
@@ -258,15 +338,43 @@ mod tests {
 
     #[test]
     fn shrinking_waits_for_five_minutes_of_lower_recommendations() {
-        let spec = spec(serde_json::json!(null));
+        for behavior in [serde_json::json!(null), serde_json::json!({})] {
+            let spec = spec(behavior);
+            let mut memory = Memory::default();
+            memory.begin(10, at(0));
+            let early = memory.decide(&spec, 10, 3, at(60));
+            assert_eq!(early.replicas, 10);
+            assert_eq!(early.stabilized.unwrap().0, "ScaleDownStabilized");
+            let late = memory.decide(&spec, 10, 3, at(301));
+            assert_eq!(late.replicas, 3);
+            assert_eq!(late.stabilized, None);
+        }
+    }
+
+    #[test]
+    fn growing_waits_for_its_window_when_it_has_one() {
+        let spec = spec(serde_json::json!({"scaleUp": {"stabilizationWindowSeconds": 60}}));
         let mut memory = Memory::default();
-        memory.begin(10, at(0));
-        let early = memory.decide(&spec, 10, 3, at(60));
-        assert_eq!(early.replicas, 10);
-        assert_eq!(early.stabilized.unwrap().0, "ScaleDownStabilized");
-        let late = memory.decide(&spec, 10, 3, at(301));
-        assert_eq!(late.replicas, 3);
-        assert_eq!(late.stabilized, None);
+        memory.begin(3, at(0));
+        let early = memory.decide(&spec, 3, 5, at(30));
+        assert_eq!(early.replicas, 3);
+        assert_eq!(early.stabilized.unwrap().0, "ScaleUpStabilized");
+        assert_eq!(memory.decide(&spec, 3, 5, at(61)).replicas, 5);
+    }
+
+    #[test]
+    fn shrinking_follows_the_policy_that_changes_most_or_least() {
+        let policies = serde_json::json!([
+            {"type": "Pods", "value": 2, "periodSeconds": 60},
+            {"type": "Percent", "value": 50, "periodSeconds": 60},
+        ]);
+        for (select, expected) in [("Max", 5), ("Min", 9)] {
+            let spec = spec(serde_json::json!({"scaleDown": {"selectPolicy": select,
+                "stabilizationWindowSeconds": 0, "policies": policies}}));
+            let decision = Memory::default().decide(&spec, 11, 2, at(0));
+            assert_eq!(decision.replicas, expected, "{select}");
+            assert_eq!(decision.limit.0, "ScaleDownLimit");
+        }
     }
 
     #[test]
@@ -279,7 +387,7 @@ mod tests {
         );
         let mut memory = Memory::default();
         assert_eq!(memory.decide(&spec, 5, 20, at(0)).replicas, 8);
-        memory.note_change(5, 8, at(0));
+        memory.note_change(&spec, 5, 8, at(0));
         assert_eq!(memory.decide(&spec, 8, 20, at(30)).replicas, 8);
         assert_eq!(memory.decide(&spec, 8, 20, at(61)).replicas, 11);
     }

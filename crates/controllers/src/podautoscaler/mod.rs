@@ -6,6 +6,7 @@ mod metrics;
 mod status;
 mod usage;
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +37,7 @@ use usage::{Observed, Proposal, Target, Tolerance};
 /// How often use is looked at.
 const PERIOD: Duration = Duration::from_secs(15);
 const TOLERANCE: f64 = 0.1;
+const WRITE_ATTEMPTS: u32 = 5;
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
     let scalers = config.informers.of::<HorizontalPodAutoscaler>();
@@ -45,6 +47,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let controller = Arc::new(Controller {
         events: config.events("horizontal-pod-autoscaler"),
         memory: Mutex::default(),
+        selectors: Mutex::default(),
         config,
         scalers,
         pods,
@@ -63,13 +66,14 @@ struct Controller {
     events: events::Recorder,
     /// By autoscaler; forgotten with it.
     memory: Mutex<BTreeMap<ObjectKey, Memory>>,
+    /// By autoscaler, as last seen: no pod may follow two of them.
+    selectors: Mutex<BTreeMap<ObjectKey, LabelSelector>>,
 }
 
 /// The best of all metrics.
 struct Recommendation {
     replicas: i32,
     metric: String,
-    statuses: Vec<MetricStatus>,
 }
 
 impl Controller {
@@ -78,6 +82,7 @@ impl Controller {
         self.pods.synced().await;
         let Some(scaler) = self.scalers.get(&key.namespace, &key.name) else {
             self.memory.lock().remove(key);
+            self.selectors.lock().remove(key);
             return Ok(Outcome::Done);
         };
         let now = self.config.environment.now();
@@ -136,18 +141,15 @@ impl Controller {
             .as_ref()
             .and_then(|spec| spec.replicas)
             .unwrap_or(0);
-        let observed = scale
-            .status
-            .as_ref()
-            .map_or(current, |status| status.replicas);
-        status.current_replicas = Some(observed);
+        status.current_replicas = Some(current);
+        status.current_metrics = None;
         let least = spec.min_replicas.unwrap_or(1);
         self.memory
             .lock()
             .entry(key.clone())
             .or_default()
             .begin(current, now);
-        let (desired, reason) = if current == 0 && least != 0 {
+        let (desired, reason) = if current == 0 {
             let message = "scaling is disabled since the replica count of the target is zero";
             conditions.set("ScalingActive", false, "ScalingDisabled", message);
             (0, String::new())
@@ -159,18 +161,16 @@ impl Controller {
             (least, reason.to_owned())
         } else {
             let found = self
-                .recommend(key, scaler, &spec, &scale, conditions, now)
+                .recommend(key, scaler, &scale, status, conditions, now)
                 .await;
             let best = match found {
                 Ok(best) => best,
                 Err(cause) => {
-                    status.desired_replicas = current;
                     let reason = "FailedComputeMetricsReplicas";
                     self.events.warning(scaler, reason, &cause);
                     return Err(cause);
                 }
             };
-            status.current_metrics = Some(best.statuses);
             let decision = {
                 let mut memory = self.memory.lock();
                 let memory = memory.entry(key.clone()).or_default();
@@ -185,15 +185,15 @@ impl Controller {
             }
             let (reason, message) = decision.limit;
             conditions.set("ScalingLimited", decision.limited, reason, message);
-            let reason = if decision.replicas > current {
-                format!("{} above target", best.metric)
-            } else {
-                "All metrics below target".to_owned()
+            let reason = match best.replicas.cmp(&current) {
+                Ordering::Greater => format!("{} above target", best.metric),
+                Ordering::Less => "All metrics below target".to_owned(),
+                Ordering::Equal => String::new(),
             };
             (decision.replicas, reason)
         };
-        status.desired_replicas = desired;
         if desired == current {
+            status.desired_replicas = desired;
             return Ok(());
         }
         if let Err(error) = self.write_scale(&path, &scale, desired).await {
@@ -203,9 +203,9 @@ impl Controller {
             let message =
                 format!("the HPA controller was unable to update the target scale: {cause}");
             conditions.set("AbleToScale", false, "FailedUpdateScale", &message);
-            status.desired_replicas = current;
             return Err(cause);
         }
+        status.desired_replicas = desired;
         let message =
             format!("the HPA controller was able to update the target scale to {desired}");
         conditions.set("AbleToScale", true, "SucceededRescale", &message);
@@ -213,7 +213,7 @@ impl Controller {
         self.events.normal(scaler, "SuccessfulRescale", about);
         status.last_scale_time = Some(Time(now));
         if let Some(memory) = self.memory.lock().get_mut(key) {
-            memory.note_change(current, desired, now);
+            memory.note_change(&spec, current, desired, now);
         }
         Ok(())
     }
@@ -228,7 +228,16 @@ impl Controller {
         let version = reference.api_version.as_deref().unwrap_or("v1");
         let (group, short) = version.rsplit_once('/').unwrap_or(("", version));
         let kind = GroupVersionKind::gvk(group, short, &reference.kind);
-        let (resource, _) = oneshot::pinned_kind(&self.config.client, &kind).await?;
+        let found = oneshot::pinned_kind(&self.config.client, &kind).await;
+        let (resource, _) = found.map_err(|error| {
+            if matches!(error, kube::Error::Discovery(_)) || retry::is_not_found(&error) {
+                let kind = &reference.kind;
+                return Error::Object(format!(
+                    "no matches for kind \"{kind}\" in group \"{group}\""
+                ));
+            }
+            error.into()
+        })?;
         let prefix = if group.is_empty() { "/api" } else { "/apis" };
         let path = format!(
             "{prefix}/{version}/namespaces/{}/{}/{}/scale",
@@ -240,6 +249,7 @@ impl Controller {
         Ok((path, self.config.client.request(request).await?))
     }
 
+    /// Others write to the target too: a conflict is tried again on what is there now.
     async fn write_scale(
         &self,
         path: &str,
@@ -247,25 +257,38 @@ impl Controller {
         replicas: i32,
     ) -> Result<(), kube::Error> {
         let mut wanted = scale.clone();
-        wanted.spec.get_or_insert_default().replicas = Some(replicas);
-        let body = serde_json::to_vec(&wanted).map_err(kube::Error::SerdeError)?;
-        let request = http::Request::put(path)
-            .header(http::header::CONTENT_TYPE, "application/json")
-            .body(body)
-            .map_err(kube::Error::HttpError)?;
-        self.config.client.request::<Scale>(request).await?;
-        Ok(())
+        let mut attempts = 1;
+        loop {
+            wanted.spec.get_or_insert_default().replicas = Some(replicas);
+            let body = serde_json::to_vec(&wanted).map_err(kube::Error::SerdeError)?;
+            let request = http::Request::put(path)
+                .header(http::header::CONTENT_TYPE, "application/json")
+                .body(body)
+                .map_err(kube::Error::HttpError)?;
+            match self.config.client.request::<Scale>(request).await {
+                Ok(_) => return Ok(()),
+                Err(error) if retry::is_conflict(&error) && attempts < WRITE_ATTEMPTS => {
+                    attempts += 1;
+                    let request = http::Request::get(path)
+                        .body(Vec::new())
+                        .map_err(kube::Error::HttpError)?;
+                    wanted = self.config.client.request(request).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     async fn recommend(
         &self,
         key: &ObjectKey,
         scaler: &HorizontalPodAutoscaler,
-        spec: &HorizontalPodAutoscalerSpec,
         scale: &Scale,
+        status: &mut HorizontalPodAutoscalerStatus,
         conditions: &mut Conditions,
         now: Timestamp,
     ) -> Result<Recommendation, String> {
+        let spec = &scaler.spec;
         let text = scale
             .status
             .as_ref()
@@ -276,11 +299,33 @@ impl Controller {
             self.events
                 .warning(scaler, "SelectorRequired", "selector is required");
             conditions.set("ScalingActive", false, "InvalidSelector", message);
-            return Err(message.to_owned());
+            return Err("selector is required".to_owned());
         }
-        let selector = LabelSelector::parse(&text).map_err(|error| error.to_string())?;
+        let selector = LabelSelector::parse(&text).map_err(|error| {
+            let message = format!(
+                "couldn't convert selector into a corresponding internal selector object: {error}"
+            );
+            self.events.warning(scaler, "InvalidSelector", &message);
+            conditions.set("ScalingActive", false, "InvalidSelector", &message);
+            message
+        })?;
         let mut pods = self.pods.list_in(&key.namespace);
         pods.retain(|pod| selector.matches(|label| meta::label(&pod.metadata, label)));
+        self.selectors.lock().insert(key.clone(), selector);
+        let rivals = self.selecting(&key.namespace, &pods);
+        if rivals.len() > 1 {
+            let rivals: Vec<String> = rivals
+                .iter()
+                .map(|one| format!("{{{} {}}}", one.name, one.namespace))
+                .collect();
+            let message = format!(
+                "pods by selector {text} are controlled by multiple HPAs: [{}]",
+                rivals.join(" ")
+            );
+            self.events.warning(scaler, "AmbiguousSelector", &message);
+            conditions.set("ScalingActive", false, "AmbiguousSelector", &message);
+            return Err(message);
+        }
         let current = scale
             .spec
             .as_ref()
@@ -296,6 +341,7 @@ impl Controller {
             up: tolerance(rules.and_then(|rules| rules.scale_up.as_ref())),
         };
         let (mut best, mut failure) = (None::<(i32, String)>, None);
+        let mut failures = 0;
         let mut statuses = Vec::new();
         let metrics = spec.metrics.clone().unwrap_or_default();
         for metric in &metrics {
@@ -314,34 +360,48 @@ impl Controller {
                 }
                 Err((reason, cause)) => {
                     self.events.warning(scaler, reason, &cause);
-                    failure = failure.or(Some((reason, cause)));
+                    statuses.push(MetricStatus::default());
+                    failures += 1;
+                    failure = failure.or(Some((reason, cause, about(metric))));
                 }
             }
         }
-        // With a metric unknown, the others may only ask for more.
-        let decided = best.filter(|(replicas, _)| failure.is_none() || *replicas > current);
+        status.current_metrics = Some(statuses);
+        // With a metric unknown, the others must not ask for less.
+        let decided = best.filter(|(replicas, _)| failure.is_none() || *replicas >= current);
         match (decided, failure) {
             (Some((replicas, metric)), _) => {
                 let message = format!(
                     "the HPA was able to successfully calculate a replica count from {metric}"
                 );
                 conditions.set("ScalingActive", true, "ValidMetricFound", &message);
-                Ok(Recommendation {
-                    replicas,
-                    metric,
-                    statuses,
-                })
+                Ok(Recommendation { replicas, metric })
             }
-            (None, Some((reason, cause))) => {
+            (None, Some((reason, cause, about))) => {
                 let message = format!("the HPA was unable to compute the replica count: {cause}");
                 conditions.set("ScalingActive", false, reason, &message);
                 Err(format!(
-                    "invalid metrics (1 invalid out of {}), first error is: {cause}",
+                    "invalid metrics ({failures} invalid out of {}), first error is: failed to \
+                     get {about} value: {cause}",
                     metrics.len()
                 ))
             }
             (None, None) => Err("no metrics are given".to_owned()),
         }
+    }
+
+    /// The autoscalers that have pods in common with these, themselves included.
+    fn selecting(&self, namespace: &str, pods: &[Arc<Pod>]) -> Vec<ObjectKey> {
+        let selectors = self.selectors.lock();
+        let near = selectors
+            .iter()
+            .filter(|(key, _)| key.namespace == namespace);
+        near.filter(|(_, selector)| {
+            let mut pods = pods.iter();
+            pods.any(|pod| selector.matches(|label| meta::label(&pod.metadata, label)))
+        })
+        .map(|(key, _)| key.clone())
+        .collect()
     }
 
     /// What one metric asks for, and its name; or the reason and message why it is not known.
@@ -415,6 +475,19 @@ impl Controller {
             }
         };
         Ok((proposal, name))
+    }
+}
+
+/// What could not be got of a metric.
+fn about(metric: &MetricSpec) -> String {
+    match (&metric.resource, &metric.container_resource) {
+        (Some(source), _) => format!("{} resource metric", source.name),
+        (_, Some(source)) => format!("{} container metric", source.container),
+        _ => match (&metric.external, metric.type_.as_str()) {
+            (Some(source), _) => format!("{} external metric", source.metric.name),
+            (_, "Object") => "object metric".to_owned(),
+            _ => "pods metric".to_owned(),
+        },
     }
 }
 

@@ -1,6 +1,6 @@
 //! The conditions and metrics in an autoscaler's status. Pure.
 
-use api::quantity::Quantity;
+use api::quantity::{Format, Quantity};
 use jiff::Timestamp;
 use k8s_openapi::api::autoscaling::v2::{
     ContainerResourceMetricStatus, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus,
@@ -48,9 +48,13 @@ impl Conditions {
 }
 
 pub fn of_metric(metric: &MetricSpec, proposal: &Proposal) -> MetricStatus {
+    let resource = metric.resource.as_ref().map(|source| &source.name);
+    let contained = metric.container_resource.as_ref();
+    let resource = resource.or_else(|| contained.map(|source| &source.name));
+    let resource = resource.map_or("", String::as_str);
     let current = MetricValueStatus {
         average_utilization: proposal.utilization,
-        average_value: Some(Text(Quantity::from_milli(proposal.average).to_string())),
+        average_value: Some(Text(average(resource, proposal.average))),
         value: None,
     };
     let resource = metric.resource.as_ref().map(|source| ResourceMetricStatus {
@@ -71,9 +75,24 @@ pub fn of_metric(metric: &MetricSpec, proposal: &Proposal) -> MetricStatus {
     }
 }
 
+/// Thousandths as text: memory counts in powers of two.
+fn average(resource: &str, milli: i64) -> String {
+    let average = match resource {
+        "memory" if milli % 1000 == 0 => Quantity::from_units(milli / 1000, Format::BinarySi),
+        _ => Quantity::from_milli(milli),
+    };
+    average.to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_written_in_powers_of_two() {
+        assert_eq!(average("memory", (100 << 20) * 1000), "100Mi");
+        assert_eq!(average("cpu", 250), "250m");
+    }
 
     #[test]
     fn a_condition_keeps_its_time_while_its_state_stays() {

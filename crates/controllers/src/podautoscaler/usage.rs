@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use api::quantity::Quantity;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
 use crate::meta;
 
@@ -239,11 +240,13 @@ fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, St
     let Some(spec) = &pod.spec else {
         return Ok(0);
     };
-    if let Some(whole) = &spec.resources
-        && let Some(request) = whole.requests.as_ref().and_then(|all| all.get(resource))
-        && container.is_none()
+    let whole = spec.resources.as_ref();
+    let whole = whole.and_then(|resources| resources.requests.as_ref());
+    if container.is_none()
+        && let Some(whole) = whole.filter(|requests| !requests.is_empty())
     {
-        return Ok(milli(&request.0));
+        return pod_level_request(spec, whole, resource)
+            .ok_or_else(|| format!("missing pod-level request for {resource} in Pod {name}"));
     }
     let sidecars = spec.init_containers.iter().flatten();
     let sidecars = sidecars.filter(|one| one.restart_policy.as_deref() == Some("Always"));
@@ -269,6 +272,49 @@ fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, St
         total += milli(&request.0);
     }
     Ok(total)
+}
+
+/// With requests for the pod as a whole, containers speak only for what it leaves open, and need not
+/// all do so.
+fn pod_level_request(
+    spec: &PodSpec,
+    whole: &BTreeMap<String, Text>,
+    resource: &str,
+) -> Option<i64> {
+    let overhead = spec.overhead.as_ref().and_then(|all| all.get(resource));
+    let overhead = overhead.map(|overhead| milli(&overhead.0));
+    let own = match whole.get(resource) {
+        Some(request) => Some(milli(&request.0)),
+        None => containers_request(spec, resource),
+    };
+    match (own, overhead) {
+        (None, None) => None,
+        (own, overhead) => Some(own.unwrap_or(0) + overhead.unwrap_or(0)),
+    }
+}
+
+/// What the containers need at any time: all that run together, or an init container beside the
+/// sidecars started before it.
+fn containers_request(spec: &PodSpec, resource: &str) -> Option<i64> {
+    let of = |container: &Container| {
+        let requests = container.resources.as_ref()?.requests.as_ref()?;
+        Some(milli(&requests.get(resource)?.0))
+    };
+    let (mut sidecars, mut highest, mut stated) = (0, 0, false);
+    for init in spec.init_containers.iter().flatten() {
+        let request = of(init);
+        stated |= request.is_some();
+        let request = request.unwrap_or(0);
+        if init.restart_policy.as_deref() == Some("Always") {
+            sidecars += request;
+            highest = highest.max(sidecars);
+        } else {
+            highest = highest.max(sidecars + request);
+        }
+    }
+    let apps: Vec<i64> = spec.containers.iter().filter_map(of).collect();
+    stated |= !apps.is_empty();
+    stated.then(|| highest.max(sidecars + apps.iter().sum::<i64>()))
 }
 
 /// In thousandths; what is no quantity counts as nothing.
@@ -337,5 +383,33 @@ mod tests {
         check(&pods, &[("a", 1500)], Target::Utilization(50), 3);
         let starting = [pod("a", "Running"), pod("b", "Pending")];
         check(&starting, &[("a", 900)], Target::Utilization(50), 2);
+    }
+
+    #[test]
+    fn a_request_for_the_whole_pod_stands_above_its_containers() {
+        let pod: Pod = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "a"},
+            "spec": {
+                "resources": {"requests": {"cpu": "2"}},
+                "overhead": {"cpu": "100m"},
+                "initContainers": [
+                    {"name": "side", "restartPolicy": "Always",
+                        "resources": {"requests": {"memory": "3"}}},
+                    {"name": "init", "resources": {"requests": {"memory": "9"}}},
+                ],
+                "containers": [
+                    {"name": "c", "resources": {"requests": {"cpu": "1", "memory": "4"}}},
+                    {"name": "d"},
+                ],
+            },
+        }))
+        .unwrap();
+        assert_eq!(request(&pod, "cpu", None), Ok(2100));
+        assert_eq!(request(&pod, "memory", None), Ok(12_000));
+        assert_eq!(request(&pod, "cpu", Some("c")), Ok(1000));
+        let missing = "missing request for cpu in container d of Pod a";
+        assert_eq!(request(&pod, "cpu", Some("d")), Err(missing.to_owned()));
+        let missing = "missing pod-level request for gpu in Pod a";
+        assert_eq!(request(&pod, "gpu", None), Err(missing.to_owned()));
     }
 }

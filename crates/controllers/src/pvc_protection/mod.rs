@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::finalizers::Step;
 use crate::persistent_volume::plan::claims_of;
 use crate::watching::{self, enqueue, own_key};
-use crate::{Config, Error, finalizers};
+use crate::{Config, Error, finalizers, meta};
 
 const FINALIZER: &str = "kubernetes.io/pvc-protection";
 
@@ -46,13 +46,13 @@ async fn reconcile(
         return Ok(Outcome::Done);
     };
     let cached = pods.list_in(&key.namespace);
-    let in_use = cached.iter().any(|pod| uses(pod, &key.name));
+    let in_use = cached.iter().any(|pod| uses(pod, &claim));
     let mut step = finalizers::step(&*claim, FINALIZER, in_use);
     if step == Step::Remove {
         // A pod that our cache does not show yet may use it: ask.
         let pods: Api<Pod> = Api::namespaced(config.client.clone(), &key.namespace);
         let live = pods.list(&ListParams::default()).await?;
-        if live.items.iter().any(|pod| uses(pod, &key.name)) {
+        if live.items.iter().any(|pod| uses(pod, &claim)) {
             step = Step::Keep;
         }
     }
@@ -61,33 +61,56 @@ async fn reconcile(
     Ok(Outcome::Done)
 }
 
-/// Pods without a node do not count: no kubelet will start one whose claim is being deleted.
-fn uses(pod: &Pod, claim: &str) -> bool {
-    let placed = pod
-        .spec
-        .as_ref()
-        .is_some_and(|spec| !spec.node_name.as_deref().unwrap_or_default().is_empty());
-    placed && claims_of(pod).iter().any(|name| name == claim)
+/// Pods without a node do not count: no kubelet will start one whose claim is being deleted. Nor do
+/// pods that are over count for the claims that go with them: deleted in the foreground, such a pod
+/// waits for its claim.
+fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    let name = claim.metadata.name.as_deref().unwrap_or_default();
+    if meta::node_name(pod).is_empty() || !claims_of(pod).iter().any(|one| one == name) {
+        return false;
+    }
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
+    let sources = volumes.into_iter().flatten();
+    let mut sources = sources.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    if sources.any(|source| source.claim_name == name) {
+        return true;
+    }
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let is_over = pod.metadata.deletion_timestamp.is_some()
+        && pod.metadata.deletion_grace_period_seconds == Some(0);
+    !is_over && meta::is_controlled_by(&claim.metadata, uid)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn claim(name: &str, owner: &str) -> PersistentVolumeClaim {
+        serde_json::from_value(serde_json::json!({"metadata": {"name": name, "ownerReferences": [
+            {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": owner, "controller": true}]}}))
+        .unwrap()
+    }
+
     #[test]
     fn only_placed_pods_use_a_claim_named_or_ephemeral() {
-        let pod = |node: &str| -> Pod {
+        let pod = |node: &str, grace: Option<i64>| -> Pod {
             serde_json::from_value(serde_json::json!({
-                "metadata": {"name": "web"},
+                "metadata": {"name": "web", "uid": "u", "deletionGracePeriodSeconds": grace,
+                    "deletionTimestamp": grace.map(|_| "2026-01-01T00:00:00Z")},
                 "spec": {"nodeName": node, "containers": [], "volumes": [
                     {"name": "a", "persistentVolumeClaim": {"claimName": "data"}},
                     {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]},
             }))
             .unwrap()
         };
-        assert!(uses(&pod("n"), "data"));
-        assert!(uses(&pod("n"), "web-scratch"));
-        assert!(!uses(&pod("n"), "other"));
-        assert!(!uses(&pod(""), "data"));
+        let (data, scratch) = (claim("data", "other"), claim("web-scratch", "u"));
+        assert!(uses(&pod("n", None), &data));
+        assert!(uses(&pod("n", None), &scratch));
+        assert!(!uses(&pod("n", None), &claim("web-scratch", "other")));
+        assert!(!uses(&pod("n", None), &claim("other", "u")));
+        assert!(!uses(&pod("", None), &data));
+        assert!(uses(&pod("n", Some(30)), &scratch));
+        assert!(!uses(&pod("n", Some(0)), &scratch));
+        assert!(uses(&pod("n", Some(0)), &data));
     }
 }

@@ -15,10 +15,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::finalizers::{self, Step};
 use crate::watching::{self, enqueue, own_key};
-use crate::{Config, Error};
+use crate::{Config, Error, meta};
 
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
-const DEFAULT: &str = "kubernetes";
+/// Only addresses of Services keep a range; others may have made records of their own.
+const MANAGED_BY: (&str, &str) = ("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io");
 /// An address may be on its way into a range that is being deleted.
 const SETTLING: Duration = Duration::from_secs(10);
 
@@ -73,10 +74,7 @@ async fn reconcile(
             finalizers::carry_out(&api, &*range, FINALIZER, step).await?;
             return Ok(Outcome::Done);
         }
-        let message = match name {
-            DEFAULT => "Kubernetes default Service CIDR is ready",
-            _ => "Kubernetes Service CIDR is ready",
-        };
+        let message = "Kubernetes Service CIDR is ready";
         report(config, &api, &range, "True", "", message).await?;
         return Ok(Outcome::Done);
     };
@@ -111,7 +109,11 @@ async fn report(
         .get_or_insert_default();
     let known = conditions.iter_mut().find(|known| known.type_ == "Ready");
     match known {
-        Some(known) if known.status == status => return Ok(()),
+        Some(known)
+            if (&*known.status, &*known.reason, &*known.message) == (status, reason, message) =>
+        {
+            return Ok(());
+        }
         _ => conditions.retain(|known| known.type_ != "Ready"),
     }
     conditions.push(Condition {
@@ -139,14 +141,16 @@ fn can_go(range: &ServiceCIDR, all: &[Arc<ServiceCIDR>], addresses: &[Arc<IPAddr
         })
         .flat_map(|other| networks(other))
         .collect();
-    addresses.iter().all(|address| {
-        let name = address.metadata.name.as_deref().unwrap_or_default();
+    addresses.iter().all(|record| {
+        let name = record.metadata.name.as_deref().unwrap_or_default();
         let Ok(address) = name.parse::<IpAddr>() else {
             return true;
         };
         let within =
             |networks: &[Network]| networks.iter().any(|network| contains(*network, address));
-        !within(&own) || within(&others)
+        let (label, manager) = MANAGED_BY;
+        let is_managed = meta::label(&record.metadata, label) == Some(manager);
+        !is_managed || !within(&own) || within(&others)
     })
 }
 
@@ -164,7 +168,17 @@ fn networks(range: &ServiceCIDR) -> Vec<Network> {
         .collect()
 }
 
+/// Whether a Service may have this address of a network: neither its first nor, with IPv4, its last.
 fn contains((network, bits): Network, address: IpAddr) -> bool {
+    if address == network {
+        return false;
+    }
+    if let IpAddr::V4(address) = address
+        && bits < 32
+        && u32::from(address) & (u32::MAX >> bits) == u32::MAX >> bits
+    {
+        return false;
+    }
     let shifted = |value: u128, width: u8| {
         value
             .checked_shr(u32::from(width.saturating_sub(bits)))
@@ -196,7 +210,8 @@ mod tests {
     }
 
     fn address(name: &str) -> Arc<IPAddress> {
-        let value = serde_json::json!({"metadata": {"name": name},
+        let value = serde_json::json!({"metadata": {"name": name, "labels":
+                {"ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"}},
             "spec": {"parentRef": {"resource": "services", "name": "s"}}});
         Arc::new(serde_json::from_value(value).unwrap())
     }
@@ -217,5 +232,10 @@ mod tests {
         assert!(can_go(&own, &all, &[address("10.0.0.9")]));
         assert!(!can_go(&own, &all, &[address("10.0.0.99")]));
         assert!(!can_go(&all[2], &all, &[address("fd00::5")]));
+        // The last address of `b` is none that it could give.
+        assert!(!can_go(&own, &all, &[address("10.0.0.15")]));
+        let mut foreign = (*address("10.0.0.99")).clone();
+        foreign.metadata.labels = None;
+        assert!(can_go(&own, &all, &[Arc::new(foreign)]));
     }
 }

@@ -119,6 +119,7 @@ impl Controller {
                 "reason": "DeletionByTaintManager",
                 "message": "Taint manager: deleting due to NoExecute taint",
                 "lastTransitionTime": now.to_string(),
+                "observedGeneration": pod.metadata.generation,
             }]},
         });
         let patch = Patch::Strategic(patch);

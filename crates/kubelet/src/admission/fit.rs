@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 
 use super::Rejection;
 use crate::{node::Capacity, resources};
@@ -17,7 +17,12 @@ pub struct Shortage {
 
 const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
-pub(super) fn check(pod: &Pod, others: &[&Arc<Pod>], capacity: &Capacity) -> Vec<Rejection> {
+pub(super) fn check(
+    pod: &Pod,
+    others: &[&Arc<Pod>],
+    capacity: &Capacity,
+    node: Option<&Node>,
+) -> Vec<Rejection> {
     let available: BTreeMap<&str, i64> = BTreeMap::from([
         ("cpu", capacity.allocatable_milli_cpu()),
         ("memory", capacity.allocatable_memory()),
@@ -42,7 +47,28 @@ pub(super) fn check(pod: &Pod, others: &[&Arc<Pod>], capacity: &Capacity) -> Vec
             rejections.push(insufficient(resource, requested, used, limit));
         }
     }
+    rejections.extend(check_extended(pod, others, node));
     rejections
+}
+
+/// Resources that somebody else counts on this node (devices, huge pages): by what the Node says.
+/// Those it does not know may be the cluster's and are not looked at.
+fn check_extended(pod: &Pod, others: &[&Arc<Pod>], node: Option<&Node>) -> Vec<Rejection> {
+    let allocatable = node.and_then(|node| node.status.as_ref()?.allocatable.as_ref());
+    resources::requested_names(pod)
+        .into_iter()
+        .filter(|name| name.contains('/') || name.starts_with("hugepages-"))
+        .filter_map(|name| {
+            let limit = allocatable?.get(&name).and_then(resources::whole)?;
+            let requested = resources::pod_request(pod, &name);
+            let used: i64 = others
+                .iter()
+                .map(|other| resources::pod_request(other, &name))
+                .sum();
+            (requested > 0 && requested > limit - used)
+                .then(|| insufficient(&name, requested, used, limit))
+        })
+        .collect()
 }
 
 fn insufficient(resource: &str, requested: i64, used: i64, capacity: i64) -> Rejection {
@@ -78,9 +104,30 @@ mod tests {
             ..Capacity::default()
         };
         let (small, large) = (pod("1Mi"), pod("2Gi"));
-        assert!(check(&small, &[&small], &capacity).is_empty());
-        let full = check(&large, &[&small, &small], &capacity);
+        assert!(check(&small, &[&small], &capacity, None).is_empty());
+        let full = check(&large, &[&small, &small], &capacity, None);
         let reasons: Vec<&str> = full.iter().map(|r| r.reason.as_str()).collect();
         assert_eq!(reasons, ["OutOfpods", "OutOfmemory"]);
+    }
+
+    #[test]
+    fn what_the_node_counts_is_counted() {
+        let pod = |count: &str| {
+            let pod = serde_json::json!({"spec": {"containers": [{"name": "c",
+                "resources": {"requests": {"example.com/boat": count, "other.example/x": "9"}}}]}});
+            Arc::new(serde_json::from_value::<Pod>(pod).expect("a pod"))
+        };
+        let node: Node = serde_json::from_value(
+            serde_json::json!({"status": {"allocatable": {"example.com/boat": "2"}}}),
+        )
+        .expect("a node");
+        let capacity = Capacity::default();
+        assert!(check(&pod("1"), &[&pod("1")], &capacity, Some(&node)).is_empty());
+        let refused = check(&pod("2"), &[&pod("1")], &capacity, Some(&node));
+        assert_eq!(
+            refused[0].message,
+            "Node didn't have enough resource: example.com/boat, requested: 2, used: 1, capacity: 2"
+        );
+        assert_eq!(refused[0].reason, "OutOfexample.com/boat");
     }
 }

@@ -4,9 +4,11 @@
 //! The scheduler has looked at all of this before; a pod bound by hand, or two schedulers at once,
 //! are what the node itself must refuse.
 
+mod apparmor;
 mod fit;
 mod placement;
 pub mod preemption;
+mod pressure;
 mod sysctls;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -40,6 +42,20 @@ impl Rejection {
         Rejection::new(
             "UnknownReason",
             "GeneralPredicates failed due to unknown reason, which is unexpected.",
+        )
+    }
+
+    /// A critical pod for which not even all others together would make room.
+    pub fn no_victims(missing: &[Shortage]) -> Rejection {
+        let list: String = missing
+            .iter()
+            .map(|one| format!("(res: {}, q: {}), ", one.resource, one.amount))
+            .collect();
+        Rejection::new(
+            "UnexpectedAdmissionError",
+            format!(
+                "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: [{list}]"
+            ),
         )
     }
 
@@ -83,8 +99,13 @@ impl Admission {
     }
 
     /// Takes the pod or says why not, the weightiest reason first. `node`: the Node object, if it
-    /// is known already.
-    pub fn admit(&self, pod: &Arc<Pod>, node: Option<&Node>) -> Result<(), Vec<Rejection>> {
+    /// is known already. `pressures`: the node's conditions that are so.
+    pub fn admit(
+        &self,
+        pod: &Arc<Pod>,
+        node: Option<&Node>,
+        pressures: &[&str],
+    ) -> Result<(), Vec<Rejection>> {
         let mut granted = self.shared.granted.lock();
         let uid = uid(pod);
         let others: Vec<&Arc<Pod>> = granted
@@ -92,12 +113,18 @@ impl Admission {
             .filter(|(known, _)| **known != uid)
             .map(|(_, pod)| pod)
             .collect();
-        let mut rejections = sysctls::check(pod, &self.shared.unsafe_sysctls);
+        let mut rejections = pressure::check(pod, pressures);
+        if rejections.is_empty() {
+            rejections = sysctls::check(pod, &self.shared.unsafe_sysctls);
+        }
+        if rejections.is_empty() {
+            rejections = apparmor::check(pod, apparmor::is_enabled);
+        }
         if rejections.is_empty() {
             rejections = placement::check_system(pod, node);
         }
         if rejections.is_empty() {
-            rejections = fit::check(pod, &others, &self.shared.capacity);
+            rejections = fit::check(pod, &others, &self.shared.capacity, node);
             rejections.extend(placement::check(pod, &others, node, &self.shared.node_name));
         }
         if !rejections.is_empty() {
@@ -121,7 +148,7 @@ impl Admission {
             .filter(|(known, _)| **known != uid)
             .map(|(_, pod)| pod)
             .collect();
-        if let Some(rejection) = fit::check(pod, &others, &self.shared.capacity)
+        if let Some(rejection) = fit::check(pod, &others, &self.shared.capacity, None)
             .into_iter()
             .next()
         {
@@ -179,26 +206,32 @@ mod tests {
     #[test]
     fn what_is_granted_is_missing_to_the_next() {
         let admission = admission();
-        admission.admit(&pod("a", "1500m"), None).expect("fits");
-        let refused = admission.admit(&pod("b", "1"), None).expect_err("too much");
+        admission
+            .admit(&pod("a", "1500m"), None, &[])
+            .expect("fits");
+        let refused = admission
+            .admit(&pod("b", "1"), None, &[])
+            .expect_err("too much");
         assert_eq!(refused[0].reason, "OutOfcpu");
         assert_eq!(
             refused[0].message,
             "Node didn't have enough resource: cpu, requested: 1000, used: 1500, capacity: 2000"
         );
         admission.release("a");
-        admission.admit(&pod("b", "1"), None).expect("fits now");
+        admission
+            .admit(&pod("b", "1"), None, &[])
+            .expect("fits now");
     }
 
     #[test]
     fn a_resize_counts_the_pod_itself_once() {
         let admission = admission();
-        admission.admit(&pod("a", "1"), None).expect("fits");
+        admission.admit(&pod("a", "1"), None, &[]).expect("fits");
         admission.resize(&pod("a", "2")).expect("all of the node");
         let refused = admission.resize(&pod("a", "3")).expect_err("too much");
         assert_eq!(refused.reason, "OutOfcpu");
         assert!(
-            admission.admit(&pod("b", "100m"), None).is_err(),
+            admission.admit(&pod("b", "100m"), None, &[]).is_err(),
             "the grant stands"
         );
     }

@@ -83,15 +83,10 @@ pub(super) fn check(
     let taints = node
         .and_then(|node| node.spec.as_ref()?.taints.as_deref())
         .unwrap_or_default();
-    let tolerations = pod
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.tolerations.as_deref())
-        .unwrap_or_default();
     let untolerated = taints
         .iter()
         .filter(|taint| taint.effect == "NoExecute")
-        .any(|taint| !tolerations.iter().any(|one| tolerates(one, taint)));
+        .any(|taint| !tolerated(pod, taint));
     if untolerated && !is_static(pod) {
         rejections.push(Rejection::predicate(
             "TaintToleration",
@@ -99,6 +94,13 @@ pub(super) fn check(
         ));
     }
     rejections
+}
+
+pub(super) fn tolerated(pod: &Pod, taint: &Taint) -> bool {
+    let spec = pod.spec.as_ref();
+    let tolerations = spec.and_then(|spec| spec.tolerations.as_deref());
+    let mut tolerations = tolerations.unwrap_or_default().iter();
+    tolerations.any(|one| tolerates(one, taint))
 }
 
 fn matches_node(pod: &Pod, node: &Node) -> bool {

@@ -17,12 +17,12 @@ pub fn is_critical(pod: &Pod) -> bool {
     is_static(pod) || priority(pod) >= CRITICAL
 }
 
-/// The victims, least important first, or `None` when even all of them would not be enough.
+/// The victims, least important first, or what would be missing even without all of them.
 pub fn victims(
     critical: &Pod,
     shortages: &[Shortage],
     running: &[Arc<Pod>],
-) -> Option<Vec<Arc<Pod>>> {
+) -> Result<Vec<Arc<Pod>>, Vec<Shortage>> {
     let mut candidates: Vec<&Arc<Pod>> = running
         .iter()
         .filter(|pod| !is_critical(pod) || priority(pod) < priority(critical))
@@ -36,6 +36,21 @@ pub fn victims(
         };
         (class, priority(pod), pod.metadata.uid.clone())
     });
+    let missing: Vec<Shortage> = shortages
+        .iter()
+        .map(|shortage| Shortage {
+            resource: shortage.resource.clone(),
+            amount: shortage.amount
+                - candidates
+                    .iter()
+                    .map(|pod| frees(pod, shortage))
+                    .sum::<i64>(),
+        })
+        .filter(|shortage| shortage.amount > 0)
+        .collect();
+    if !missing.is_empty() {
+        return Err(missing);
+    }
     let mut chosen: Vec<Arc<Pod>> = Vec::new();
     for shortage in shortages {
         let freed: i64 = chosen.iter().map(|pod| frees(pod, shortage)).sum();
@@ -51,9 +66,6 @@ pub fn victims(
             }
             missing -= amount;
             chosen.push((*pod).clone());
-        }
-        if missing > 0 {
-            return None;
         }
     }
     // What a later, larger victim made needless may stay.
@@ -74,7 +86,7 @@ pub fn victims(
             index += 1;
         }
     }
-    Some(chosen)
+    Ok(chosen)
 }
 
 fn frees(pod: &Pod, shortage: &Shortage) -> i64 {
@@ -113,7 +125,7 @@ mod tests {
                 resource: "cpu".to_owned(),
                 amount,
             };
-            let victims = victims(&critical, &[shortage], &running)?;
+            let victims = victims(&critical, &[shortage], &running).ok()?;
             Some(
                 victims
                     .iter()
@@ -133,6 +145,9 @@ mod tests {
             resource: "cpu".to_owned(),
             amount: 1,
         };
-        assert_eq!(victims(&critical, &[shortage], &[other]), None);
+        assert_eq!(
+            victims(&critical, std::slice::from_ref(&shortage), &[other]),
+            Err(vec![shortage])
+        );
     }
 }

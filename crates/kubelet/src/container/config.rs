@@ -14,6 +14,8 @@ pub struct Parts<'a> {
     pub environment: Vec<(String, String)>,
     pub mounts: Vec<v1::Mount>,
     pub memory_capacity: i64,
+    /// Whether containers without a seccomp profile get the runtime's.
+    pub seccomp_default: bool,
     /// The container whose processes an ephemeral container is to see.
     pub target_id: Option<String>,
 }
@@ -61,7 +63,8 @@ pub fn config(
             grace.to_string(),
         );
     }
-    let mut security_context = security::container(pod, container, parts.image)?;
+    let mut security_context =
+        security::container(pod, container, parts.image, parts.seccomp_default)?;
     if let (Some(target_id), Some(options)) =
         (parts.target_id, &mut security_context.namespace_options)
     {
@@ -159,6 +162,7 @@ mod tests {
                 environment: vec![("A".to_owned(), "1".to_owned())],
                 mounts: Vec::new(),
                 memory_capacity: 1 << 30,
+                seccomp_default: false,
                 target_id: None,
             },
         )

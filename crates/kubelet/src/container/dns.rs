@@ -6,13 +6,19 @@ use k8s_openapi::api::core::v1::Pod;
 
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
+/// Of one search path, and of all of them in a line.
+const MAX_SEARCH: usize = 253;
+const MAX_SEARCH_LINE: usize = 2048;
 
-pub fn config(
-    pod: &Pod,
-    cluster_dns: &[String],
-    domain: &str,
-    host_resolv_conf: &str,
-) -> DnsConfig {
+/// A pod's resolver configuration, and what had to be left out of it.
+#[derive(Debug, Default, PartialEq)]
+pub struct Formed {
+    pub config: DnsConfig,
+    /// The DNSConfigForming events.
+    pub warnings: Vec<String>,
+}
+
+pub fn config(pod: &Pod, cluster_dns: &[String], domain: &str, host_resolv_conf: &str) -> Formed {
     let spec = pod.spec.clone().unwrap_or_default();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     let policy = match spec.dns_policy.as_deref().unwrap_or("ClusterFirst") {
@@ -30,16 +36,11 @@ pub fn config(
                 domain.to_owned(),
             ];
             searches.extend(host.searches);
-            let mut options = vec!["ndots:5".to_owned()];
-            options.extend(
-                host.options
-                    .into_iter()
-                    .filter(|option| !option.starts_with("ndots")),
-            );
             DnsConfig {
                 servers: cluster_dns.to_vec(),
                 searches,
-                options,
+                // The host's options are about the host's servers.
+                options: vec!["ndots:5".to_owned()],
             }
         }
         _ => host,
@@ -70,9 +71,27 @@ pub fn config(
     config
         .searches
         .retain(|search| first_time(&mut seen, search));
-    config.servers.truncate(MAX_SERVERS);
+    let mut warnings = Vec::new();
+    if config.servers.len() > MAX_SERVERS {
+        config.servers.truncate(MAX_SERVERS);
+        warnings.push(format!(
+            "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: {}",
+            config.servers.join(" ")
+        ));
+    }
+    let asked = config.searches.len();
     config.searches.truncate(MAX_SEARCHES);
-    config
+    config.searches.retain(|search| search.len() <= MAX_SEARCH);
+    while config.searches.join(" ").len() > MAX_SEARCH_LINE {
+        config.searches.pop();
+    }
+    if config.searches.len() < asked {
+        warnings.push(format!(
+            "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {}",
+            config.searches.join(" ")
+        ));
+    }
+    Formed { config, warnings }
 }
 
 fn first_time(seen: &mut Vec<String>, text: &str) -> bool {
@@ -115,7 +134,7 @@ mod tests {
         let pod: Pod =
             serde_json::from_value(json!({"metadata": {"namespace": "shop"}, "spec": spec}))
                 .expect("a pod");
-        let config = config(&pod, &["10.96.0.10".to_owned()], "cluster.local", HOST);
+        let config = config(&pod, &["10.96.0.10".to_owned()], "cluster.local", HOST).config;
         assert_eq!(config.servers, servers);
         assert_eq!(config.searches, searches);
         assert_eq!(config.options, options);
@@ -129,7 +148,7 @@ mod tests {
             "cluster.local",
             "corp.example",
         ];
-        let options = ["ndots:5", "timeout:1"];
+        let options = ["ndots:5"];
         check(json!({}), &["10.96.0.10"], &cluster, &options);
         check(
             json!({"dnsPolicy": "Default"}),
@@ -156,5 +175,37 @@ mod tests {
             &["a"],
             &["ndots:2", "edns0"],
         );
+    }
+
+    #[test]
+    fn what_is_too_much_is_left_out_and_told() {
+        let formed = |config: serde_json::Value| {
+            let pod: Pod = serde_json::from_value(json!({"spec": {
+                "containers": [], "dnsPolicy": "None", "dnsConfig": config}}))
+            .expect("a pod");
+            super::config(&pod, &[], "cluster.local", "")
+        };
+        let many = formed(json!({"nameservers": ["1", "2", "3", "4"]}));
+        assert_eq!(
+            many.warnings,
+            [
+                "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: 1 2 3"
+            ]
+        );
+        let long = "x".repeat(254);
+        let long = formed(json!({"searches": ["a", long, "b"]}));
+        assert_eq!(
+            long.warnings,
+            [
+                "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: a b"
+            ]
+        );
+        let wide: Vec<String> = (0..20)
+            .map(|n| format!("{n:02}{}", "y".repeat(198)))
+            .collect();
+        let wide = formed(json!({ "searches": wide }));
+        assert_eq!(wide.config.searches.len(), 10);
+        assert_eq!(wide.warnings.len(), 1);
+        assert!(formed(json!({"searches": ["a"]})).warnings.is_empty());
     }
 }

@@ -62,7 +62,8 @@ pub fn field(pod: &Pod, facts: &NodeFacts, path: &str) -> Result<String, Error> 
     })
 }
 
-/// A request or limit of a container, divided; an absent limit means the node's allocatable.
+/// A request or limit of a container, divided; an absent limit means the pod's, and without one the
+/// node's allocatable. Huge pages are always limited and need no such default.
 pub fn resource(
     pod: &Pod,
     facts: &NodeFacts,
@@ -94,9 +95,14 @@ pub fn resource(
         "cpu" => facts.allocatable_milli_cpu,
         "memory" => facts.allocatable_memory.saturating_mul(1000),
         "ephemeral-storage" => facts.allocatable_ephemeral_storage.saturating_mul(1000),
+        huge if huge.starts_with("hugepages-") => 0,
         _ => return Err(Error::Resource(name.to_owned())),
     };
-    let limit = || resources::limit_milli(container, resource).filter(|limit| *limit > 0);
+    let limit = || {
+        resources::effective_limit(pod, container, resource)
+            .and_then(resources::milli)
+            .filter(|limit| *limit > 0)
+    };
     let milli = match kind {
         "limits" => limit().unwrap_or(allocatable_milli),
         "requests" => match resources::request_milli(container, resource) {
@@ -132,7 +138,8 @@ fn format_map(values: Option<&BTreeMap<String, String>>) -> String {
     lines.join("\n")
 }
 
-fn quoted(text: &str) -> String {
+/// As Go's `%q` quotes.
+pub fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {
         match character {
@@ -200,5 +207,27 @@ mod tests {
         assert_eq!(read("limits.cpu", "1m"), "1500");
         assert_eq!(read("requests.memory", "1Mi"), "64");
         assert_eq!(read("limits.ephemeral-storage", "0"), "10");
+        assert_eq!(read("limits.hugepages-2Mi", "1Mi"), "0");
+    }
+
+    #[test]
+    fn the_pods_own_limit_goes_before_the_nodes() {
+        let pod: Pod = serde_json::from_value(serde_json::json!({"spec": {
+            "resources": {"limits": {"memory": "1Gi"}},
+            "containers": [{"name": "c", "resources": {"limits": {"hugepages-2Mi": "4Mi"}}}]}}))
+        .expect("a pod");
+        let facts = NodeFacts {
+            allocatable_memory: 8 << 30,
+            ..NodeFacts::default()
+        };
+        let read = |name: &str| {
+            let selector: ResourceFieldSelector = serde_json::from_value(serde_json::json!({
+                "containerName": "c", "resource": name, "divisor": "1Mi",
+            }))
+            .expect("a selector");
+            resource(&pod, &facts, &selector, None).expect("an amount")
+        };
+        assert_eq!(read("limits.memory"), "1024");
+        assert_eq!(read("limits.hugepages-2Mi"), "4");
     }
 }

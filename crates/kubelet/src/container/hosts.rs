@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 
 const MAX_HOST_NAME: usize = 63;
+const MAX_KERNEL_NAME: usize = 64;
 
 /// The host name, and the domain when the pod has a subdomain.
 pub fn host_name(pod: &Pod, domain: &str) -> (String, Option<String>) {
@@ -23,6 +24,26 @@ pub fn host_name(pod: &Pod, domain: &str) -> (String, Option<String>) {
         .filter(|subdomain| !subdomain.is_empty())
         .map(|subdomain| format!("{subdomain}.{namespace}.svc.{domain}"));
     (name, host_domain)
+}
+
+/// What the kernel is told, or why that cannot be: with `setHostnameAsFQDN` the whole name.
+pub fn kernel_name(pod: &Pod, domain: &str) -> Result<String, String> {
+    let (name, host_domain) = host_name(pod, domain);
+    let spec = pod.spec.as_ref();
+    let full = spec.and_then(|spec| spec.set_hostname_as_fqdn) == Some(true);
+    match host_domain.filter(|_| full) {
+        None => Ok(name),
+        Some(domain) => {
+            let full = format!("{name}.{domain}");
+            if full.len() > MAX_KERNEL_NAME {
+                return Err(format!(
+                    "failed to construct FQDN from pod hostname and cluster domain, FQDN {full} is too long ({MAX_KERNEL_NAME} characters is the max, {} characters requested)",
+                    full.len()
+                ));
+            }
+            Ok(full)
+        }
+    }
 }
 
 /// The file's content. `host_file`: the node's own file, given for pods on the host's network.
@@ -97,5 +118,26 @@ mod tests {
         );
         assert!(text.ends_with("192.0.2.7\ta\tb\n"));
         assert!(text.starts_with("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n"));
+    }
+
+    #[test]
+    fn a_whole_name_must_fit_the_kernel() {
+        let name = |namespace: &str| {
+            let pod: Pod = serde_json::from_value(json!({
+                "metadata": {"name": "web-1", "namespace": namespace},
+                "spec": {"containers": [], "subdomain": "web", "setHostnameAsFQDN": true},
+            }))
+            .expect("a pod");
+            kernel_name(&pod, "cluster.local")
+        };
+        assert_eq!(
+            name("shop").as_deref(),
+            Ok("web-1.web.shop.svc.cluster.local")
+        );
+        let why = name(&"n".repeat(40)).expect_err("too long");
+        assert!(
+            why.ends_with("is too long (64 characters is the max, 68 characters requested)"),
+            "{why}"
+        );
     }
 }

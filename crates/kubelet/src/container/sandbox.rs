@@ -34,11 +34,10 @@ pub fn config(pod: &Pod, attempt: u32, settings: Settings<'_>) -> v1::PodSandbox
     labels.insert(label::POD_NAME.to_owned(), name.clone());
     labels.insert(label::POD_NAMESPACE.to_owned(), namespace.clone());
     labels.insert(label::POD_UID.to_owned(), uid.clone());
-    let (host_name, host_domain) = hosts::host_name(pod, settings.domain);
-    let hostname = match host_domain {
-        _ if spec.host_network == Some(true) => String::new(),
-        Some(domain) if spec.set_hostname_as_fqdn == Some(true) => format!("{host_name}.{domain}"),
-        _ => host_name,
+    let hostname = match spec.host_network {
+        Some(true) => String::new(),
+        // A name that is too long has kept the sandbox from being made.
+        _ => hosts::kernel_name(pod, settings.domain).unwrap_or_default(),
     };
     let port_mappings = spec
         .containers

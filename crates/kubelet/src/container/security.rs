@@ -80,6 +80,7 @@ pub fn container(
     pod: &Pod,
     container: &Container,
     image: &Image,
+    seccomp_default: bool,
 ) -> Result<v1::LinuxContainerSecurityContext, Error> {
     let shared = pod_context(pod);
     let own = container.security_context.clone().unwrap_or_default();
@@ -124,6 +125,8 @@ pub fn container(
             own.seccomp_profile
                 .as_ref()
                 .or(shared.seccomp_profile.as_ref()),
+            // A privileged container stays unconfined.
+            seccomp_default && !privileged,
         )),
         apparmor: own
             .app_armor_profile
@@ -220,10 +223,11 @@ fn groups_policy(context: &PodSecurityContext) -> i32 {
     }
 }
 
-/// Without a profile a container is unconfined, as upstream's default is.
-fn seccomp(profile: Option<&SeccompProfile>) -> v1::SecurityProfile {
+/// Without a profile a container is unconfined, unless the kubelet is told otherwise.
+fn seccomp(profile: Option<&SeccompProfile>, default: bool) -> v1::SecurityProfile {
     use v1::security_profile::ProfileType;
     let (profile_type, localhost_ref) = match profile {
+        None if default => (ProfileType::RuntimeDefault, String::new()),
         Some(profile) if profile.type_ == "RuntimeDefault" => {
             (ProfileType::RuntimeDefault, String::new())
         }
@@ -284,7 +288,7 @@ mod tests {
 
     fn convert(pod: &Pod, image: &Image) -> Result<v1::LinuxContainerSecurityContext, Error> {
         let spec = pod.spec.as_ref().expect("spec");
-        container(pod, &spec.containers[0], image)
+        container(pod, &spec.containers[0], image, false)
     }
 
     #[test]
@@ -305,6 +309,30 @@ mod tests {
         );
         assert_eq!(context.seccomp.expect("seccomp").profile_type, 0);
         assert!(!context.masked_paths.is_empty());
+    }
+
+    #[test]
+    fn the_kubelet_may_confine_by_default() {
+        let profile = |context: serde_json::Value, default: bool| {
+            let pod = pod(json!({}), context);
+            let spec = pod.spec.as_ref().expect("spec");
+            let found = container(&pod, &spec.containers[0], &Image::default(), default);
+            found
+                .expect("a context")
+                .seccomp
+                .expect("seccomp")
+                .profile_type
+        };
+        use v1::security_profile::ProfileType;
+        let (confined, free) = (
+            ProfileType::RuntimeDefault as i32,
+            ProfileType::Unconfined as i32,
+        );
+        assert_eq!(profile(json!({}), false), free);
+        assert_eq!(profile(json!({}), true), confined);
+        assert_eq!(profile(json!({"privileged": true}), true), free);
+        let own = json!({"seccompProfile": {"type": "Unconfined"}});
+        assert_eq!(profile(own, true), free);
     }
 
     #[test]

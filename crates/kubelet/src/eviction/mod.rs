@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use client::events::Severity;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use self::thresholds::{Level, Signal, Threshold};
 use crate::{
     admission::preemption::is_critical,
-    image_gc,
+    counters, image_gc,
     node_context::NodeContext,
     pod::status::Verdict,
     pods::Pods,
@@ -54,6 +55,7 @@ impl Pressure {
 pub async fn run(node: Arc<NodeContext>, pods: Pods, shutdown: CancellationToken) {
     let thresholds = thresholds::from_configuration(&node.configuration);
     let mut met_since: BTreeMap<usize, i64> = BTreeMap::new();
+    let mut acted = BTreeSet::new();
     let mut ticks = tokio::time::interval(PERIOD);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -63,31 +65,28 @@ pub async fn run(node: Arc<NodeContext>, pods: Pods, shutdown: CancellationToken
         }
         let levels = measure(&node).await;
         let now = node.environment.now_micros();
-        for threshold in thresholds::met(&thresholds, &levels) {
-            node.pressure.see(threshold.signal.condition(), now);
+        let met = thresholds::met(&thresholds, &levels, &acted);
+        for index in &met {
+            node.pressure
+                .see(thresholds[*index].signal.condition(), now);
         }
-        let due = due(&thresholds, &levels, &mut met_since, now);
+        acted = due(&thresholds, &met, &mut met_since, now);
+        let due = acted.iter().map(|index| &thresholds[*index]).collect();
         relieve(&node, &pods, due, &levels).await;
     }
 }
 
-/// The thresholds that ask for action now: hard ones at once, soft ones after their grace.
-fn due<'a>(
-    thresholds: &'a [Threshold],
-    levels: &BTreeMap<Signal, Level>,
+/// Those of the met thresholds that ask for action now: hard ones at once, soft ones after their
+/// grace.
+fn due(
+    thresholds: &[Threshold],
+    met: &BTreeSet<usize>,
     met_since: &mut BTreeMap<usize, i64>,
     now: i64,
-) -> Vec<&'a Threshold> {
-    let met = thresholds::met(thresholds, levels);
-    let indices: BTreeSet<usize> = thresholds
-        .iter()
-        .enumerate()
-        .filter(|(_, threshold)| met.iter().any(|one| std::ptr::eq(*one, *threshold)))
-        .map(|(index, _)| index)
-        .collect();
-    met_since.retain(|index, _| indices.contains(index));
-    indices
-        .into_iter()
+) -> BTreeSet<usize> {
+    met_since.retain(|index, _| met.contains(index));
+    met.iter()
+        .copied()
         .filter(|index| {
             let since = met_since.entry(*index).or_insert(now);
             *since = (*since).min(now);
@@ -95,14 +94,16 @@ fn due<'a>(
             let grace = thresholds[*index].grace.unwrap_or_default();
             now - since >= grace.as_micros() as i64
         })
-        .map(|index| &thresholds[index])
         .collect()
 }
 
 async fn measure(node: &Arc<NodeContext>) -> BTreeMap<Signal, Level> {
-    let root = node.volumes.pods_root.clone();
-    let read = tokio::task::spawn_blocking(move || (stats::read_machine(), stats::space(&root)));
-    let Ok((machine, space)) = read.await else {
+    let (root, cgroups) = (node.volumes.pods_root.clone(), node.cgroups.clone());
+    let read = tokio::task::spawn_blocking(move || {
+        let of_pods = cgroups.working_set();
+        (stats::read_machine(), stats::space(&root), of_pods)
+    });
+    let Ok((machine, space, of_pods)) = read.await else {
         return BTreeMap::new();
     };
     let level = |available: u64, capacity: u64| Level {
@@ -126,6 +127,14 @@ async fn measure(node: &Arc<NodeContext>) -> BTreeMap<Signal, Level> {
             ),
         ),
     ]);
+    if let Some(of_pods) = of_pods {
+        let capacity = node.capacity.memory - node.configuration.reserved_milli("memory") / 1000;
+        let level = Level {
+            available: capacity - of_pods,
+            capacity,
+        };
+        levels.insert(Signal::AllocatableMemory, level);
+    }
     // Some file systems make inodes as they need them and count none.
     if space.inodes > 0 {
         levels.insert(Signal::NodeFsInodesFree, inodes);
@@ -170,17 +179,25 @@ async fn relieve(
         let sample = samples
             .iter()
             .find(|sample| pod.metadata.uid.as_deref() == Some(&sample.uid));
-        if let Some(message) = sample.and_then(|sample| storage::excess(pod, sample)) {
-            evict(node, pods, pod, message, Some(HARD_GRACE));
+        if let Some(excess) = sample.and_then(|sample| storage::excess(pod, sample)) {
+            node.counters.add(counters::EVICTIONS, excess.signal);
+            evict(node, pods, pod, excess.message, Some(HARD_GRACE));
         }
     }
     let Some(threshold) = under_pressure else {
         return;
     };
     tracing::warn!(signal = ?threshold.signal, "the node runs short");
+    node.events.node(
+        &node.node_name,
+        Severity::Warning,
+        "EvictionThresholdMet",
+        format!("Attempting to reclaim {}", threshold.signal.resource()),
+    );
     if needs_disk && image_gc::free_everything(node).await > 0 {
         let again = measure(node).await;
-        if !thresholds::met(std::slice::from_ref(threshold), &again).is_empty() {
+        let acted = BTreeSet::from([0]);
+        if !thresholds::met(std::slice::from_ref(threshold), &again, &acted).is_empty() {
             tracing::warn!("removing images was not enough");
         } else {
             return;
@@ -209,6 +226,8 @@ async fn relieve(
             .eviction_max_pod_grace_period
             .max(HARD_GRACE),
     };
+    node.counters
+        .add(counters::EVICTIONS, threshold.signal.name());
     evict(node, pods, victim, message, Some(grace));
 }
 
@@ -243,6 +262,7 @@ mod tests {
             signal: Signal::MemoryAvailable,
             value: "100".to_owned(),
             grace: Some(Duration::from_secs(30)),
+            reclaim: None,
         }];
         let levels = |available: i64| {
             BTreeMap::from([(
@@ -255,13 +275,8 @@ mod tests {
         };
         let mut since = BTreeMap::new();
         let mut at = |available: i64, seconds: i64| {
-            due(
-                &thresholds,
-                &levels(available),
-                &mut since,
-                seconds * 1_000_000,
-            )
-            .len()
+            let met = thresholds::met(&thresholds, &levels(available), &BTreeSet::new());
+            due(&thresholds, &met, &mut since, seconds * 1_000_000).len()
         };
         assert_eq!(at(50, 0), 0);
         assert_eq!(at(50, 29), 0);

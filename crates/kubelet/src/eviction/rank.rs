@@ -161,6 +161,7 @@ mod tests {
             signal: Signal::MemoryAvailable,
             value: "100Mi".to_owned(),
             grace: None,
+            reclaim: None,
         };
         let level = Level {
             available: 50 << 20,

@@ -16,8 +16,22 @@ pub fn is_limited(pod: &Pod) -> bool {
             .any(|container| limit(container).is_some())
 }
 
+/// A limit that is exceeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excess {
+    /// As metrics name it.
+    pub signal: &'static str,
+    pub message: String,
+}
+
+impl Excess {
+    fn new(signal: &'static str, message: String) -> Option<Excess> {
+        Some(Excess { signal, message })
+    }
+}
+
 /// Why the pod must leave, if it must.
-pub fn excess(pod: &Pod, sample: &PodSample) -> Option<String> {
+pub fn excess(pod: &Pod, sample: &PodSample) -> Option<Excess> {
     let spec = pod.spec.as_ref()?;
     for volume in spec.volumes.iter().flatten() {
         let Some(limit) = volume
@@ -35,19 +49,21 @@ pub fn excess(pod: &Pod, sample: &PodSample) -> Option<String> {
         if let (Some(allowed), Some(used)) = (allowed, used)
             && used as i64 > allowed
         {
-            return Some(format!(
+            let message = format!(
                 "Usage of EmptyDir volume \"{}\" exceeds the limit \"{}\". ",
                 volume.name, limit.0
-            ));
+            );
+            return Excess::new("emptydirfs.limit", message);
         }
     }
     let limits: Vec<Option<i64>> = spec.containers.iter().map(limit).collect();
     let total: i64 = limits.iter().flatten().sum();
     if limits.iter().all(Option::is_some) && sample.disk().bytes as i64 > total && total > 0 {
-        return Some(format!(
+        let message = format!(
             "Pod ephemeral local storage usage exceeds the total limit of containers {}. ",
             super::rank::binary(total)
-        ));
+        );
+        return Excess::new("ephemeralpodfs.limit", message);
     }
     for (container, limit) in spec.containers.iter().zip(limits) {
         let Some(limit) = limit else { continue };
@@ -63,10 +79,11 @@ pub fn excess(pod: &Pod, sample: &PodSample) -> Option<String> {
                 .and_then(|all| all.limits.as_ref()?.get("ephemeral-storage"))
                 .map(|quantity| quantity.0.clone())
                 .unwrap_or_default();
-            return Some(format!(
+            let message = format!(
                 "Container {} exceeded its local ephemeral storage limit \"{text}\". ",
                 container.name
-            ));
+            );
+            return Excess::new("ephemeralcontainerfs.limit", message);
         }
     }
     None
@@ -111,7 +128,8 @@ mod tests {
             },
         );
         assert!(is_limited(&pod));
-        assert_eq!(excess(&pod, &sample).as_deref(), expected);
+        let message = excess(&pod, &sample).map(|excess| excess.message);
+        assert_eq!(message.as_deref(), expected);
     }
 
     #[test]

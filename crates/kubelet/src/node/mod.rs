@@ -3,9 +3,11 @@
 
 pub mod lease;
 pub mod registration;
+mod transitions;
 
 use std::{collections::BTreeMap, path::Path};
 
+use api::quantity::{Format, Quantity as Quantity64};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::{configuration::Configuration, eviction::thresholds};
@@ -25,6 +27,8 @@ pub struct Capacity {
     pub reserved_milli_cpu: i64,
     pub reserved_memory: i64,
     pub reserved_storage: i64,
+    /// Bytes of huge pages, by the resource's name.
+    pub huge_pages: BTreeMap<String, i64>,
 }
 
 impl Capacity {
@@ -43,11 +47,16 @@ impl Capacity {
                 .and_then(|text| thresholds::amount(text, total))
                 .unwrap_or(0)
         };
+        let max_pods = match configuration.pods_per_core {
+            per_core if per_core > 0 => configuration.max_pods.min(per_core * cpus as i64),
+            _ => configuration.max_pods,
+        };
         Capacity {
             milli_cpu: cpus as i64 * 1000,
             memory,
             storage,
-            max_pods: configuration.max_pods,
+            max_pods,
+            huge_pages: huge_pages(Path::new("/sys/kernel/mm/hugepages")),
             reserved_milli_cpu: configuration.reserved_milli("cpu"),
             reserved_memory: configuration.reserved_milli("memory") / 1000
                 + kept_free("memory.available", memory),
@@ -68,7 +77,9 @@ impl Capacity {
     }
 
     pub fn allocatable_memory(&self) -> i64 {
-        (self.memory - self.reserved_memory).max(0)
+        // Huge pages are taken out of the memory that others can have.
+        let huge: i64 = self.huge_pages.values().sum();
+        (self.memory - self.reserved_memory - huge).max(0)
     }
 
     pub fn allocatable_storage(&self) -> i64 {
@@ -106,13 +117,31 @@ impl Capacity {
             ("memory", memory),
             ("ephemeral-storage", storage),
             ("pods", self.pods().to_string()),
-            ("hugepages-1Gi", "0".to_owned()),
-            ("hugepages-2Mi", "0".to_owned()),
         ]
         .into_iter()
         .map(|(name, amount)| (name.to_owned(), Quantity(amount)))
+        .chain(self.huge_pages.iter().map(|(name, bytes)| {
+            let amount = Quantity64::from_units(*bytes, Format::BinarySi);
+            (name.clone(), Quantity(amount.to_string()))
+        }))
         .collect()
     }
+}
+
+/// The sizes of huge pages that the kernel knows, and how many bytes of each are set aside.
+fn huge_pages(directory: &Path) -> BTreeMap<String, i64> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let kilobytes = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+            let size: i64 = kilobytes.parse::<i64>().ok()?.checked_mul(1024)?;
+            let count = std::fs::read_to_string(entry.path().join("nr_hugepages")).ok()?;
+            let count: i64 = count.trim().parse().ok()?;
+            let size_text = Quantity64::from_units(size, Format::BinarySi);
+            Some((format!("hugepages-{size_text}"), size.checked_mul(count)?))
+        })
+        .collect()
 }
 
 fn total_memory(meminfo: &str) -> Option<i64> {
@@ -131,5 +160,24 @@ mod tests {
             total_memory("MemTotal:  2048 kB\nMemFree: 1 kB\n"),
             Some(2 << 20)
         );
+    }
+
+    #[test]
+    fn huge_pages_are_counted_and_missing_to_the_rest() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for (name, count) in [("hugepages-2048kB", "3\n"), ("hugepages-1048576kB", "0\n")] {
+            std::fs::create_dir(directory.path().join(name)).expect("made");
+            let file = directory.path().join(name).join("nr_hugepages");
+            std::fs::write(file, count).expect("written");
+        }
+        let capacity = Capacity {
+            memory: 8 << 20,
+            huge_pages: huge_pages(directory.path()),
+            ..Capacity::default()
+        };
+        let amounts = capacity.quantities();
+        assert_eq!(amounts["hugepages-2Mi"].0, "6Mi");
+        assert_eq!(amounts["hugepages-1Gi"].0, "0");
+        assert_eq!(capacity.allocatable_memory(), 2 << 20);
     }
 }

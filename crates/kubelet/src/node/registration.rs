@@ -8,7 +8,7 @@ use k8s_openapi::{
     api::core::v1::{
         ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints,
         NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeSpec, NodeStatus,
-        NodeSystemInfo,
+        NodeSwapStatus, NodeSystemInfo,
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
     jiff::Timestamp,
@@ -19,13 +19,19 @@ use kube::{
 };
 use tokio_util::sync::CancellationToken;
 
+use super::transitions::{self, Told};
 use crate::node_context::NodeContext;
 
-const CHECK: Duration = Duration::from_secs(10);
 /// While the node is not ready it is looked at often: pods wait for it.
 const CHECK_UNREADY: Duration = Duration::from_millis(50);
-const REPORT: i64 = 300 * 1_000_000;
-const MAX_IMAGES: usize = 50;
+/// What nodes declare so that schedulers and API servers may count on it: upstream's features that
+/// are on by default and that this kubelet has.
+const DECLARED_FEATURES: [&str; 4] = [
+    "ExtendWebSocketsToKubelet",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "RestartAllContainersOnContainerExits",
+];
 const KUBELET_VERSION: &str = "v1.36.4";
 
 /// What the Node object says that does not change while we run.
@@ -39,7 +45,7 @@ pub struct Identity {
 /// Creates or adopts the Node object. Returns it as the server has it.
 pub async fn register(context: &NodeContext, identity: &Identity) -> kube::Result<Node> {
     let api: Api<Node> = Api::all(context.client.clone());
-    let status = status(context, identity, None).await;
+    let mut status = self::status(context, identity, None).await;
     let node = Node {
         metadata: ObjectMeta {
             name: Some(context.node_name.clone()),
@@ -61,12 +67,20 @@ pub async fn register(context: &NodeContext, identity: &Identity) -> kube::Resul
         status: Some(status.clone()),
     };
     let present = match api.create(&PostParams::default(), &node).await {
-        Ok(created) => created,
+        Ok(created) => {
+            tell(context, None, &status);
+            created
+        }
         Err(kube::Error::Api(refused)) if refused.code == 409 => {
             let patch = serde_json::json!({"metadata": {"labels": node.metadata.labels}});
             let parameters = PatchParams::default();
-            api.patch(&context.node_name, &parameters, &Patch::Merge(patch))
-                .await?
+            let present = api
+                .patch(&context.node_name, &parameters, &Patch::Merge(patch))
+                .await?;
+            // What has not changed keeps its times.
+            status = self::status(context, identity, present.status.as_ref()).await;
+            tell(context, present.status.as_ref(), &status);
+            present
         }
         Err(error) => return Err(error),
     };
@@ -89,11 +103,14 @@ pub async fn run(
     let api: Api<Node> = Api::all(context.client.clone());
     let mut written = registered.status;
     let mut reported = context.environment.now_micros();
+    let check = context.configuration.status_update_frequency();
+    let report = context.configuration.status_report_frequency().as_micros() as i64;
+    let mut was_cordoned = is_cordoned(&context);
     loop {
         let pause = match &written {
             // Nobody waits for a node that goes down.
-            _ if context.shutting_down.now() => CHECK,
-            Some(status) if ready_of(status) => CHECK,
+            _ if context.shutting_down.now() => check,
+            Some(status) if ready_of(status) => check,
             _ => CHECK_UNREADY,
         };
         tokio::select! {
@@ -101,16 +118,22 @@ pub async fn run(
             () = context.shutting_down.changed() => {}
             () = tokio::time::sleep(pause) => {}
         }
+        let cordoned = is_cordoned(&context);
+        if cordoned != was_cordoned {
+            was_cordoned = cordoned;
+            event(&context, transitions::cordon(&context.node_name, cordoned));
+        }
         let new = status(&context, &identity, written.as_ref()).await;
         let now = context.environment.now_micros();
         let changed = written
             .as_ref()
             .is_none_or(|old| without_times(old) != without_times(&new));
-        if !changed && (0..REPORT).contains(&(now - reported)) {
+        if !changed && (0..report).contains(&(now - reported)) {
             continue;
         }
         match write(&api, &context, &new).await {
             Ok(_) => {
+                tell(&context, written.as_ref(), &new);
                 written = Some(new);
                 reported = now;
             }
@@ -124,6 +147,25 @@ pub async fn run(
             Err(error) => tracing::warn!(%error, "the node's status was not written"),
         }
     }
+}
+
+fn is_cordoned(context: &NodeContext) -> bool {
+    let node = context.nodes.get("", &context.node_name);
+    let spec = node.as_ref().and_then(|node| node.spec.as_ref());
+    spec.and_then(|spec| spec.unschedulable) == Some(true)
+}
+
+/// Events about what has changed.
+fn tell(context: &NodeContext, before: Option<&NodeStatus>, now: &NodeStatus) {
+    for told in transitions::between(&context.node_name, before, now) {
+        event(context, told);
+    }
+}
+
+fn event(context: &NodeContext, told: Told) {
+    context
+        .events
+        .node(&context.node_name, told.severity, told.reason, told.message);
 }
 
 async fn write(api: &Api<Node>, context: &NodeContext, status: &NodeStatus) -> kube::Result<Node> {
@@ -166,7 +208,7 @@ async fn status(
     NodeStatus {
         capacity: Some(context.capacity.quantities()),
         allocatable: Some(context.capacity.allocatable_quantities()),
-        conditions: Some(conditions(&problems, &pressures(context), before, now)),
+        conditions: Some(conditions(&problems, &context.pressures(), before, now)),
         addresses: Some(vec![
             address("InternalIP", &context.host_ip),
             address("Hostname", &context.node_name),
@@ -176,7 +218,11 @@ async fn status(
                 port: identity.kubelet_port.into(),
             }),
         }),
-        images: Some(image_list(images.unwrap_or_default())),
+        images: Some(image_list(
+            images.unwrap_or_default(),
+            context.configuration.node_status_max_images,
+        )),
+        declared_features: Some(DECLARED_FEATURES.map(str::to_owned).to_vec()),
         node_info: Some(system_info(context, identity)),
         features,
         runtime_handlers: handlers.filter(|handlers| !handlers.is_empty()),
@@ -219,16 +265,6 @@ fn problems(status: &v1::RuntimeStatus) -> Vec<String> {
                 None => Some(format!("{part}: {type_}=false reason:Unknown message:")),
             }
         })
-        .collect()
-}
-
-/// The pressures the node is under.
-fn pressures(context: &NodeContext) -> Vec<&'static str> {
-    let now = context.environment.now_micros();
-    let period = context.configuration.transition_period();
-    ["MemoryPressure", "DiskPressure", "PIDPressure"]
-        .into_iter()
-        .filter(|condition| context.pressure.under(condition, now, period))
         .collect()
 }
 
@@ -308,11 +344,12 @@ fn conditions(
         .collect()
 }
 
-fn image_list(mut images: Vec<v1::Image>) -> Vec<ContainerImage> {
+/// The largest images; `most` is negative for all of them.
+fn image_list(mut images: Vec<v1::Image>, most: i64) -> Vec<ContainerImage> {
     images.sort_by(|a, b| (b.size, &a.id).cmp(&(a.size, &b.id)));
     images
         .into_iter()
-        .take(MAX_IMAGES)
+        .take(usize::try_from(most).unwrap_or(usize::MAX))
         .map(|image| ContainerImage {
             names: Some(
                 image
@@ -371,8 +408,19 @@ fn system_info(context: &NodeContext, identity: &Identity) -> NodeSystemInfo {
         kube_proxy_version: String::new(),
         operating_system: "linux".to_owned(),
         architecture: architecture().to_owned(),
-        swap: None,
+        swap: swap_capacity(&read("/proc/meminfo")).map(|capacity| NodeSwapStatus {
+            capacity: Some(capacity),
+        }),
     }
+}
+
+/// `None` on a machine without swap.
+fn swap_capacity(meminfo: &str) -> Option<i64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("SwapTotal:"))?;
+    let kilobytes: i64 = line.split_whitespace().next()?.parse().ok()?;
+    (kilobytes > 0).then_some(kilobytes * 1024)
 }
 
 fn architecture() -> &'static str {

@@ -14,6 +14,7 @@ const PASSING: [&str; 3] = [DISRUPTION, RESIZE_PENDING, RESIZE_IN_PROGRESS];
 const DISRUPTION: &str = "DisruptionTarget";
 const RESIZE_PENDING: &str = "PodResizePending";
 const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
+pub(super) const RESTARTING_ALL: &str = "AllContainersRestarting";
 
 const OWNED: [&str; 5] = [
     "PodReadyToStartContainers",
@@ -32,6 +33,8 @@ pub struct Input<'a> {
     pub sandbox_ready: bool,
     pub disruption: Option<&'a Verdict>,
     pub resize: &'a resize::State,
+    /// Whether all containers are being removed to begin anew; `None` where that cannot happen.
+    pub restarting_all: Option<bool>,
     pub now: Timestamp,
 }
 
@@ -71,14 +74,20 @@ pub fn compute(input: &Input<'_>) -> Vec<PodCondition> {
             // Others announce disruptions too.
             let ours =
                 PASSING.contains(&type_) && (type_ != DISRUPTION || input.disruption.is_some());
-            !OWNED.contains(&type_) && !ours
+            let restarting = type_ == RESTARTING_ALL && input.restarting_all.is_some();
+            !OWNED.contains(&type_) && !ours && !restarting
         })
         .cloned();
     let mut conditions: Vec<PodCondition> = foreign.collect();
     if let Some(verdict) = input.disruption {
         let finding = Finding {
             reason: "TerminationByKubelet",
-            message: verdict.message.clone(),
+            message: match verdict.reason.as_str() {
+                "Preempting" => {
+                    "Pod was preempted by Kubelet to accommodate a critical pod.".to_owned()
+                }
+                _ => verdict.message.clone(),
+            },
             ..Finding::new(true)
         };
         conditions.push(dated(input, DISRUPTION, finding));
@@ -111,6 +120,19 @@ pub fn compute(input: &Input<'_>) -> Vec<PodCondition> {
         containers_ready(input),
         Finding::new(true),
     ];
+    if let Some(restarting) = input.restarting_all {
+        let finding = match (input.phase, restarting) {
+            ("Succeeded", _) => Finding::because("PodCompleted", String::new()),
+            ("Failed", _) => Finding::because("PodFailed", String::new()),
+            (_, false) => Finding::new(false),
+            (_, true) => Finding {
+                reason: "RestartAllContainersStarted",
+                message: "container exited with restart policy rule".to_owned(),
+                ..Finding::new(true)
+            },
+        };
+        conditions.push(dated(input, RESTARTING_ALL, finding));
+    }
     for (type_, finding) in OWNED.into_iter().zip(findings) {
         conditions.push(dated(input, type_, finding));
     }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 
-use super::plan::may_restart;
+use super::{plan::may_restart, status::RESTARTING_ALL};
 use crate::resources::is_sidecar;
 
 /// `terminal`: nothing of the pod runs or will run again.
@@ -39,7 +39,7 @@ pub fn of(
             match exit(status) {
                 Some(0) => {}
                 Some(code) => {
-                    if !may_restart(pod, container, code) {
+                    if !restarts(pod, container, status, code) {
                         return "Failed";
                     }
                 }
@@ -60,7 +60,7 @@ pub fn of(
                 Some(code) => {
                     initialised = true;
                     stopped += 1;
-                    stopped_for_good += i32::from(!restarts(pod, container, code));
+                    stopped_for_good += i32::from(!restarts(pod, container, status, code));
                     succeeded += i32::from(code == 0 && has_ended(status));
                 }
                 None => waiting += 1,
@@ -87,8 +87,19 @@ pub fn of(
     "Pending"
 }
 
-fn restarts(pod: &Pod, container: &Container, exit_code: i32) -> bool {
-    may_restart(pod, container, exit_code)
+fn restarts(pod: &Pod, container: &Container, status: &ContainerStatus, exit_code: i32) -> bool {
+    may_restart(pod, container, exit_code) || began_anew(status)
+}
+
+/// It was removed so that all containers begin anew.
+fn began_anew(status: &ContainerStatus) -> bool {
+    let last = if has_ended(status) {
+        &status.state
+    } else {
+        &status.last_state
+    };
+    let terminated = last.as_ref().and_then(|state| state.terminated.as_ref());
+    terminated.and_then(|ended| ended.reason.as_deref()) == Some(RESTARTING_ALL)
 }
 
 fn find<'a>(statuses: &'a [ContainerStatus], name: &str) -> Option<&'a ContainerStatus> {

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, Pod, ResourceRequirements};
 
 use super::{containers, resize};
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
 /// Dead containers kept per name beside the present one: the one `lastState` and
 /// `logs --previous` speak of.
 const DEAD_KEPT: usize = 1;
+const RESTART_ALL: &str = "RestartAllContainers";
 
 /// How far one prerequisite has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,6 +96,8 @@ pub enum KillReason {
     Resize,
     /// Its sandbox is gone; it cannot live on.
     SandboxGone,
+    /// Another container's end asks for all of them to begin anew.
+    RestartAll,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +131,8 @@ pub enum Action {
     },
     RemoveContainer {
         id: String,
+        /// Its log goes with the pod, not with it.
+        keep_log: bool,
     },
     StopSandbox {
         id: String,
@@ -152,6 +157,9 @@ pub fn finished(pod: &Pod, observed: &Observed) -> bool {
         return true;
     }
     let Some(spec) = &pod.spec else { return false };
+    if restarting_all(pod, observed) {
+        return false;
+    }
     let over = |container: &Container| {
         observed
             .latest(&container.name)
@@ -173,19 +181,9 @@ pub fn finished(pod: &Pod, observed: &Observed) -> bool {
 
 /// Whether a container that ended with `exit_code` is to run again.
 pub fn may_restart(pod: &Pod, container: &Container, exit_code: i32) -> bool {
-    for rule in container.restart_policy_rules.iter().flatten() {
-        let Some(codes) = &rule.exit_codes else {
-            continue;
-        };
-        let listed = codes.values.iter().flatten().any(|code| *code == exit_code);
-        let matches = match codes.operator.as_str() {
-            "In" => listed,
-            "NotIn" => !listed,
-            _ => false,
-        };
-        if matches {
-            return rule.action == "Restart";
-        }
+    let rule = rule_for(container, exit_code).map(|rule| rule.action.as_str());
+    if matches!(rule, Some("Restart" | RESTART_ALL)) {
+        return true;
     }
     let policy = container
         .restart_policy
@@ -199,6 +197,55 @@ pub fn may_restart(pod: &Pod, container: &Container, exit_code: i32) -> bool {
     }
 }
 
+/// The first of the container's own rules that speaks of this exit code. Rules count only beside
+/// a policy of the container's own.
+fn rule_for(container: &Container, exit_code: i32) -> Option<&ContainerRestartRule> {
+    container.restart_policy.as_ref()?;
+    container
+        .restart_policy_rules
+        .iter()
+        .flatten()
+        .find(|rule| {
+            rule.exit_codes.as_ref().is_some_and(|codes| {
+                let listed = codes.values.iter().flatten().any(|code| *code == exit_code);
+                match codes.operator.as_str() {
+                    "In" => listed,
+                    "NotIn" => !listed,
+                    _ => false,
+                }
+            })
+        })
+}
+
+/// Whether a container may ask for all of them to begin anew.
+pub fn all_may_restart(pod: &Pod) -> bool {
+    lasting(pod)
+        .flat_map(|container| container.restart_policy_rules.iter().flatten())
+        .any(|rule| rule.action == RESTART_ALL)
+}
+
+/// Whether a container has ended in a way that asks for all of them to begin anew. It is true until
+/// that container's record, the last to go, is removed.
+pub fn restarting_all(pod: &Pod, observed: &Observed) -> bool {
+    lasting(pod).any(|container| {
+        let latest = observed.latest(&container.name);
+        latest.is_some_and(|record| asks_for_all(container, record))
+    })
+}
+
+fn asks_for_all(container: &Container, record: &ContainerRecord) -> bool {
+    record.state == ContainerState::Exited
+        && rule_for(container, record.exit_code).is_some_and(|rule| rule.action == RESTART_ALL)
+}
+
+/// Init and app containers.
+fn lasting(pod: &Pod) -> impl Iterator<Item = &Container> {
+    pod.spec.iter().flat_map(|spec| {
+        let init = spec.init_containers.iter().flatten();
+        init.chain(&spec.containers)
+    })
+}
+
 /// The next actions. Empty when there is nothing to do but wait for an event.
 pub fn plan(situation: &Situation<'_>) -> Vec<Action> {
     let mut actions = Vec::new();
@@ -208,6 +255,9 @@ pub fn plan(situation: &Situation<'_>) -> Vec<Action> {
             stop(situation, false, &mut actions);
             remove_old(situation, &mut actions);
         }
+        Goal::Run if restarting_all(situation.pod, situation.observed) => {
+            begin_anew(situation, &mut actions);
+        }
         Goal::Run => {
             run(situation, &mut actions);
             remove_old(situation, &mut actions);
@@ -216,31 +266,12 @@ pub fn plan(situation: &Situation<'_>) -> Vec<Action> {
     actions
 }
 
-/// Ends the pod: app containers first, then sidecars last to first, then the sandboxes.
+/// Ends the pod: all its containers, then the sandboxes. A sidecar waits for its turn while it is
+/// being killed, after its preStop hook.
 fn stop(situation: &Situation<'_>, remove: bool, actions: &mut Vec<Action>) {
     let Situation { observed, busy, .. } = situation;
-    let sidecars: Vec<&str> = situation
-        .pod
-        .spec
-        .iter()
-        .flat_map(|spec| spec.init_containers.iter().flatten())
-        .filter(|container| is_sidecar(container))
-        .map(|container| container.name.as_str())
-        .collect();
     let running: Vec<&ContainerRecord> = observed.running().collect();
-    let (later, first): (Vec<&ContainerRecord>, Vec<&ContainerRecord>) = running
-        .iter()
-        .partition(|record| sidecars.contains(&record.name.as_str()));
-    let next: Vec<&ContainerRecord> = if first.is_empty() && busy.starting.is_empty() {
-        later
-            .into_iter()
-            .max_by_key(|record| sidecars.iter().position(|name| *name == record.name))
-            .into_iter()
-            .collect()
-    } else {
-        first
-    };
-    for record in next {
+    for record in &running {
         kill(situation, record, KillReason::PodEnds, actions);
     }
     if !running.is_empty() || !busy.starting.is_empty() || busy.sandbox {
@@ -257,6 +288,41 @@ fn stop(situation: &Situation<'_>, remove: bool, actions: &mut Vec<Action>) {
     }
     if stopped && remove && !busy.finishing && *situation.volumes != Step::Busy {
         actions.push(Action::Finish);
+    }
+}
+
+/// Removes every init and app container, those that asked for it last, so that a kubelet that is
+/// killed in between still knows why. With none left the pod starts as it did first.
+fn begin_anew(situation: &Situation<'_>, actions: &mut Vec<Action>) {
+    let Situation {
+        pod,
+        observed,
+        busy,
+        ..
+    } = situation;
+    let of = |record: &ContainerRecord| lasting(pod).find(|one| one.name == record.name);
+    let records: Vec<(&ContainerRecord, &Container)> = observed
+        .containers
+        .iter()
+        .filter_map(|record| Some((record, of(record)?)))
+        .collect();
+    for (record, _) in records.iter().filter(|(record, _)| record.running()) {
+        kill(situation, record, KillReason::RestartAll, actions);
+    }
+    if records.iter().any(|(record, _)| record.running()) || !busy.starting.is_empty() {
+        return;
+    }
+    let (sources, victims): (Vec<_>, Vec<_>) = records
+        .into_iter()
+        .partition(|(record, container)| asks_for_all(container, record));
+    let next = if victims.is_empty() { sources } else { victims };
+    for (record, _) in next {
+        if !busy.removing.contains(&record.id) {
+            actions.push(Action::RemoveContainer {
+                id: record.id.clone(),
+                keep_log: true,
+            });
+        }
     }
 }
 
@@ -468,7 +534,15 @@ fn next_containers<'a>(situation: &Situation<'a>, sandbox: Option<&Sandbox>) -> 
     }
     for container in &spec.containers {
         let wanted = match in_sandbox(&container.name) {
-            None => true,
+            // One that has succeeded does not run again because the sandbox is another.
+            None => situation
+                .observed
+                .latest(&container.name)
+                .is_none_or(|record| {
+                    record.state != ContainerState::Exited
+                        || record.exit_code != 0
+                        || may_restart(situation.pod, container, 0)
+                }),
             Some(record) => match record.state {
                 ContainerState::Running => false,
                 ContainerState::Created => true,
@@ -496,8 +570,12 @@ fn next_restart_count(situation: &Situation<'_>, name: &str) -> i32 {
             let apps = status.container_statuses.iter().flatten();
             apps.chain(status.init_container_statuses.iter().flatten())
         })
-        .find(|status| status.name == name && status.container_id.is_some())
-        .map_or(0, |status| status.restart_count + 1)
+        .find(|status| status.name == name)
+        .map_or(0, |status| match status.container_id {
+            Some(_) => status.restart_count + 1,
+            // Lost or removed: it was counted then.
+            None => status.restart_count,
+        })
 }
 
 fn kill(
@@ -524,6 +602,7 @@ fn remove_old(situation: &Situation<'_>, actions: &mut Vec<Action>) {
         if *newer > DEAD_KEPT && !record.running() && !busy.removing.contains(&record.id) {
             actions.push(Action::RemoveContainer {
                 id: record.id.clone(),
+                keep_log: false,
             });
         }
         *newer += 1;

@@ -120,7 +120,7 @@ fn brief(action: &Action) -> String {
             format!("backoff {container} {}", (until - NOW) / SECOND)
         }
         Action::ResizeContainer { id, .. } => format!("resize {id}"),
-        Action::RemoveContainer { id } => format!("remove {id}"),
+        Action::RemoveContainer { id, .. } => format!("remove {id}"),
         Action::StopSandbox { id } => format!("stop {id}"),
         Action::RemoveSandbox { id } => format!("remove sandbox {id}"),
         Action::Finish => "finish".to_owned(),
@@ -295,7 +295,7 @@ fn rules_of_a_container_come_before_the_policy() {
 #[test]
 fn a_crashing_container_waits_its_turn() {
     let mut backoff = Backoff::default();
-    backoff.next(NOW - 20 * SECOND, NOW - 20 * SECOND);
+    backoff.next(NOW - 20 * SECOND, NOW - 20 * SECOND, 300 * SECOND);
     Scene::new(one())
         .containers(&[("a", "exit 1")])
         .with(|scene| {
@@ -392,7 +392,70 @@ fn a_sidecar_starts_before_and_ends_after() {
     scene()
         .containers(&[("s", "running"), ("a", "running")])
         .with(|scene| scene.goal = Goal::Stop { remove: true })
-        .expect(&["kill a PodEnds"]);
+        // Both at once: a sidecar's hook runs beside the others', and then it waits its turn.
+        .expect(&["kill a PodEnds", "kill s PodEnds"]);
+}
+
+#[test]
+fn one_containers_end_restarts_all_of_them() {
+    let spec = json!({
+        "restartPolicy": "Never", "initContainers": [{"name": "i"}],
+        "containers": [{"name": "a", "restartPolicy": "Never", "restartPolicyRules": [
+            {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]},
+            {"name": "b"}],
+    });
+    let scene = |records: &[(&str, &str)]| Scene::new(spec.clone()).containers(records);
+    scene(&[("i", "exit 0"), ("a", "exit 42"), ("b", "running")]).expect(&["kill b RestartAll"]);
+    // The one that asked for it goes last: as long as it is there the reason is known.
+    scene(&[("i", "exit 0"), ("a", "exit 42"), ("b", "exit 137")])
+        .expect(&["remove b2", "remove i0"]);
+    scene(&[("a", "exit 42")]).expect(&["remove a0"]);
+    scene(&[]).expect(&["start i 0"]);
+    // Another code is an end.
+    scene(&[("i", "exit 0"), ("a", "exit 1"), ("b", "exit 0")]).expect(&["stop s0"]);
+}
+
+#[test]
+fn rules_count_beside_a_policy_of_the_containers_own() {
+    let restarts = |policy: Value, code: i32| {
+        let scene = Scene::new(
+            json!({"restartPolicy": "Never", "containers": [{"name": "a",
+            "restartPolicy": policy, "restartPolicyRules": [
+                {"action": "Restart", "exitCodes": {"operator": "NotIn", "values": [0, 1]}}]}]}),
+        );
+        let spec = scene.pod.spec.clone().expect("spec");
+        may_restart(&scene.pod, &spec.containers[0], code)
+    };
+    assert!(restarts(json!("Never"), 7));
+    assert!(!restarts(json!("Never"), 1));
+    assert!(restarts(json!("OnFailure"), 1), "no rule: the policy");
+    assert!(!restarts(Value::Null, 7));
+}
+
+#[test]
+fn what_has_succeeded_stays_so_in_another_sandbox() {
+    let spec = json!({"restartPolicy": "OnFailure", "containers": [{"name": "a"}, {"name": "b"}]});
+    Scene::new(spec)
+        .containers(&[("a", "exit 0"), ("b", "exit 1")])
+        .with(|scene| scene.observed.sandboxes.insert(0, sandbox("s1", 1, true)))
+        .expect(&["start b 2", "stop s0"]);
+}
+
+#[test]
+fn a_container_that_was_lost_is_counted_once() {
+    let count = |status: Value| {
+        let scene = Scene::new(one()).with(|scene| {
+            scene.pod.status = serde_json::from_value(json!({"containerStatuses": [status]})).ok();
+            assert!(scene.pod.status.is_some());
+        });
+        scene.plan()
+    };
+    let status = |id: Value| {
+        json!({"name": "a", "containerID": id, "image": "", "imageID": "", "ready": false,
+            "restartCount": 3})
+    };
+    assert_eq!(count(status(json!("x://1"))), ["start a 4"]);
+    assert_eq!(count(status(Value::Null)), ["start a 3"]);
 }
 
 #[test]

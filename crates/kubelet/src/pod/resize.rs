@@ -113,6 +113,24 @@ pub fn needs_restart(container: &Container, changed: &[&str]) -> bool {
     })
 }
 
+/// Why a container's memory limit must not be lowered to what is wanted now: it uses more.
+pub fn refuses_decrease(
+    container: &str,
+    wanted: Option<i64>,
+    present: Option<i64>,
+    usage: Option<u64>,
+) -> Option<String> {
+    let wanted = wanted.filter(|wanted| present.is_none_or(|present| *wanted < present))?;
+    let why = match usage {
+        None => format!("missing container \"{container}\" memory usage"),
+        Some(usage) if usage >= wanted as u64 => format!(
+            "attempting to set container \"{container}\" memory limit ({wanted}) below current usage ({usage})"
+        ),
+        Some(_) => return None,
+    };
+    Some(format!("cannot decrease memory limits: {why}"))
+}
+
 /// The text of a resize event.
 pub fn event_message(prefix: &str, pod: &Pod, generation: Option<i64>, error: &str) -> String {
     let summary = |containers: &[Container]| -> Vec<serde_json::Value> {
@@ -202,6 +220,28 @@ mod tests {
         );
         assert!(needs_restart(container, &["memory"]));
         assert!(!needs_restart(container, &["cpu"]));
+    }
+
+    #[test]
+    fn a_limit_is_not_lowered_below_what_is_used() {
+        assert_eq!(
+            refuses_decrease("c", Some(20), Some(10), None),
+            None,
+            "more"
+        );
+        assert_eq!(
+            refuses_decrease("c", None, Some(10), None),
+            None,
+            "no limit"
+        );
+        assert_eq!(refuses_decrease("c", Some(10), Some(20), Some(5)), None);
+        assert_eq!(
+            refuses_decrease("c", Some(10), None, Some(10)).as_deref(),
+            Some(
+                "cannot decrease memory limits: attempting to set container \"c\" memory limit (10) below current usage (10)"
+            )
+        );
+        assert!(refuses_decrease("c", Some(10), Some(20), None).is_some());
     }
 
     #[test]

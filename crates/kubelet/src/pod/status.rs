@@ -17,13 +17,18 @@ use super::{
     conditions,
     containers::{self, Role},
     phase,
-    plan::may_restart,
+    plan::{self, may_restart},
     resize,
 };
 use crate::{
     resources::{is_sidecar, pod_level, qos_class},
     runtime::{ContainerRecord, ContainerState, Observed},
 };
+
+/// Why a container ended and waits when another one's end made all of them begin anew.
+pub(super) const RESTARTING_ALL: &str = "RestartingAllContainers";
+/// All containers together may leave this much to say, and each its share of it.
+const MOST_MESSAGES: usize = 12 * 1024;
 
 /// Why a container waits, as last seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +101,14 @@ pub fn compute(input: &Input<'_>) -> PodStatus {
         Role::Ephemeral,
     );
 
+    let mut app_statuses = app_statuses;
+    let mut init_statuses = init_statuses;
+    let mut ephemeral_statuses = ephemeral_statuses;
+    shorten_messages([
+        &mut init_statuses,
+        &mut app_statuses,
+        &mut ephemeral_statuses,
+    ]);
     let mut phase = phase::of(pod, &init_statuses, &app_statuses, input.terminal).to_owned();
     let api_phase = pod
         .status
@@ -140,6 +153,7 @@ pub fn compute(input: &Input<'_>) -> PodStatus {
         sandbox_ready: input.observed.ready_sandbox().is_some(),
         disruption: verdict.filter(|verdict| verdict.disruption),
         resize: input.resize,
+        restarting_all: plan::all_may_restart(pod).then(|| restarting_all(input)),
         now: input.now,
     });
     PodStatus {
@@ -233,7 +247,7 @@ fn status(
         status.last_state = Some(state_of(input, before));
     } else if current.is_some()
         && let Some(previous) = previous
-        && previous.container_id == status.container_id
+        && (previous.container_id.is_none() || previous.container_id == status.container_id)
     {
         status.last_state = previous.last_state.clone();
     }
@@ -359,6 +373,16 @@ fn from_memory(
     status.state = Some(waiting_state(default_reason(input), ""));
     if let Some(previous) = previous {
         let state = previous.state.clone().unwrap_or_default();
+        let waited = state
+            .waiting
+            .as_ref()
+            .and_then(|waiting| waiting.reason.as_deref());
+        if role != Role::Ephemeral
+            && ((state.waiting.is_none() && was_restarting_all(input))
+                || waited == Some(RESTARTING_ALL))
+        {
+            return removed(&status, previous, waited.is_none());
+        }
         if state.terminated.is_some() {
             return previous.clone();
         }
@@ -392,6 +416,58 @@ fn from_memory(
         )));
     }
     status
+}
+
+/// A container that was removed so that all begin anew. `fresh`: seen so for the first time.
+fn removed(status: &ContainerStatus, previous: &ContainerStatus, fresh: bool) -> ContainerStatus {
+    let message = "The container is removed because RestartAllContainers in place";
+    let mut status = status.clone();
+    status.state = Some(waiting_state(RESTARTING_ALL, message));
+    status.last_state = Some(terminated_state(ContainerStateTerminated {
+        reason: Some(RESTARTING_ALL.to_owned()),
+        ..lost(message)
+    }));
+    status.restart_count = previous.restart_count + i32::from(fresh);
+    status
+}
+
+/// Whether the containers are being removed so that all begin anew.
+fn restarting_all(input: &Input<'_>) -> bool {
+    let spec = input.pod.spec.as_ref();
+    let mut lasting = spec.into_iter().flat_map(|spec| {
+        let init = spec.init_containers.iter().flatten();
+        init.chain(&spec.containers)
+    });
+    plan::restarting_all(input.pod, input.observed)
+        || (was_restarting_all(input)
+            && lasting.any(|container| input.observed.latest(&container.name).is_some()))
+}
+
+fn was_restarting_all(input: &Input<'_>) -> bool {
+    let conditions = input.previous.conditions.iter().flatten();
+    conditions.into_iter().any(|condition| {
+        condition.type_ == conditions::RESTARTING_ALL && condition.status == "True"
+    })
+}
+
+/// The pod's containers share what they may leave to say.
+fn shorten_messages(lists: [&mut Vec<ContainerStatus>; 3]) {
+    let count: usize = lists.iter().map(|list| list.len()).sum();
+    let share = MOST_MESSAGES / count.max(1);
+    let states = lists.into_iter().flatten().flat_map(|status| {
+        let (now, before) = (&mut status.state, &mut status.last_state);
+        now.iter_mut().chain(before)
+    });
+    for terminated in states.filter_map(|state| state.terminated.as_mut()) {
+        if let Some(message) = terminated
+            .message
+            .as_mut()
+            .filter(|text| text.len() > share)
+        {
+            let end = (0..=share).rev().find(|at| message.is_char_boundary(*at));
+            message.truncate(end.unwrap_or(0));
+        }
+    }
 }
 
 /// Whether a container would have been started: its pod was initialized or, for an init container,

@@ -433,3 +433,72 @@ fn a_container_that_is_made_but_not_started_waits_for_a_reason() {
     let init = json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]});
     assert_eq!(reason(init, "i").as_deref(), Some("PodInitializing"));
 }
+
+#[test]
+fn containers_that_begin_anew_say_so() {
+    let mut scene = Scene::new(json!({"restartPolicy": "Never", "containers": [
+        {"name": "a", "restartPolicy": "Never", "restartPolicyRules": [
+            {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]},
+        {"name": "b"}]}));
+    let restarting = |status: &PodStatus| {
+        let mut conditions = status.conditions.iter().flatten();
+        let found = conditions.find(|condition| condition.type_ == "AllContainersRestarting");
+        found.map(|condition| condition.status == "True")
+    };
+    scene = scene
+        .container("a", 0, ContainerState::Running, 0)
+        .container("b", 0, ContainerState::Running, 0);
+    scene.previous = scene.compute();
+    assert_eq!(restarting(&scene.previous), Some(false));
+    scene = scene.container("a", 0, ContainerState::Exited, 42);
+    scene.previous = scene.compute();
+    assert_eq!(restarting(&scene.previous), Some(true));
+    assert_eq!(scene.previous.phase.as_deref(), Some("Running"));
+
+    // Removed, first the one and then the other.
+    scene
+        .observed
+        .containers
+        .retain(|record| record.name == "a");
+    scene.previous = scene.compute();
+    assert_eq!(restarting(&scene.previous), Some(true));
+    scene.observed.containers.clear();
+    scene.previous = scene.compute();
+    assert_eq!(restarting(&scene.previous), Some(false));
+    for _ in 0..2 {
+        scene.previous = scene.compute();
+        assert_eq!(scene.previous.phase.as_deref(), Some("Running"));
+        for status in scene.previous.container_statuses.iter().flatten() {
+            let waiting = status.state.clone().and_then(|state| state.waiting);
+            let reason = waiting.and_then(|waiting| waiting.reason);
+            assert_eq!(reason.as_deref(), Some("RestartingAllContainers"));
+            assert_eq!(status.restart_count, 1);
+        }
+    }
+    scene = scene
+        .container("a", 1, ContainerState::Running, 0)
+        .container("b", 1, ContainerState::Running, 0);
+    let status = scene.compute();
+    for status in status.container_statuses.iter().flatten() {
+        let last = status.last_state.clone().and_then(|state| state.terminated);
+        let last = last.expect("a last state");
+        assert_eq!(
+            (last.exit_code, last.reason.as_deref()),
+            (137, Some("RestartingAllContainers"))
+        );
+        assert_eq!(status.restart_count, 1);
+    }
+}
+
+#[test]
+fn last_words_are_shared_out() {
+    let containers: Vec<Value> = (0..24).map(|n| json!({"name": format!("c{n}")})).collect();
+    let mut scene = Scene::new(json!({"restartPolicy": "Never", "containers": containers}));
+    scene = scene.container("c0", 0, ContainerState::Exited, 1);
+    scene.observed.containers[0].message = "é".repeat(2000);
+    let status = scene.compute();
+    let first = status.container_statuses.expect("statuses").remove(0);
+    let ended = first.state.and_then(|state| state.terminated);
+    let message = ended.and_then(|ended| ended.message).expect("a message");
+    assert_eq!(message.len(), 512);
+}

@@ -1,7 +1,11 @@
 //! The steps of a pod's life, each a task of its own: called by the worker, talking to the
 //! runtime, the disk and the API, and coming back with what they found. They decide nothing.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use client::events::Severity;
 use cri::v1;
@@ -13,19 +17,22 @@ use kube::{
     Api,
     api::{DeleteParams, Preconditions},
 };
+use tokio::sync::watch;
 use trace::Hop;
 
 use super::{
     containers::{self, find_lasting as find_container},
-    status_writer,
+    resize, status_writer,
 };
 use crate::{
     container::{
         config, dns, env, hosts, sandbox, security, service_env, termination_message, users,
     },
+    counters,
     images::{self, Image, rpc_error},
     lifecycle,
     node_context::NodeContext,
+    resources,
     runtime::{ContainerRecord, ContainerState, Observed, Sandbox, observe},
     volumes::{self, HeldObjects, Mounted, mounts},
 };
@@ -33,7 +40,6 @@ use crate::{
 /// Pause before something that failed at the runtime or the API is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const MINIMUM_GRACE: i64 = 2;
-const HOST_RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// Why a container did not start.
 #[derive(Clone, Debug)]
@@ -72,7 +78,7 @@ pub fn sandbox_config(
         sandbox::Settings {
             log_directory: &node.pod_log_dir(pod),
             cgroup_parent: &node.cgroups.pod_path(pod),
-            dns: dns::config(pod, &node.cluster_dns, &node.cluster_domain, resolv_conf),
+            dns: dns::config(pod, &node.cluster_dns, &node.cluster_domain, resolv_conf).config,
             domain: &node.cluster_domain,
         },
     );
@@ -94,6 +100,7 @@ pub async fn create_sandbox(
     let (cgroups, for_cgroup) = (node.cgroups.clone(), pod.clone());
     let log_dir = node.pod_log_dir(&pod);
     let pods_root = node.volumes.pods_root().to_owned();
+    let resolver = node.configuration.resolv_conf.clone();
     let prepared = tokio::task::spawn_blocking(move || {
         cgroups
             .create(&for_cgroup)
@@ -101,7 +108,7 @@ pub async fn create_sandbox(
         std::fs::create_dir_all(&log_dir).map_err(|error| error.to_string())?;
         users::ensure(&pods_root, &for_cgroup).map_err(|error| error.to_string())?;
         // Absent on a machine without a resolver: then there is nothing to inherit.
-        Ok::<String, String>(std::fs::read_to_string(HOST_RESOLV_CONF).unwrap_or_default())
+        Ok::<String, String>(std::fs::read_to_string(resolver).unwrap_or_default())
     })
     .await
     .map_err(|error| error.to_string())
@@ -115,6 +122,16 @@ pub async fn create_sandbox(
             return Err(message);
         }
     };
+    let formed = dns::config(&pod, &node.cluster_dns, &node.cluster_domain, &resolv_conf);
+    for warning in formed.warnings {
+        node.events.warning(&pod, "DNSConfigForming", warning);
+    }
+    if let Err(why) = hosts::kernel_name(&pod, &node.cluster_domain) {
+        let message = format!("Failed to create pod sandbox: {why}");
+        node.events
+            .warning(&pod, "FailedCreatePodSandBox", &message);
+        return Err(message);
+    }
     let runtime_handler = match runtime_handler(&node, &pod).await {
         Ok(handler) => handler,
         Err(error) => {
@@ -139,9 +156,11 @@ pub async fn create_sandbox(
         Ok(sandbox) => {
             node.spans
                 .record(&uid(&pod), Hop::Node, "RunPodSandbox", wanted, start);
+            node.counters.add(counters::STARTED_PODS, "");
             Ok(sandbox)
         }
         Err(status) => {
+            node.counters.add(counters::STARTED_PODS_ERRORS, "");
             let message = format!("Failed to create pod sandbox: {}", rpc_error(&status));
             node.events
                 .warning(&pod, "FailedCreatePodSandBox", &message);
@@ -176,13 +195,20 @@ pub async fn ensure_image(
     wanted: i64,
 ) -> Result<Image, images::Failure> {
     let start = node.spans.now();
-    let secrets = pull_secrets(&pod, &held).await;
+    let secrets = pull_secrets(&node, &pod, &held).await;
     let request = images::Request {
         pod: &pod,
         container: &container,
         secrets: &secrets,
     };
-    let result = images::ensure(&node.cri, &node.events, &node.environment, request).await;
+    let result = images::ensure(
+        &node.cri,
+        &node.events,
+        &node.environment,
+        &node.pulls,
+        request,
+    )
+    .await;
     if result.is_ok() {
         let name = format!("EnsureImage {}", container.name);
         node.spans
@@ -225,7 +251,14 @@ pub async fn start_container(
         node.events
             .container(pod, &container.name, severity, reason, message);
     };
+    let kind = match containers::role(pod, &container.name) {
+        containers::Role::Init => "init_container",
+        containers::Role::App => "container",
+        containers::Role::Ephemeral => "ephemeral_container",
+    };
+    node.counters.add(counters::STARTED_CONTAINERS, kind);
     let fail = |reason: &'static str, message: String, record| {
+        node.counters.add(counters::STARTED_CONTAINERS_ERRORS, kind);
         tell(Severity::Warning, "Failed", &format!("Error: {message}"));
         StartFailure {
             reason,
@@ -239,7 +272,7 @@ pub async fn start_container(
         Ok(container_config) => container_config,
         Err(message) => return Err(fail("CreateContainerConfigError", message, None)),
     };
-    let resolv_conf = tokio::fs::read_to_string(HOST_RESOLV_CONF)
+    let resolv_conf = tokio::fs::read_to_string(&node.configuration.resolv_conf)
         .await
         .unwrap_or_default();
     let request = v1::CreateContainerRequest {
@@ -295,7 +328,7 @@ pub async fn start_container(
         .and_then(|lifecycle| lifecycle.post_start.as_ref());
     if let Some(hook) = hook {
         let ip = pod_ips.first().cloned().unwrap_or_default();
-        if let Err(error) = lifecycle::run(&node.cri, hook, container, &id, &ip).await {
+        if let Err(error) = lifecycle::run(&node.cri, hook, pod, container, &id, &ip).await {
             tracing::info!(pod = uid, container = container.name, %error, "a postStart hook failed");
             tell(
                 Severity::Warning,
@@ -307,14 +340,15 @@ pub async fn start_container(
                 id: id.clone(),
                 sandbox_id: start.sandbox.id.clone(),
                 container: container.name.clone(),
-                message: format!("Container {} failed postStart hook", container.name),
+                message: "FailedPostStartHook".to_owned(),
                 grace: grace(pod, None),
                 pod_ip: ip,
+                turn: None,
             };
             let record = kill_container(node.clone(), kill).await;
             return Err(StartFailure {
                 reason: "PostStartHookError",
-                message: "PostStartHook failed".to_owned(),
+                message: error.to_string(),
                 record,
             });
         }
@@ -397,6 +431,7 @@ async fn container_config(
         environment,
         mounts,
         memory_capacity: node.capacity.memory,
+        seccomp_default: node.configuration.seccomp_default,
         target_id: start.target_id.clone(),
     };
     let mut config = config::config(pod, container, parts)
@@ -470,30 +505,52 @@ async fn volume_images(
             image_pull_policy: source.pull_policy.clone(),
             ..Container::default()
         };
-        let secrets = pull_secrets(pod, &start.held).await;
+        let secrets = pull_secrets(node, pod, &start.held).await;
         let request = images::Request {
             pod,
             container: &wanted,
             secrets: &secrets,
         };
-        let image = images::ensure(&node.cri, &node.events, &node.environment, request).await?;
+        let image = images::ensure(
+            &node.cri,
+            &node.events,
+            &node.environment,
+            &node.pulls,
+            request,
+        )
+        .await?;
         found.insert(volume.name.clone(), image.reference);
     }
     Ok(found)
 }
 
-async fn pull_secrets(pod: &Pod, held: &HeldObjects) -> Vec<Arc<Secret>> {
+async fn pull_secrets(node: &NodeContext, pod: &Pod, held: &HeldObjects) -> Vec<Arc<Secret>> {
     let mut secrets: Vec<Arc<Secret>> = Vec::new();
+    let mut missing: Vec<&str> = Vec::new();
     let spec = pod.spec.as_ref();
     for reference in spec
         .iter()
         .flat_map(|s| s.image_pull_secrets.iter().flatten())
+        .filter(|reference| !reference.name.is_empty())
     {
-        if let Some(held) = held.secrets.get(&reference.name)
-            && let Some(Some(secret)) = held.get().await
-        {
-            secrets.push(secret);
+        let found = match held.secrets.get(&reference.name) {
+            Some(held) => held.get().await.flatten(),
+            None => None,
+        };
+        match found {
+            Some(secret) => secrets.push(secret),
+            None => missing.push(&reference.name),
         }
+    }
+    if !missing.is_empty() {
+        node.events.warning(
+            pod,
+            "FailedToRetrieveImagePullSecret",
+            format!(
+                "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
+                missing.join(", ")
+            ),
+        );
     }
     secrets
 }
@@ -530,10 +587,28 @@ pub struct Kill {
     /// Seconds.
     pub grace: i64,
     pub pod_ip: String,
+    /// Whom it waits for.
+    pub turn: Option<Turn>,
+}
+
+/// A sidecar ends after those that may still need it.
+#[derive(Clone)]
+pub struct Turn {
+    pub after: BTreeSet<String>,
+    /// The containers that run, by name.
+    pub alive: watch::Receiver<BTreeSet<String>>,
+}
+
+impl Turn {
+    async fn come(&mut self) {
+        let after = &self.after;
+        // An error means that the worker is gone: then there is nobody to wait for.
+        let _ = self.alive.wait_for(|alive| alive.is_disjoint(after)).await;
+    }
 }
 
 /// Ends a container: preStop, SIGTERM with grace, SIGKILL. Returns what is left of it.
-pub async fn kill_container(node: Arc<NodeContext>, kill: Kill) -> Option<ContainerRecord> {
+pub async fn kill_container(node: Arc<NodeContext>, mut kill: Kill) -> Option<ContainerRecord> {
     let pod = &kill.pod;
     let tell = |severity, reason: &str, message: &str| {
         node.events
@@ -550,7 +625,7 @@ pub async fn kill_container(node: Arc<NodeContext>, kill: Kill) -> Option<Contai
         && grace > 0
     {
         let limit = Duration::from_secs(grace as u64);
-        let run = lifecycle::run(&node.cri, hook, spec, &kill.id, &kill.pod_ip);
+        let run = lifecycle::run(&node.cri, hook, pod, spec, &kill.id, &kill.pod_ip);
         match tokio::time::timeout(limit, run).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
@@ -559,15 +634,22 @@ pub async fn kill_container(node: Arc<NodeContext>, kill: Kill) -> Option<Contai
             }
             Err(_) => tracing::info!(container = kill.container, "a preStop hook took too long"),
         }
-        let took = (node.spans.now() - began) / 1_000_000;
-        grace = (grace - took).max(MINIMUM_GRACE);
+        grace -= (node.spans.now() - began) / 1_000_000;
         let name = format!("preStop {}", kill.container);
         node.spans.record(&uid(pod), Hop::After, name, began, began);
+    }
+    if let Some(turn) = &mut kill.turn
+        && grace > 0
+    {
+        let began = node.spans.now();
+        let _ = tokio::time::timeout(Duration::from_secs(grace as u64), turn.come()).await;
+        grace -= (node.spans.now() - began) / 1_000_000;
     }
     let began = node.spans.now();
     let request = v1::StopContainerRequest {
         container_id: kill.id.clone(),
-        timeout: grace,
+        // Always long enough to end by itself.
+        timeout: grace.max(MINIMUM_GRACE),
     };
     match node.cri.runtime.clone().stop_container(request).await {
         Err(status) if status.code() != tonic::Code::NotFound => {
@@ -587,13 +669,32 @@ pub async fn kill_container(node: Arc<NodeContext>, kill: Kill) -> Option<Contai
     Some(record)
 }
 
+async fn memory_usage(node: &NodeContext, id: &str) -> Option<u64> {
+    let request = v1::ContainerStatsRequest {
+        container_id: id.to_owned(),
+    };
+    let response = node.cri.runtime.clone().container_stats(request).await;
+    let memory = response.ok()?.into_inner().stats?.memory?;
+    let used = memory.usage_bytes.or(memory.working_set_bytes)?;
+    Some(used.value)
+}
+
 /// Gives a running container other limits; the pod's cgroup is widened first where it must be.
+/// `present`: its memory limit as it is.
 pub async fn resize_container(
     node: Arc<NodeContext>,
     pod: Arc<Pod>,
     id: String,
     container: Container,
+    present: Option<i64>,
 ) -> Result<(), String> {
+    let wanted = resources::effective_limit(&pod, &container, "memory").and_then(resources::whole);
+    if wanted.is_some_and(|wanted| present.is_none_or(|present| wanted < present)) {
+        let usage = memory_usage(&node, &id).await;
+        if let Some(why) = resize::refuses_decrease(&container.name, wanted, present, usage) {
+            return Err(why);
+        }
+    }
     let (cgroups, for_cgroup) = (node.cgroups.clone(), pod.clone());
     tokio::task::spawn_blocking(move || cgroups.widen(&for_cgroup))
         .await

@@ -21,7 +21,10 @@ use std::{
 use client::events::Severity;
 use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements};
 use serde_json::Value;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::{
+    sync::watch,
+    task::{AbortHandle, JoinSet},
+};
 use tokio_util::sync::CancellationToken;
 use trace::Hop;
 
@@ -32,14 +35,15 @@ use super::{
     resize::{self, Pending, Progress},
     status::{self, Verdict, Waiting},
     status_writer,
-    tasks::{self, Kill, Start, StartFailure, uid},
+    tasks::{self, Kill, Start, StartFailure, Turn, uid},
 };
 use crate::{
-    backoff::Backoff,
+    backoff::{self, Backoff},
     container::security::format_pod,
     images::{self, Image},
     node_context::NodeContext,
     probes,
+    resources::is_sidecar,
     runtime::{ContainerRecord, Observed, Sandbox},
     volumes::{self, HeldObjects, Mounted},
 };
@@ -146,6 +150,8 @@ pub struct Worker {
     /// Tasks that end early when the pod is to end.
     abort_on_stop: Vec<AbortHandle>,
     kills: BTreeMap<String, (AbortHandle, i64)>,
+    /// Names of the containers that run, for sidecars that end after the others.
+    alive: watch::Sender<BTreeSet<String>>,
 
     resize: resize::State,
     /// When a resize without room asks again.
@@ -224,6 +230,7 @@ impl Worker {
             busy: Busy::default(),
             abort_on_stop: Vec::new(),
             kills: BTreeMap::new(),
+            alive: watch::Sender::new(BTreeSet::new()),
             resize: resize::State::default(),
             room_retry: None,
             resize_retry: None,
@@ -464,6 +471,7 @@ impl Worker {
             for action in self.plan() {
                 self.act(action);
             }
+            self.tell_alive();
             self.settle_resize();
             self.match_probes();
         }
@@ -539,13 +547,13 @@ impl Worker {
                 self.replacing.remove(&container);
                 self.show_crash_loop(&container, until);
             }
-            Action::RemoveContainer { id } => {
+            Action::RemoveContainer { id, keep_log } => {
                 self.busy.removing.insert(id.clone());
                 let log = self
                     .observed
                     .iter()
                     .flat_map(|observed| &observed.containers)
-                    .find(|record| record.id == id)
+                    .find(|record| record.id == id && !keep_log)
                     .map(|record| record.log_path.clone())
                     .unwrap_or_default();
                 self.tasks.spawn(async move {
@@ -632,7 +640,8 @@ impl Worker {
         let now = self.now();
         if let Some(record) = observed.latest(&container).filter(|record| record.ended()) {
             let backoff = self.restarts.entry(container.clone()).or_default();
-            backoff.next(record.finished_at / 1000, now);
+            let longest = self.node.configuration.longest_restart_pause();
+            backoff.next(record.finished_at / 1000, now, longest);
         }
         self.busy.starting.insert(container.clone());
         let resources = spec.resources.clone().unwrap_or_default();
@@ -671,13 +680,14 @@ impl Worker {
         let spec = find_container(&self.pod, &container);
         let restarts = spec.is_some_and(|spec| plan::may_restart(&self.pod, spec, 137));
         let cause = match reason {
-            KillReason::PodEnds | KillReason::SandboxGone => None,
+            KillReason::PodEnds | KillReason::SandboxGone | KillReason::RestartAll => None,
             KillReason::LivenessProbe => Some("failed liveness probe"),
             KillReason::StartupProbe => Some("failed startup probe"),
             KillReason::DefinitionChanged => Some("definition changed"),
             KillReason::Resize => Some("resize requires restart"),
         };
         let message = match cause {
+            None if reason == KillReason::RestartAll => "killing".to_owned(),
             None => format!("Stopping container {container}"),
             Some(cause) if reason == KillReason::Resize => format!("Container {container} {cause}"),
             Some(cause) if restarts => format!("Container {container} {cause}, will be restarted"),
@@ -694,13 +704,18 @@ impl Worker {
             _ => None,
         };
         let probe_grace = probe_grace.and_then(|probe| probe.termination_grace_period_seconds);
+        let turn = (reason == KillReason::PodEnds).then(|| self.turn(&container));
         let kill = Kill {
+            turn: turn.flatten(),
             pod: self.pod.clone(),
             id: id.clone(),
             sandbox_id: record.sandbox_id.clone(),
             container,
             message,
-            grace: self.grace(probe_grace),
+            grace: match reason {
+                KillReason::RestartAll => 0,
+                _ => self.grace(probe_grace),
+            },
             pod_ip: observed
                 .sandbox()
                 .and_then(|sandbox| {
@@ -721,6 +736,44 @@ impl Worker {
             }
         });
         self.kills.insert(id, (handle, grace));
+    }
+
+    /// Whom a container waits for when the pod ends: a sidecar for the app containers and for the
+    /// sidecars that came after it.
+    fn turn(&self, container: &str) -> Option<Turn> {
+        let spec = self.pod.spec.as_ref()?;
+        let sidecars = || {
+            let init = spec.init_containers.iter().flatten();
+            init.filter(|container| is_sidecar(container))
+        };
+        if !sidecars().any(|one| one.name == container) {
+            return None;
+        }
+        let later = sidecars().skip_while(|one| one.name != container).skip(1);
+        let others = spec.containers.iter().chain(later);
+        let turn = Turn {
+            after: others.map(|one| one.name.clone()).collect(),
+            alive: self.alive.subscribe(),
+        };
+        self.tell_alive();
+        Some(turn)
+    }
+
+    /// Tells those that wait for their turn who still runs.
+    fn tell_alive(&self) {
+        let Some(observed) = &self.observed else {
+            return;
+        };
+        if self.alive.receiver_count() == 0 {
+            return;
+        }
+        let running = observed.running().map(|record| record.name.clone());
+        let alive: BTreeSet<String> = running.chain(self.busy.starting.iter().cloned()).collect();
+        self.alive.send_if_modified(|known| {
+            let changed = *known != alive;
+            *known = alive;
+            changed
+        });
     }
 
     /// The pod is to end: pulls and mounts stop, and kills that would take longer than is now

@@ -1,40 +1,68 @@
 //! One probe, once: exec in the container, HTTP GET or TCP connect from the node, gRPC health.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use cri::v1;
 use k8s_openapi::api::core::v1::Probe;
 use tokio::net::TcpStream;
 
 use super::Target;
-use crate::http_get;
+use crate::{container::expansion::expand, http_get};
 
-/// `Err` holds the output that the Unhealthy event shows.
-pub async fn run(
-    cri: &cri::Client,
-    probe: &Probe,
-    target: &Target,
-    timeout: Duration,
-) -> Result<(), String> {
+/// What one probe found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Good,
+    /// Good, but with something to say.
+    Warning(String),
+    /// With the output that the Unhealthy event shows.
+    Bad(String),
+    /// The probe itself could not be made.
+    Error(String),
+}
+
+impl Outcome {
+    pub fn is_good(&self) -> bool {
+        matches!(self, Outcome::Good | Outcome::Warning(_))
+    }
+}
+
+impl From<Result<(), String>> for Outcome {
+    fn from(result: Result<(), String>) -> Outcome {
+        match result {
+            Ok(()) => Outcome::Good,
+            Err(output) => Outcome::Bad(output),
+        }
+    }
+}
+
+pub async fn run(cri: &cri::Client, probe: &Probe, target: &Target, timeout: Duration) -> Outcome {
     if let Some(action) = &probe.exec {
-        let command = action.command.clone().unwrap_or_default();
+        let command = expanded(target, action.command.as_deref().unwrap_or_default());
         return exec(cri, &target.container_id, command, timeout).await;
     }
     if let Some(action) = &probe.http_get {
         let answer =
             http_get::get(action, &target.container, &target.pod_ip, "probe", timeout).await;
         return match answer {
-            Ok(answer) if answer.left_host || (200..400).contains(&answer.status) => Ok(()),
-            Ok(answer) => Err(format!(
+            Ok(answer) if (200..300).contains(&answer.status) => Outcome::Good,
+            Ok(answer) if (300..400).contains(&answer.status) => Outcome::Warning(format!(
+                "Probe terminated redirects, Response body: {}",
+                answer.body
+            )),
+            Ok(answer) => Outcome::Bad(format!(
                 "HTTP probe failed with statuscode: {}",
                 answer.status
             )),
-            Err(error) => Err(error.to_string()),
+            Err(http_get::Error::Port(why)) => Outcome::Error(why),
+            Err(error) => Outcome::Bad(error.to_string()),
         };
     }
     if let Some(action) = &probe.tcp_socket {
-        let port =
-            http_get::port(&action.port, &target.container).map_err(|error| error.to_string())?;
+        let port = match http_get::port(&action.port, &target.container) {
+            Ok(port) => port,
+            Err(error) => return Outcome::Error(error.to_string()),
+        };
         let host = action
             .host
             .as_deref()
@@ -42,17 +70,26 @@ pub async fn run(
             .unwrap_or(&target.pod_ip);
         let address = format!("{}:{port}", http_get::bracketed(host));
         return match tokio::time::timeout(timeout, TcpStream::connect(&address)).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(http_get::dial_error(&address, &error)),
-            Err(_) => Err(format!("dial tcp {address}: i/o timeout")),
+            Ok(Ok(_)) => Outcome::Good,
+            Ok(Err(error)) => Outcome::Bad(http_get::dial_error(&address, &error)),
+            Err(_) => Outcome::Bad(format!("dial tcp {address}: i/o timeout")),
         };
     }
     if let Some(action) = &probe.grpc {
         let address = format!("{}:{}", http_get::bracketed(&target.pod_ip), action.port);
         let service = action.service.clone().unwrap_or_default();
-        return super::grpc::check(&address, service, timeout).await;
+        return super::grpc::check(&address, service, timeout).await.into();
     }
-    Err("missing probe handler".to_owned())
+    Outcome::Error("missing probe handler".to_owned())
+}
+
+/// `$(VAR)` in a command stands for what the container's `env` says literally.
+fn expanded(target: &Target, command: &[String]) -> Vec<String> {
+    let variables = target.container.env.iter().flatten();
+    let known: BTreeMap<String, String> = variables
+        .map(|one| (one.name.clone(), one.value.clone().unwrap_or_default()))
+        .collect();
+    command.iter().map(|word| expand(word, &known)).collect()
 }
 
 async fn exec(
@@ -60,7 +97,7 @@ async fn exec(
     container_id: &str,
     command: Vec<String>,
     timeout: Duration,
-) -> Result<(), String> {
+) -> Outcome {
     let shown = command.join(" ");
     let request = v1::ExecSyncRequest {
         container_id: container_id.to_owned(),
@@ -74,20 +111,21 @@ async fn exec(
         Ok(Ok(response)) => {
             let response = response.into_inner();
             if response.exit_code == 0 {
-                return Ok(());
+                return Outcome::Good;
             }
             let mut output = String::from_utf8_lossy(&response.stdout).into_owned();
             output.push_str(&String::from_utf8_lossy(&response.stderr));
-            Err(output.chars().take(10 * 1024).collect())
+            Outcome::Bad(output.chars().take(10 * 1024).collect())
         }
-        Ok(Err(status)) if status.code() == tonic::Code::DeadlineExceeded => Err(format!(
-            "command timed out: \"{shown}\" timed out after {}s",
-            timeout.as_secs()
-        )),
-        Ok(Err(status)) => Err(crate::images::rpc_error(&status)),
-        Err(_) => Err(format!(
-            "command timed out: \"{shown}\" timed out after {}s",
-            timeout.as_secs()
-        )),
+        Ok(Err(status)) if status.code() == tonic::Code::DeadlineExceeded => {
+            Outcome::Bad(timed_out(&shown, timeout))
+        }
+        Ok(Err(status)) => Outcome::Error(crate::images::rpc_error(&status)),
+        Err(_) => Outcome::Bad(timed_out(&shown, timeout)),
     }
+}
+
+fn timed_out(command: &str, timeout: Duration) -> String {
+    let timeout = crate::backoff::go_duration(timeout.as_micros() as i64);
+    format!("command timed out: \"{command}\" timed out after {timeout}")
 }

@@ -12,6 +12,7 @@ use client::events::Severity;
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use tokio_util::sync::CancellationToken;
 
+use self::check::Outcome;
 use crate::events::Events;
 pub use counts::ProbeCounts;
 use tally::Tally;
@@ -99,16 +100,11 @@ pub async fn run(
             () = stop.cancelled() => return,
             outcome = check::run(&cri, &probe, &target, timeout) => outcome,
         };
-        let good = outcome.is_ok();
+        let good = outcome.is_good();
         counts.count(&target.pod, &target.container.name, kind.word(), good);
-        if let Err(message) = outcome {
-            events.container(
-                &target.pod,
-                &target.container.name,
-                Severity::Warning,
-                "Unhealthy",
-                format!("{} probe failed: {message}", kind.word()),
-            );
+        if let Some((reason, message)) = told(kind, outcome) {
+            let name = &target.container.name;
+            events.container(&target.pod, name, Severity::Warning, reason, message);
         }
         if let Some(good) = tally.count(good) {
             report(Verdict {
@@ -122,5 +118,56 @@ pub async fn run(
                 return;
             }
         }
+    }
+}
+
+/// The event about one result, if there is anything to tell.
+fn told(kind: Kind, outcome: Outcome) -> Option<(&'static str, String)> {
+    let kind = kind.word();
+    match outcome {
+        Outcome::Good => None,
+        Outcome::Warning(output) => {
+            Some(("ProbeWarning", format!("{kind} probe warning: {output}")))
+        }
+        Outcome::Bad(output) => Some(("Unhealthy", format!("{kind} probe failed: {output}"))),
+        Outcome::Error(why) => Some((
+            "Unhealthy",
+            format!("{kind} probe errored and resulted in unknown state: {why}"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_told_in_upstreams_words() {
+        let check = |outcome: Outcome, expected: Option<(&str, &str)>| {
+            let found = told(Kind::Liveness, outcome);
+            let found = found
+                .as_ref()
+                .map(|(reason, message)| (*reason, message.as_str()));
+            assert_eq!(found, expected);
+        };
+        check(Outcome::Good, None);
+        check(
+            Outcome::Bad("HTTP probe failed with statuscode: 500".to_owned()),
+            Some((
+                "Unhealthy",
+                "Liveness probe failed: HTTP probe failed with statuscode: 500",
+            )),
+        );
+        check(
+            Outcome::Warning("gone".to_owned()),
+            Some(("ProbeWarning", "Liveness probe warning: gone")),
+        );
+        check(
+            Outcome::Error("no such port".to_owned()),
+            Some((
+                "Unhealthy",
+                "Liveness probe errored and resulted in unknown state: no such port",
+            )),
+        );
     }
 }

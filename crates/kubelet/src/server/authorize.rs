@@ -140,6 +140,7 @@ fn subresources(path: &str) -> &'static [&'static str] {
         "stats" => &["stats"],
         "metrics" => &["metrics"],
         "logs" => &["log"],
+        "checkpoint" => &["checkpoint"],
         _ => &["proxy"],
     }
 }

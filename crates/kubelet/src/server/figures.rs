@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use cri::v1;
 use http::{HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 
-use super::{Body, metrics, text};
+use super::{Body, json, metrics, text};
 use crate::{
     node_context::NodeContext,
     pods::Pods,
@@ -72,7 +72,30 @@ async fn cadvisor(node: &Arc<NodeContext>, pods: &Pods) -> Result<Response<Body>
     let samples = samples(node, pods, Depth::Shallow).await?;
     let (machine, space) = machine(node.volumes.pods_root.clone()).await;
     let cpus = (node.capacity.milli_cpu / 1000) as usize;
-    Ok(plain(metrics::cadvisor(&machine, cpus, space, &samples)))
+    let more = runtime_metrics(node).await;
+    let page = metrics::cadvisor(&machine, cpus, space, &samples, &more);
+    Ok(plain(page))
+}
+
+/// What the runtime tells in cAdvisor's names; nothing where it tells nothing.
+async fn runtime_metrics(node: &NodeContext) -> metrics::RuntimeMetrics {
+    let (mut runtime, mut other) = (node.cri.runtime.clone(), node.cri.runtime.clone());
+    let told = tokio::try_join!(
+        runtime.list_metric_descriptors(v1::ListMetricDescriptorsRequest {}),
+        other.list_pod_sandbox_metrics(v1::ListPodSandboxMetricsRequest {})
+    );
+    let Ok((descriptors, pods)) = told else {
+        return metrics::RuntimeMetrics::default();
+    };
+    let values = pods.into_inner().pod_metrics.into_iter().flat_map(|pod| {
+        let containers = pod.container_metrics.into_iter();
+        let own = containers.flat_map(|container| container.metrics);
+        pod.metrics.into_iter().chain(own)
+    });
+    metrics::RuntimeMetrics {
+        descriptors: descriptors.into_inner().descriptors,
+        values: values.collect(),
+    }
 }
 
 async fn own(node: &NodeContext) -> Result<Response<Body>, tonic::Status> {
@@ -99,6 +122,7 @@ async fn own(node: &NodeContext) -> Result<Response<Body>, tonic::Status> {
         running,
         &states,
         node.shutting_down.times(),
+        &node.counters,
     )))
 }
 
@@ -131,13 +155,6 @@ async fn machine(root: std::path::PathBuf) -> (stats::Machine, stats::Space) {
 fn plain(page: String) -> Response<Body> {
     let mut response = text(StatusCode::OK, page);
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
-}
-
-fn json(page: String) -> Response<Body> {
-    let mut response = text(StatusCode::OK, page);
-    let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use super::{Refusal, log_file};
 use crate::{
     node_context::NodeContext,
+    pod::containers,
     pods::Pods,
     runtime::{ContainerRecord, observe},
 };
@@ -75,8 +76,14 @@ pub async fn open(
 ) -> Result<mpsc::Receiver<Bytes>, Refusal> {
     let pod = pods.find(namespace, name).ok_or_else(|| Refusal {
         status: StatusCode::NOT_FOUND,
-        message: format!("pod \"{name}\" cannot be found - no logs available"),
+        message: format!("pod \"{name}\" does not exist"),
     })?;
+    if containers::find(&pod, container).is_none() {
+        return Err(Refusal {
+            status: StatusCode::NOT_FOUND,
+            message: format!("container \"{container}\" not found in pod \"{name}\""),
+        });
+    }
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let observed = observe::pod(&node.cri, &uid)
         .await
@@ -84,21 +91,22 @@ pub async fn open(
             status: StatusCode::INTERNAL_SERVER_ERROR,
             message: crate::images::rpc_error(&status),
         })?;
-    let mut records = observed
+    let records: Vec<ContainerRecord> = observed
         .containers
         .into_iter()
-        .filter(|record| record.name == container);
+        .filter(|record| record.name == container)
+        .collect();
     let record = if options.previous {
-        records.next();
-        records.next().ok_or_else(|| {
+        previous(&pod, container, &records).ok_or_else(|| {
             bad_request(format!(
                 "previous terminated container \"{container}\" in pod \"{name}\" not found"
             ))
         })?
     } else {
-        let found = records.next();
+        let found = records.first();
         found.ok_or_else(|| bad_request(waiting(&pod, name, container)))?
     };
+    let record = record.clone();
     let path = if record.log_path.is_empty() {
         let file = format!("{}.log", record.restart_count);
         node.pod_log_dir(&pod).join(container).join(file)
@@ -119,19 +127,30 @@ pub async fn open(
     Ok(receiver)
 }
 
+/// The one that the status shows as the last: while a container waits to run again that is the one
+/// that ended just now.
+fn previous<'a>(
+    pod: &Pod,
+    container: &str,
+    records: &'a [ContainerRecord],
+) -> Option<&'a ContainerRecord> {
+    let waits = container_status(pod, container)
+        .and_then(|status| status.state.as_ref())
+        .is_some_and(|state| state.waiting.is_some());
+    match records {
+        [latest, ..] if waits && latest.ended() => Some(latest),
+        [_, before, ..] => Some(before),
+        _ => None,
+    }
+}
+
 async fn is_running(node: &NodeContext, record: ContainerRecord) -> bool {
     let found = observe::container(&node.cri, record.id, record.sandbox_id).await;
     matches!(found, Ok(Some(record)) if !record.ended())
 }
 
 fn waiting(pod: &Pod, name: &str, container: &str) -> String {
-    let status = pod.status.as_ref();
-    let found: Option<&ContainerStatus> = status.and_then(|status| {
-        let apps = status.container_statuses.iter().flatten();
-        apps.chain(status.init_container_statuses.iter().flatten())
-            .find(|status| status.name == container)
-    });
-    let Some(found) = found else {
+    let Some(found) = container_status(pod, container) else {
         return format!("container \"{container}\" in pod \"{name}\" is not available");
     };
     let reason = found
@@ -146,6 +165,14 @@ fn waiting(pod: &Pod, name: &str, container: &str) -> String {
         other => other,
     };
     format!("container \"{container}\" in pod \"{name}\" is waiting to start: {why}")
+}
+
+fn container_status<'a>(pod: &'a Pod, container: &str) -> Option<&'a ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let apps = status.container_statuses.iter().flatten();
+    apps.chain(status.init_container_statuses.iter().flatten())
+        .chain(status.ephemeral_container_statuses.iter().flatten())
+        .find(|status| status.name == container)
 }
 
 fn bad_request(message: String) -> Refusal {
@@ -167,7 +194,7 @@ pub(super) fn pairs(query: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-fn decode(text: &str) -> String {
+pub(super) fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut result = Vec::with_capacity(bytes.len());
     let mut index = 0;
@@ -209,5 +236,33 @@ mod tests {
         assert!(options.since.is_some());
         assert!(Options::parse("tailLines=-1", now).is_err());
         assert!(Options::parse("follow=maybe", now).is_err());
+    }
+
+    #[test]
+    fn the_previous_log_is_that_of_the_last_state() {
+        let pod = |state: serde_json::Value| -> Pod {
+            serde_json::from_value(serde_json::json!({"status": {"containerStatuses": [
+                {"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 1,
+                    "state": state}]}}))
+            .expect("a pod")
+        };
+        let record = |id: &str, state| ContainerRecord {
+            id: id.to_owned(),
+            name: "c".to_owned(),
+            state,
+            ..ContainerRecord::default()
+        };
+        use crate::runtime::ContainerState::{Exited, Running};
+        let id = |pod: &Pod, records: &[ContainerRecord]| {
+            previous(pod, "c", records).map(|record| record.id.clone())
+        };
+        let looping = pod(serde_json::json!({"waiting": {"reason": "CrashLoopBackOff"}}));
+        let running = pod(serde_json::json!({"running": {}}));
+        let dead = [record("2", Exited), record("1", Exited)];
+        assert_eq!(id(&looping, &dead).as_deref(), Some("2"));
+        assert_eq!(id(&looping, &dead[..1]).as_deref(), Some("2"));
+        let alive = [record("2", Running), record("1", Exited)];
+        assert_eq!(id(&running, &alive).as_deref(), Some("1"));
+        assert_eq!(id(&running, &alive[..1]), None);
     }
 }

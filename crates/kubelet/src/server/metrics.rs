@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
+use cri::v1;
+
 use crate::{
+    counters::Counters,
     probes::ProbeCounts,
     stats::{Machine, PodSample, Space},
 };
@@ -15,6 +18,10 @@ pub struct Page {
 }
 
 impl Page {
+    fn has(&self, name: &str) -> bool {
+        self.text.contains(&format!("# TYPE {name} "))
+    }
+
     /// Begins a metric. `kind` is `counter` or `gauge`.
     fn metric(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -169,7 +176,14 @@ pub fn resource(machine: &Machine, pods: &[PodSample], millis: i64) -> String {
 }
 
 /// The part of cAdvisor's metrics that dashboards are built on.
-pub fn cadvisor(machine: &Machine, cpus: usize, space: Space, pods: &[PodSample]) -> String {
+/// `more`: what the runtime itself tells, of which only names that are not here are taken.
+pub fn cadvisor(
+    machine: &Machine,
+    cpus: usize,
+    space: Space,
+    pods: &[PodSample],
+    more: &RuntimeMetrics,
+) -> String {
     type Of = fn(&crate::stats::ContainerSample) -> Option<f64>;
     let containers: [(&str, &str, &str, Of); 8] = [
         (
@@ -226,7 +240,7 @@ pub fn cadvisor(machine: &Machine, cpus: usize, space: Space, pods: &[PodSample]
         page.metric(name, kind, help);
         each_container(pods, |pod, container| {
             if let Some(value) = of(container) {
-                let labels = [
+                let mut labels = vec![
                     ("container", container.name.as_str()),
                     ("id", &container.id),
                     ("image", &container.image),
@@ -234,6 +248,13 @@ pub fn cadvisor(machine: &Machine, cpus: usize, space: Space, pods: &[PodSample]
                     ("namespace", &pod.namespace),
                     ("pod", &pod.name),
                 ];
+                labels.extend_from_slice(match name {
+                    "container_cpu_usage_seconds_total" => &[("cpu", "total")],
+                    "container_memory_failures_total" => {
+                        &[("failure_type", "pgfault"), ("scope", "container")]
+                    }
+                    _ => &[],
+                });
                 page.value(name, &labels, value, None);
             }
         });
@@ -266,6 +287,7 @@ pub fn cadvisor(machine: &Machine, cpus: usize, space: Space, pods: &[PodSample]
             }
         }
     }
+    more.write(&mut page);
     for (name, help, value) in [
         (
             "machine_cpu_cores",
@@ -292,6 +314,41 @@ pub fn cadvisor(machine: &Machine, cpus: usize, space: Space, pods: &[PodSample]
         page.value(name, &[], value, None);
     }
     page.finish()
+}
+
+/// Metrics in CRI's form: descriptors, and values of pods and containers.
+#[derive(Default)]
+pub struct RuntimeMetrics {
+    pub descriptors: Vec<v1::MetricDescriptor>,
+    pub values: Vec<v1::Metric>,
+}
+
+impl RuntimeMetrics {
+    fn write(&self, page: &mut Page) {
+        for descriptor in &self.descriptors {
+            let name = descriptor.name.as_str();
+            if page.has(name) {
+                continue;
+            }
+            let values: Vec<&v1::Metric> =
+                self.values.iter().filter(|one| one.name == name).collect();
+            let Some(first) = values.first() else {
+                continue;
+            };
+            let kind = match first.metric_type == v1::MetricType::Counter as i32 {
+                true => "counter",
+                false => "gauge",
+            };
+            page.metric(name, kind, &descriptor.help);
+            for metric in values {
+                let keys = descriptor.label_keys.iter().map(String::as_str);
+                let texts = metric.label_values.iter().map(String::as_str);
+                let labels: Vec<(&str, &str)> = keys.zip(texts).collect();
+                let value = metric.value.as_ref().map_or(0, |value| value.value);
+                page.value(name, &labels, value as f64, None);
+            }
+        }
+    }
 }
 
 /// How often each probe succeeded and failed.
@@ -322,8 +379,21 @@ pub fn own(
     pods: usize,
     containers: &BTreeMap<&str, usize>,
     (shutdown_start, shutdown_end): (f64, f64),
+    counters: &Counters,
 ) -> String {
     let mut page = Page::default();
+    for family in counters.read() {
+        page.metric(family.name, "counter", family.help);
+        for (label, count) in &family.counts {
+            let pair = (family.label, label.as_str());
+            let labels = if family.label.is_empty() {
+                vec![]
+            } else {
+                vec![pair]
+            };
+            page.value(family.name, &labels, *count as f64, None);
+        }
+    }
     page.metric(
         "kubelet_node_name",
         "gauge",
@@ -385,7 +455,10 @@ fn each_container<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::{ContainerSample, Cpu, Memory};
+    use crate::{
+        counters,
+        stats::{ContainerSample, Cpu, Memory},
+    };
 
     #[test]
     fn containers_and_pods_have_lines() {
@@ -414,9 +487,35 @@ mod tests {
         assert!(text.contains(
             "container_memory_working_set_bytes{container=\"c\\\"x\",namespace=\"n\",pod=\"p\"} 42 7\n"
         ));
-        let text = cadvisor(&Machine::default(), 2, Space::default(), &[pod]);
+        let of = |name: &str| v1::Metric {
+            name: name.to_owned(),
+            label_values: vec!["c".to_owned()],
+            value: Some(v1::UInt64Value { value: 7 }),
+            ..Default::default()
+        };
+        let descriptor = |name: &str| v1::MetricDescriptor {
+            name: name.to_owned(),
+            help: "h".to_owned(),
+            label_keys: vec!["container".to_owned()],
+        };
+        let names = ["container_memory_rss", "container_oom_events_total"];
+        let more = RuntimeMetrics {
+            descriptors: names.map(descriptor).to_vec(),
+            values: names.map(of).to_vec(),
+        };
+        let text = cadvisor(&Machine::default(), 2, Space::default(), &[pod], &more);
         assert!(text.contains("machine_cpu_cores 2\n"));
-        let text = own("n1", 3, &BTreeMap::from([("running", 4)]), (0.0, 0.0));
+        assert!(
+            text.contains("container_oom_events_total{container=\"c\"} 7\n"),
+            "{text}"
+        );
+        assert_eq!(text.matches("# TYPE container_memory_rss ").count(), 1);
+        let counters = Counters::default();
+        counters.add(counters::EVICTIONS, "memory.available");
+        let running = BTreeMap::from([("running", 4)]);
+        let text = own("n1", 3, &running, (0.0, 0.0), &counters);
+        assert!(text.contains("kubelet_evictions{eviction_signal=\"memory.available\"} 1\n"));
+        assert!(text.contains("kubelet_started_pods_total 0\n"), "{text}");
         assert!(text.contains("kubelet_running_containers{container_state=\"running\"} 4\n"));
     }
 }

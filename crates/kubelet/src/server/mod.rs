@@ -3,10 +3,13 @@
 //! server.
 
 mod authorize;
+mod checkpoint;
 mod figures;
 mod log_file;
 mod logs;
 mod metrics;
+mod node_logs;
+mod running_pods;
 mod sessions;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
@@ -117,23 +120,41 @@ async fn answer(
             Err(refusal) => text(refusal.status, refusal.message),
         };
     }
+    if let ["checkpoint", namespace, name, container] = parts.as_slice()
+        && request.method() == Method::POST
+    {
+        let query = request.uri().query().unwrap_or_default();
+        return match checkpoint::make(node, pods, namespace, name, container, query).await {
+            Ok(list) => json(list.to_string()),
+            Err(refusal) => text(refusal.status, refusal.message),
+        };
+    }
     if request.method() != Method::GET {
         return text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     }
     match parts.as_slice() {
-        ["healthz"] => text(StatusCode::OK, "ok"),
+        ["healthz"] | ["healthz", "ping" | "log" | "syncloop"] => health(
+            pods.is_stuck(node.environment.now_micros()),
+            parts.get(1).copied(),
+        ),
         ["pods"] => {
             let items: Vec<_> = pods.list();
             let list = serde_json::json!({
                 "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items,
             });
-            let mut response = text(StatusCode::OK, list.to_string());
-            let json = http::HeaderValue::from_static("application/json");
-            response
-                .headers_mut()
-                .insert(http::header::CONTENT_TYPE, json);
-            response
+            json(list.to_string())
         }
+        ["runningpods"] => match running_pods::list(node).await {
+            Ok(list) => json(list.to_string()),
+            Err(status) => text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                crate::images::rpc_error(&status),
+            ),
+        },
+        ["logs", rest @ ..] if node.configuration.enable_system_log_handler => {
+            node_logs::answer(rest, path.ends_with('/')).await
+        }
+        ["logs", ..] => text(StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled."),
         ["stats", "summary"] | ["metrics", ..] | ["configz"] => {
             figures::answer(
                 node,
@@ -166,6 +187,20 @@ async fn answer(
     }
 }
 
+/// `ok`, or what is wrong; `part` asks for one check alone.
+fn health(stuck: bool, part: Option<&str>) -> Response<Body> {
+    if stuck && matches!(part, None | Some("syncloop")) {
+        let message = match part {
+            None => {
+                "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n"
+            }
+            Some(_) => "internal server error: sync Loop took longer than expected\n",
+        };
+        return text(StatusCode::INTERNAL_SERVER_ERROR, message);
+    }
+    text(StatusCode::OK, "ok")
+}
+
 /// A request that is not served, and why.
 pub struct Refusal {
     pub status: StatusCode,
@@ -181,4 +216,28 @@ fn text(status: StatusCode, message: impl Into<String>) -> Response<Body> {
         .headers_mut()
         .insert(http::header::CONTENT_TYPE, plain);
     response
+}
+
+fn json(page: String) -> Response<Body> {
+    let mut response = text(StatusCode::OK, page);
+    let json = http::HeaderValue::from_static("application/json");
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, json);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn health_names_the_part_that_failed() {
+        assert_eq!(health(false, None).status(), StatusCode::OK);
+        assert_eq!(health(true, Some("ping")).status(), StatusCode::OK);
+        for part in [None, Some("syncloop")] {
+            let status = health(true, part).status();
+            assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::{os::fd::OwnedFd, path::Path, time::Duration};
 
-use crate::dbus::{Connection, Error, Kind, Message, Value};
+use dbus::{Connection, Error, Kind, Message, Value};
 
 const SERVICE: &str = "org.freedesktop.login1";
 const PATH: &str = "/org/freedesktop/login1";

@@ -7,10 +7,7 @@ mod logind;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use client::events::Severity;
-use k8s_openapi::{
-    api::core::v1::{ObjectReference, Pod},
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -18,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::logind::{Lock, Logind};
 use crate::{
-    configuration::ShutdownGracePeriod, dbus, node_context::NodeContext, pod::status::Verdict,
+    configuration::ShutdownGracePeriod, node_context::NodeContext, pod::status::Verdict,
     pods::Pods, runtime::observe, static_pods::is_static,
 };
 
@@ -220,16 +217,9 @@ impl Watch {
     }
 
     fn tell(&self, message: &str) {
-        let name = &self.node.node_name;
-        let about = ObjectReference {
-            kind: Some("Node".to_owned()),
-            name: Some(name.clone()),
-            // Upstream's: events about a node carry its name for a UID.
-            uid: Some(name.clone()),
-            ..ObjectReference::default()
-        };
-        let events = &self.node.events.0;
-        events.record(about, Severity::Normal, "NodeShutdown", message);
+        let node = &self.node;
+        node.events
+            .node(&node.node_name, Severity::Normal, "NodeShutdown", message);
     }
 
     async fn remember(&self) {

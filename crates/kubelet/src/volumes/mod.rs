@@ -51,6 +51,8 @@ pub enum Error {
     HostPath(String),
     #[error("{0}")]
     Claim(String),
+    #[error("{0}")]
+    Medium(String),
     #[error("no volume plugin matched")]
     Unsupported,
     #[error("{what}: {source}")]
@@ -62,12 +64,30 @@ pub enum Error {
 }
 
 /// An error with the volume it befell, worded as the FailedMount event.
-#[derive(Debug, thiserror::Error)]
-#[error("MountVolume.SetUp failed for volume \"{volume}\" : {error}")]
+#[derive(Debug)]
 pub struct Failure {
     pub volume: String,
     pub error: Error,
 }
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Failure { volume, error } = self;
+        match error {
+            // A claim that leads to no volume never gets as far as being mounted.
+            Error::Claim(_) => write!(
+                formatter,
+                "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process volumes=[{volume}]: {error}"
+            ),
+            _ => write!(
+                formatter,
+                "MountVolume.SetUp failed for volume \"{volume}\" : {error}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
 
 /// Set-up volumes.
 #[derive(Clone, Debug, Default)]
@@ -432,5 +452,32 @@ fn at<'a>(doing: &'a str, path: &'a Path) -> impl Fn(std::io::Error) -> Error + 
     move |source| Error::Io {
         what: format!("{doing} {}", path.display()),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_worded_by_where_they_happen() {
+        let failure = |error: Error| {
+            let volume = "v".to_owned();
+            Failure { volume, error }.to_string()
+        };
+        let missing = Error::Missing {
+            kind: "configmap",
+            name: "c".to_owned(),
+        };
+        assert_eq!(
+            failure(missing),
+            "MountVolume.SetUp failed for volume \"v\" : configmap \"c\" not found"
+        );
+        assert_eq!(
+            failure(Error::Claim(
+                "error processing PVC n/c: PVC is not bound".to_owned()
+            )),
+            "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: error processing PVC n/c: PVC is not bound"
+        );
     }
 }

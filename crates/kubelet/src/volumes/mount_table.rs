@@ -30,6 +30,24 @@ pub fn mount_tmpfs(path: &Path, size: Option<i64>) -> Result<bool, Error> {
     Ok(true)
 }
 
+/// Mounts huge pages of a size unless something is mounted there. Returns whether it did.
+pub fn mount_huge_pages(path: &Path, page: &str) -> Result<bool, Error> {
+    if is_mount_point(path)? {
+        return Ok(false);
+    }
+    // The kernel writes sizes with one letter.
+    let options = format!("pagesize={}", page.trim_end_matches('i'));
+    mount(
+        Some("nodev"),
+        path,
+        Some("hugetlbfs"),
+        MsFlags::empty(),
+        Some(options.as_str()),
+    )
+    .map_err(|errno| at("mounting huge pages on", path)(errno.into()))?;
+    Ok(true)
+}
+
 /// Unmounts everything at or below `directory`, the deepest first.
 pub fn unmount_below(directory: &Path) -> Result<(), Error> {
     let table = fs::read_to_string("/proc/self/mountinfo")

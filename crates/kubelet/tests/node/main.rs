@@ -4,7 +4,9 @@
 mod faults;
 mod harness;
 mod lifecycle;
+mod pulls;
 mod refusals;
+mod restarts;
 mod runtime;
 mod shutdown;
 mod static_pods;

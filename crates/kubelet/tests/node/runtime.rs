@@ -351,7 +351,11 @@ impl runtime_service::RuntimeService for Runtime {
         request: Request<v1::RemoveContainerRequest>,
     ) -> Result<Response<v1::RemoveContainerResponse>, Status> {
         let id = request.into_inner().container_id;
-        self.state().containers.remove(&id);
+        let mut state = self.state();
+        if let Some((config, _, _)) = state.containers.remove(&id) {
+            let name = metadata_name(&config);
+            state.calls.push(format!("RemoveContainer {name}"));
+        }
         Ok(Response::new(v1::RemoveContainerResponse {}))
     }
 
@@ -485,8 +489,12 @@ impl image_service::ImageService for Runtime {
         &self,
         request: Request<v1::PullImageRequest>,
     ) -> Result<Response<v1::PullImageResponse>, Status> {
-        let name = request.into_inner().image.unwrap_or_default().image;
+        let request = request.into_inner();
+        let name = request.image.unwrap_or_default().image;
         self.state().calls.push(format!("PullImage {name}"));
+        if name.contains("private") && request.auth.is_none_or(|auth| auth.password != "pw") {
+            return Err(Status::unknown("pull access denied"));
+        }
         if let Some(message) = self.state().failing.get("PullImage") {
             return Err(Status::unavailable(message.clone()));
         }

@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
+use dbus::{Connection, Kind, Message, Value};
 use k8s_openapi::api::core::v1::{Event, Node as NodeObject, Pod};
 use kube::{Api, api::ListParams};
-use kubelet::dbus::{Connection, Kind, Message, Value};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 

@@ -7,6 +7,8 @@ use super::Error;
 pub struct Invocation {
     pub root: PathBuf,
     pub log: Option<PathBuf>,
+    /// Cgroups are systemd's to make.
+    pub systemd: bool,
     pub command: Command,
 }
 
@@ -58,6 +60,7 @@ struct Options {
     process: Option<PathBuf>,
     /// Where a terminal is handed over.
     console: Option<PathBuf>,
+    systemd: bool,
     detach: bool,
     all: bool,
     force: bool,
@@ -124,6 +127,7 @@ impl Invocation {
                 .root
                 .unwrap_or_else(|| PathBuf::from("/run/coracle/oci")),
             log: options.log,
+            systemd: options.systemd,
             command,
         })
     }
@@ -162,7 +166,8 @@ impl Options {
                 "-d" | "--detach" => options.detach = true,
                 "-a" | "--all" => options.all = true,
                 "-f" | "--force" => options.force = true,
-                "--debug" | "--systemd-cgroup" | "--no-pivot" | "--no-new-keyring" => {}
+                "--systemd-cgroup" => options.systemd = true,
+                "--debug" | "--no-pivot" | "--no-new-keyring" => {}
                 other => return Err(Error::Usage(format!("unknown option {other}"))),
             }
         }
@@ -202,7 +207,9 @@ mod tests {
         .unwrap();
         assert_eq!(invocation.root, PathBuf::from("/r"));
         assert!(matches!(invocation.command, Command::Run { id, .. } if id == "abc"));
-        let invocation = parse("kill --all abc SIGBUS").unwrap();
+        assert!(!invocation.systemd);
+        let invocation = parse("--systemd-cgroup kill --all abc SIGBUS").unwrap();
+        assert!(invocation.systemd);
         assert!(matches!(
             invocation.command,
             Command::Kill {

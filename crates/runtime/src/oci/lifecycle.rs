@@ -10,7 +10,9 @@ use libcontainer::{
     syscall::syscall::SyscallType,
 };
 
-use super::{Error, plain::Plain};
+use dbus::slice::Scope;
+
+use super::{Error, plain::Plain, scope};
 use crate::cgroups::Hierarchies;
 
 pub fn create(
@@ -19,9 +21,26 @@ pub fn create(
     bundle: &Path,
     pid_file: Option<PathBuf>,
     console: Option<PathBuf>,
+    systemd: bool,
 ) -> Result<Container, Error> {
     fs::create_dir_all(root).map_err(Error::system(root.display().to_string()))?;
     let bundle = fs::canonicalize(bundle).map_err(Error::system(bundle.display().to_string()))?;
+    if !systemd {
+        return build(root, id, bundle, pid_file, console);
+    }
+    let place = scope::Place::take(root, id, &bundle)?;
+    let built = build(root, id, place.bundle.clone(), pid_file, console);
+    place.leave(built.is_ok());
+    built
+}
+
+fn build(
+    root: &Path,
+    id: &str,
+    bundle: PathBuf,
+    pid_file: Option<PathBuf>,
+    console: Option<PathBuf>,
+) -> Result<Container, Error> {
     ContainerBuilder::new(id.to_owned(), SyscallType::default())
         .with_root_path(root)
         .and_then(|builder| builder.with_pid_file(pid_file))
@@ -43,16 +62,18 @@ pub fn run(
     bundle: &Path,
     pid_file: Option<PathBuf>,
     console: Option<PathBuf>,
+    systemd: bool,
 ) -> Result<(), Error> {
     if console.is_none()
+        && !systemd
         && !id.contains('/')
         && let Some(plain) = Plain::read(bundle)?
     {
         return plain.run(root, id, bundle, pid_file);
     }
-    let mut container = create(root, id, bundle, pid_file, console)?;
+    let mut container = create(root, id, bundle, pid_file, console, systemd)?;
     container.start().map_err(|error| {
-        let _ = container.delete(true);
+        let _ = delete(root, id, true);
         Error::container(error)
     })
 }
@@ -105,22 +126,43 @@ pub fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
         Err(Error::NotFound(_)) if force => return Ok(()),
         Err(error) => return Err(error),
     };
-    if force && let Ok(settings) = container.spec() {
-        // Without a pid namespace of its own, its first process takes nobody with it.
-        let (cgroup, hierarchies) = (settings.cgroup_path.to_string_lossy(), hierarchies()?);
-        hierarchies.kill(&cgroup);
+    let cgroup = cgroup(&container)?;
+    let scope = Scope::at(&cgroup);
+    let mut emptied = false;
+    if force {
+        let hierarchies = hierarchies()?;
         // Nobody is to be told, and nothing else was made: libcontainer would read the mount table
-        // for each controller to do the same.
-        if settings.hooks.is_none() && container.intel_rdt_dir().is_none() {
-            hierarchies
+        // for each controller to do the same. And systemd has to know before its group is gone.
+        emptied = scope.is_some() || is_simple(&container);
+        match emptied {
+            true => hierarchies
                 .end_and_remove(&cgroup)
-                .map_err(Error::system(format!("removing {cgroup}")))?;
-            let directory = root.join(id);
-            return fs::remove_dir_all(&directory)
-                .map_err(Error::system(directory.display().to_string()));
+                .map_err(Error::system(cgroup))?,
+            // Without a pid namespace of its own, its first process takes nobody with it.
+            false => {
+                hierarchies.kill(&cgroup);
+            }
         }
     }
-    container.delete(force).map_err(Error::container)
+    if emptied && scope.is_none() {
+        let directory = root.join(id);
+        return fs::remove_dir_all(&directory)
+            .map_err(Error::system(directory.display().to_string()));
+    }
+    container.delete(force).map_err(Error::container)?;
+    if let Some(scope) = &scope {
+        scope::remove_bundle(root, id);
+        if !force {
+            scope::stop(scope)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether all that is left of it is its cgroup and its directory.
+fn is_simple(container: &Container) -> bool {
+    let hooks = container.spec().map(|settings| settings.hooks);
+    matches!(hooks, Ok(None)) && container.intel_rdt_dir().is_none()
 }
 
 pub fn load(root: &Path, id: &str) -> Result<Container, Error> {

@@ -7,6 +7,7 @@ mod causes;
 mod exec;
 mod lifecycle;
 mod plain;
+mod scope;
 mod seal;
 
 pub use seal::{is_own_executable, sealed_executable};
@@ -102,7 +103,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn run(invocation: Invocation) -> Result<u8, Error> {
-    let root = &invocation.root;
+    let (root, systemd) = (&invocation.root, invocation.systemd);
     match &invocation.command {
         Command::Create { .. } | Command::Run { .. } | Command::Exec { .. } => seal::ensure()?,
         _ => {}
@@ -113,13 +114,13 @@ fn run(invocation: Invocation) -> Result<u8, Error> {
             bundle,
             pid_file,
             console,
-        } => lifecycle::create(root, &id, &bundle, pid_file, console).map(|_| 0),
+        } => lifecycle::create(root, &id, &bundle, pid_file, console, systemd).map(|_| 0),
         Command::Run {
             id,
             bundle,
             pid_file,
             console,
-        } => lifecycle::run(root, &id, &bundle, pid_file, console).map(|()| 0),
+        } => lifecycle::run(root, &id, &bundle, pid_file, console, systemd).map(|()| 0),
         Command::Start { id } => lifecycle::start(root, &id).map(|()| 0),
         Command::State { id } => lifecycle::state(root, &id).map(|()| 0),
         Command::Kill { id, signal, all } => lifecycle::kill(root, &id, signal, all).map(|()| 0),

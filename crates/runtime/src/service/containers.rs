@@ -15,6 +15,7 @@ use super::{
     events::container_state,
     mapped::{Mapped, keep_apart},
     sandboxes::namespace_options,
+    sandboxes::oci_cgroup,
     state::{ContainerEntry, Runtime, blocking},
 };
 use crate::{
@@ -116,7 +117,7 @@ impl Runtime {
             started_at: 0,
             pid: 0,
             exit: None,
-            cgroup: format!("{parent}/{id}"),
+            cgroup: self.0.config.cgroup_below(parent, id),
             log,
             stop_signal: stop_signal(&config, image),
             uid: 0,
@@ -257,7 +258,7 @@ impl Runtime {
                 hosts: &hosts,
             },
             hostname: hostname.trim_end(),
-            cgroup: &record.cgroup,
+            cgroup: &oci_cgroup(&record.cgroup),
             sandbox_pid: sandbox.pid,
             netns: sandbox.netns.as_deref(),
             target_pid: target.map(|target| target.pid),

@@ -65,6 +65,8 @@ pub enum Error {
         #[source]
         source: Arc<images::Error>,
     },
+    #[error("systemd does not make or change a cgroup: {0}")]
+    Systemd(#[source] dbus::Error),
     #[error("{0}")]
     Interrupted(String),
 }

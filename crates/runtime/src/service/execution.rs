@@ -1,6 +1,7 @@
 //! Running a command inside a container, and changing its limits.
 
 use cri::v1::{ExecSyncResponse, LinuxContainerResources};
+use dbus::{slice::Scope, systemd};
 
 use super::{Error, events::container_state, state::Runtime};
 use crate::{
@@ -66,6 +67,12 @@ impl Runtime {
             return Err(Error::Precondition(format!("container {id:?} has exited")));
         }
         if record.started_at != 0 {
+            if let Some(scope) = Scope::at(&record.cgroup) {
+                let wanted = resources::to_oci(&limits, false, &self.0.hierarchies);
+                let properties = resources::to_systemd(&wanted).properties();
+                systemd::blocking(async |mut systemd| systemd.set(&scope.unit(), properties).await)
+                    .map_err(Error::Systemd)?;
+            }
             for (path, value) in resources::to_files(&limits, &record.cgroup, &self.0.hierarchies) {
                 std::fs::write(&path, value).map_err(Error::file(path))?;
             }

@@ -80,6 +80,6 @@ pub async fn serve(
         // Every call can be repeated at the next server.
         () = too_late => Ok(()),
     };
-    runtime.leave_cgroups();
+    let _ = tokio::task::spawn_blocking(move || runtime.leave_cgroups()).await;
     outcome
 }

@@ -16,7 +16,10 @@ use super::{
     metrics,
     state::{Runtime, blocking},
 };
-use crate::records::{ContainerRecord, SandboxRecord};
+use crate::{
+    config,
+    records::{ContainerRecord, SandboxRecord},
+};
 
 type Answer<T> = Result<Response<T>, Status>;
 type Streamed<T> = BoxStream<'static, Result<T, Status>>;
@@ -43,7 +46,11 @@ impl RuntimeService for Runtime {
     ) -> Answer<RuntimeConfigResponse> {
         Ok(Response::new(RuntimeConfigResponse {
             linux: Some(LinuxRuntimeConfiguration {
-                cgroup_driver: CgroupDriver::Cgroupfs.into(),
+                cgroup_driver: match self.0.config.cgroup_driver {
+                    config::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
+                    config::CgroupDriver::Systemd => CgroupDriver::Systemd,
+                }
+                .into(),
             }),
         }))
     }

@@ -9,6 +9,10 @@ use std::{
 };
 
 use cri::v1::{ContainerEventType, NamespaceMode, NamespaceOption, PodSandboxConfig};
+use dbus::{
+    slice::{self, Scope},
+    systemd::Systemd,
+};
 use tokio::{
     io::unix::AsyncFd,
     sync::{mpsc, watch},
@@ -19,6 +23,7 @@ use super::{
     state::{Runtime, SandboxEntry, blocking},
 };
 use crate::{
+    config::CgroupDriver,
     records::{SandboxPhase, SandboxRecord},
     sandbox::{
         cni::{Attachment, Network},
@@ -81,8 +86,8 @@ impl Runtime {
             .ok_or_else(|| Error::Invalid("sandbox config must include metadata".into()))?;
         let linux = config.linux.clone().unwrap_or_default();
         let parent = match linux.cgroup_parent.as_str() {
-            "" => format!("{}/pods", self.0.config.cgroup_root()),
-            parent => parent.to_owned(),
+            "" => self.0.config.cgroup_of("pods"),
+            parent => self.parent_group(parent)?,
         };
         let options = namespace_options(&config);
         let host_network = options.network() == NamespaceMode::Node;
@@ -103,7 +108,7 @@ impl Runtime {
             addresses: Vec::new(),
             network_released: host_network,
             pid: 0,
-            cgroup: format!("{}/{id}", parent.trim_end_matches('/')),
+            cgroup: self.0.config.cgroup_below(&parent, id),
             boot_id: self.0.config.boot_id(),
             config,
         };
@@ -123,6 +128,19 @@ impl Runtime {
             .sandboxes
             .insert(id.to_owned(), SandboxEntry::new(record));
         Ok(())
+    }
+
+    /// A parent as the kubelet says it: with systemd a slice, alone or with those above it.
+    fn parent_group(&self, parent: &str) -> Result<String, Error> {
+        let slice = match self.0.config.cgroup_driver {
+            CgroupDriver::Cgroupfs => return Ok(parent.to_owned()),
+            CgroupDriver::Systemd => slice::path(slice::unit(parent)),
+        };
+        slice.ok_or_else(|| {
+            Error::Invalid(format!(
+                "cgroup parent {parent:?} is no slice, which the systemd cgroup driver needs"
+            ))
+        })
     }
 
     async fn make_sandbox(&self, id: &str) -> Result<(), Error> {
@@ -269,7 +287,7 @@ impl Runtime {
             netns: record.netns.as_deref(),
             host_ipc: options.ipc() == NamespaceMode::Node,
             host_pid: options.pid() == NamespaceMode::Node,
-            cgroup: &record.cgroup,
+            cgroup: &oci_cgroup(&record.cgroup),
             sysctls: &sysctls(&record.config, record.users),
             users: record.users.map(|users| (users, self.userns(id))),
             oom_score_adj: spec::oom_score_adj(-998, capabilities::held()),
@@ -285,7 +303,8 @@ impl Runtime {
             log: None,
             streams: client::ContainerStreams::default(),
             cgroup: &record.cgroup,
-            pause: true,
+            // A scope comes with its first process, which is the OCI command's to make.
+            pause: Scope::at(&record.cgroup).is_none(),
         };
         // Asked in this order without waiting in between: the first subscribes to ends before
         // anything can end.
@@ -301,14 +320,21 @@ impl Runtime {
         let command = config
             .oci_command_of(handler)
             .unwrap_or(&config.oci_command);
+        let group = self.shim_cgroup(id);
+        let scope = Scope::at(&group);
+        let mut oci_command: Vec<String> = command
+            .iter()
+            .map(|part| part.to_string_lossy().into_owned())
+            .collect();
+        oci_command.extend(scope.is_some().then(|| "--systemd-cgroup".to_owned()));
         let shim_config = ShimConfig {
             version: protocol::VERSION,
             sandbox: id.to_owned(),
-            oci_command: command
-                .iter()
-                .map(|part| part.to_string_lossy().into_owned())
-                .collect(),
-            cgroup: self.shim_cgroup(id),
+            oci_command,
+            cgroup: match scope {
+                Some(_) => String::new(),
+                None => group,
+            },
         };
         let (sender, news) = mpsc::unbounded_channel();
         let directory = self.shim_directory(id);
@@ -325,6 +351,13 @@ impl Runtime {
             entry.shim = Some(shim.clone());
         }
         self.follow(id.to_owned(), news);
+        if let Some(scope) = scope {
+            let state = shim.state().await;
+            let pid = state.map_err(Error::shim("failed to start the shim"))?.pid;
+            put_into_scope(&scope, pid.cast_unsigned())
+                .await
+                .map_err(Error::Systemd)?;
+        }
         Ok(shim)
     }
 
@@ -570,4 +603,16 @@ fn host_name() -> String {
         .ok()
         .and_then(|name| name.into_string().ok())
         .unwrap_or_default()
+}
+
+/// A group as an OCI command is told it.
+pub fn oci_cgroup(group: &str) -> String {
+    Scope::at(group).map_or_else(|| group.to_owned(), |scope| scope.to_oci())
+}
+
+async fn put_into_scope(scope: &Scope, pid: u32) -> Result<(), dbus::Error> {
+    let mut systemd = Systemd::connect().await?;
+    systemd
+        .start_scope(&scope.unit(), &scope.slice, pid, Vec::new())
+        .await
 }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Error, streams::Tickets};
 use crate::{
     cgroups::Hierarchies,
-    config::Config,
+    config::{CgroupDriver, Config, cgroup_roots},
     images::{ImageStore, Puller},
     mount_points::MountPoints,
     pause,
@@ -101,6 +101,13 @@ impl Runtime {
         let mount_points =
             MountPoints::open(mount_points.clone()).map_err(Error::file(mount_points))?;
         let hierarchies = Hierarchies::detect().map_err(Error::file("/proc/self/mountinfo"))?;
+        if config.cgroup_driver == CgroupDriver::Systemd
+            && !(dbus::systemd::is_running() && hierarchies.legacy.is_empty())
+        {
+            return Err(Error::Precondition(
+                "the systemd cgroup driver needs systemd and unified cgroups (v2)".into(),
+            ));
+        }
         Ok(Runtime(Arc::new(Inner {
             puller: Puller::new(images.clone(), config.registries()),
             images,
@@ -132,12 +139,14 @@ impl Runtime {
         });
     }
 
-    /// Those that hold nobody go; pods that live keep theirs.
+    /// Those that hold nobody go; pods that live keep theirs. Not for async threads.
     pub fn leave_cgroups(&self) {
-        let root = self.0.config.cgroup_root();
-        for group in [format!("{root}/pods"), format!("{root}/shims"), root] {
+        let config = &self.0.config;
+        let [root, slice] = cgroup_roots(&config.cluster_id);
+        for group in [config.cgroup_of("pods"), config.cgroup_of("shims"), root] {
             self.0.hierarchies.remove_if_empty(&group);
         }
+        self.0.hierarchies.remove_if_empty(&slice);
     }
 
     pub fn now_nanos(&self) -> i64 {
@@ -182,7 +191,12 @@ impl Runtime {
     }
 
     pub fn shim_cgroup(&self, sandbox: &str) -> String {
-        format!("{}/shims/{sandbox}", self.0.config.cgroup_root())
+        let config = &self.0.config;
+        let name = match config.cgroup_driver {
+            CgroupDriver::Cgroupfs => sandbox.to_owned(),
+            CgroupDriver::Systemd => format!("shim-{sandbox}"),
+        };
+        config.cgroup_below(&config.cgroup_of("shims"), &name)
     }
 
     /// The full id of a sandbox given by id or a unique beginning of it.

@@ -26,6 +26,8 @@ pub struct Container {
     pub pid: i32,
     pub started_at: i64,
     pub cgroup: String,
+    /// How often something of the pod had been killed for want of memory, by what is known here.
+    pub pod_oom_kills: u64,
     /// Started by the shim itself: no OCI command knows of it.
     pub direct: bool,
     pub output: LoggedOutput,
@@ -45,6 +47,7 @@ impl Container {
             pid: 0,
             started_at: 0,
             cgroup,
+            pod_oom_kills: 0,
             direct: false,
             output: LoggedOutput {
                 log: None,

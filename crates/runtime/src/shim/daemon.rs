@@ -47,7 +47,9 @@ pub fn start(directory: &Path) -> io::Result<Side> {
     let started = sys::start_time(pid).unwrap_or(0);
     fs::write(Layout(&directory).pid(), format!("{pid} {started}\n"))?;
     let hierarchies = Hierarchies::detect()?;
-    if let Err(error) = hierarchies.join(&config.cgroup, &["memory", "cpu", "pids"]) {
+    if !config.cgroup.is_empty()
+        && let Err(error) = hierarchies.join(&config.cgroup, &["memory", "cpu", "pids"])
+    {
         eprintln!("shim: joining {}: {error}", config.cgroup);
     }
     // The shim should be the last of its pod to be killed for memory; needs a capability.

@@ -63,6 +63,7 @@ pub enum JobKind {
         console: Option<Console>,
     },
     Kill {
+        container: String,
         connection: u64,
         call: u64,
     },

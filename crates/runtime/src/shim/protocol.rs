@@ -20,7 +20,7 @@ pub struct ShimConfig {
     pub sandbox: String,
     /// The OCI runtime, with runc's interface.
     pub oci_command: Vec<String>,
-    /// The cgroup the shim itself moves into.
+    /// The cgroup the shim itself moves into; empty: systemd moves it.
     pub cgroup: String,
 }
 

@@ -7,6 +7,10 @@ use std::{
 };
 
 use base64::Engine;
+use nix::{
+    sys::wait::{Id, WaitPidFlag, WaitStatus, waitid},
+    unistd::Pid,
+};
 
 use super::{
     Layout,
@@ -20,7 +24,7 @@ use super::{
         Started, VERSION,
     },
 };
-use crate::sys;
+use crate::{cgroups::Hierarchies, sys};
 
 impl Shim {
     pub(super) fn handle(&mut self, connection: u64, call: Call) {
@@ -280,7 +284,11 @@ impl Shim {
         arguments.extend([id, &signal]);
         let scratch = self.scratch();
         self.start(
-            JobKind::Kill { connection, call },
+            JobKind::Kill {
+                container: id.to_owned(),
+                connection,
+                call,
+            },
             scratch,
             &arguments,
             Streams::none(),
@@ -440,7 +448,13 @@ impl Shim {
                     }
                 }
             }
-            JobKind::Kill { connection, call } => {
+            JobKind::Kill {
+                container,
+                connection,
+                call,
+            } => {
+                // What has ended in the meantime needs no signal; its end is told as ever.
+                let failure = failure.filter(|_| self.find(&container).is_ok_and(is_alive));
                 self.answer(
                     connection,
                     call,
@@ -478,6 +492,7 @@ impl Shim {
         let started_at = sys::unix_nanos();
         if let Some(container) = self.containers.get_mut(id) {
             container.phase = Phase::Running;
+            container.pod_oom_kills = self.hierarchies.oom_kills_of_pod(&container.cgroup);
             container.pid = pid;
             container.started_at = started_at;
         }
@@ -500,16 +515,23 @@ impl Shim {
         let Some(container) = self.containers.get_mut(id) else {
             return;
         };
+        // First of all, since systemd may be about to remove the scope of the dead.
+        let out_of_memory =
+            code == 128 + libc::SIGKILL && killed_for_memory(&self.hierarchies, container);
         container.output.drain_all();
         container.stdin = None;
         let exit = Exit {
             container: id.to_owned(),
             code,
             finished_at: sys::unix_nanos(),
-            out_of_memory: code == 128 + libc::SIGKILL
-                && self.hierarchies.oom_kills(&container.cgroup) > 0,
+            out_of_memory,
         };
         container.phase = Phase::Ended(exit.clone());
+        if out_of_memory {
+            for other in self.containers.values_mut() {
+                other.pod_oom_kills = self.hierarchies.oom_kills_of_pod(&other.cgroup);
+            }
+        }
         match serde_json::to_vec(&exit) {
             Ok(bytes) => {
                 if let Err(error) = sys::write_atomically(&Layout(&self.directory).exit(id), &bytes)
@@ -661,6 +683,24 @@ impl Shim {
         self.jobs.insert(pid, Job { kind, scratch });
         Ok(())
     }
+}
+
+/// Whether its first process runs, as far as the kernel knows.
+fn is_alive(container: &Container) -> bool {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    container.exit().is_none()
+        && matches!(
+            waitid(Id::Pid(Pid::from_raw(container.pid)), flags),
+            Ok(WaitStatus::StillAlive)
+        )
+}
+
+/// By its own count, or, where systemd was quicker and has removed it, by the pod's.
+fn killed_for_memory(hierarchies: &Hierarchies, container: &Container) -> bool {
+    let group = &container.cgroup;
+    hierarchies.oom_kills(group) > 0
+        || !hierarchies.exists(group)
+            && hierarchies.oom_kills_of_pod(group) > container.pod_oom_kills
 }
 
 /// What a container's standard streams shall be.

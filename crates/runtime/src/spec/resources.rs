@@ -1,6 +1,7 @@
 //! CRI's resource numbers in the OCI specification's words.
 
 use cri::v1::LinuxContainerResources;
+use dbus::systemd::{INFINITY, Limits};
 use serde_json::{Map, Value, json};
 
 use crate::cgroups::Hierarchies;
@@ -59,6 +60,45 @@ pub fn to_oci(
     Value::Object(result)
 }
 
+/// The `linux.resources` of a bundle in systemd's words.
+pub fn to_systemd(resources: &Value) -> Limits {
+    let (memory, cpu) = (&resources["memory"], &resources["cpu"]);
+    let number = |value: &Value| value.as_i64().filter(|number| *number != 0);
+    // A negative number is no limit.
+    let bytes = |number: i64| u64::try_from(number).unwrap_or(INFINITY);
+    let list = |value: &Value| value.as_str().map(str::to_owned);
+    let limit = number(&memory["limit"]);
+    Limits {
+        memory: limit.map(bytes),
+        // OCI counts memory and swap together.
+        swap: match (number(&memory["swap"]), limit) {
+            (Some(both), Some(limit)) if both >= limit && limit > 0 => Some(bytes(both - limit)),
+            (Some(both), _) if both < 0 => Some(INFINITY),
+            _ => None,
+        },
+        cpu_weight: number(&cpu["shares"]).map(|shares| cpu_weight(shares.cast_unsigned())),
+        cpu_quota: number(&cpu["quota"]),
+        cpu_period: number(&cpu["period"]).map(i64::cast_unsigned),
+        processes: number(&resources["pids"]["limit"]).map(bytes),
+        cpus: list(&cpu["cpus"]),
+        memory_nodes: list(&cpu["mems"]),
+    }
+}
+
+/// v1's shares in v2's weights, as runc, crun and libcontainer turn them: least, default and most of
+/// the one are those of the other. (The kubelet's pods have another way.)
+fn cpu_weight(shares: u64) -> u64 {
+    match shares {
+        0..=2 => 1,
+        262_144.. => 10_000,
+        shares => {
+            let log = (shares as f64).log2();
+            let exponent = (log * log + 125.0 * log) / 612.0 - 7.0 / 34.0;
+            (10f64.powf(exponent).ceil() as u64).clamp(1, 10_000)
+        }
+    }
+}
+
 fn has_swap_accounting(hierarchies: &Hierarchies) -> bool {
     match hierarchies.legacy_path("memory", "/") {
         Some(root) => root.join("memory.memsw.limit_in_bytes").exists(),
@@ -86,13 +126,12 @@ pub fn to_files(
         };
     if resources.cpu_shares > 0 {
         let shares = resources.cpu_shares.clamp(2, 262_144);
-        let weight = 1 + (shares - 2) * 9999 / 262_142;
         write(
             "cpu",
             "cpu.shares",
             shares.to_string(),
             "cpu.weight",
-            weight.to_string(),
+            cpu_weight(shares.cast_unsigned()).to_string(),
         );
     }
     let period = if resources.cpu_period > 0 {
@@ -214,6 +253,43 @@ mod tests {
                 "/cg/hugetlb/pod/c/hugetlb.2MB.limit_in_bytes 4194304",
             ]
         );
+    }
+
+    #[test]
+    fn weights_are_those_of_other_runtimes() {
+        for (shares, weight) in [
+            (0, 1),
+            (2, 1),
+            (256, 35),
+            (512, 59),
+            (1024, 100),
+            (1 << 18, 10_000),
+        ] {
+            assert_eq!(cpu_weight(shares), weight, "{shares}");
+        }
+    }
+
+    #[test]
+    fn systemd_is_told_what_a_bundle_says() {
+        let resources = json!({
+            "memory": {"limit": 100, "swap": 150},
+            "cpu": {"shares": 1024, "quota": -1, "period": 50_000, "cpus": "1"},
+            "pids": {"limit": -1},
+        });
+        assert_eq!(
+            to_systemd(&resources),
+            Limits {
+                memory: Some(100),
+                swap: Some(50),
+                cpu_weight: Some(100),
+                cpu_quota: Some(-1),
+                cpu_period: Some(50_000),
+                processes: Some(INFINITY),
+                cpus: Some("1".to_owned()),
+                memory_nodes: None,
+            }
+        );
+        assert_eq!(to_systemd(&json!({})), Limits::default());
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! What can go wrong around containers: each time the runtime recovers by itself, loses nothing and
 //! leaves nothing behind.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use cri::v1::*;
@@ -242,11 +246,11 @@ fn stubborn_and_multiplying_containers_are_ended() {
         server.runtime.stop_container(stop).await?;
         ensure!(server.status(&id).await?.exit_code == 137);
         // The kubelet bounds the pod's group; here the test does.
-        let group = format!("coracle-{}/kubepods/podwild", server.cluster_id);
+        let group = server.pod_group("wild");
         let unified = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
         let directory = match unified {
-            true => Path::new("/sys/fs/cgroup").join(&group),
-            false => Path::new("/sys/fs/cgroup/pids").join(&group),
+            true => PathBuf::from(format!("/sys/fs/cgroup{group}")),
+            false => PathBuf::from(format!("/sys/fs/cgroup/pids{group}")),
         };
         std::fs::write(directory.join("pids.max"), "40")?;
         // A shell that cannot fork ends, so the first process does not, and there are several bombs.
@@ -374,9 +378,9 @@ fn parents(server: &Server) -> Vec<String> {
     let all = leaks::inventory(server);
     let own = |entry: &String| {
         entry.starts_with("cgroup ")
-            && (entry.ends_with("/kubepods")
-                || entry.ends_with("/podrebooted")
-                || entry.ends_with("/shims"))
+            && ["kubepods", "podrebooted", "shims"].iter().any(|name| {
+                entry.ends_with(&format!("/{name}")) || entry.ends_with(&format!("-{name}.slice"))
+            })
     };
     all.into_iter().filter(own).collect()
 }

@@ -32,12 +32,16 @@ pub fn inventory(server: &Server) -> Inventory {
         .flatten()
     {
         if fs::symlink_metadata(hierarchy.path()).is_ok_and(|kind| kind.is_dir()) {
-            let name = format!("coracle-{}", server.cluster_id);
-            let group = match hierarchy.file_name().to_string_lossy() == name {
-                true => hierarchy.path(),
-                false => hierarchy.path().join(name),
-            };
-            tree("cgroup", &group, &|path| path.is_dir(), &mut found);
+            for name in [
+                format!("coracle-{}", server.cluster_id),
+                format!("coracle_{}.slice", server.cluster_id),
+            ] {
+                let group = match hierarchy.file_name().to_string_lossy() == name {
+                    true => hierarchy.path(),
+                    false => hierarchy.path().join(name),
+                };
+                tree("cgroup", &group, &|path| path.is_dir(), &mut found);
+            }
         }
     }
     let bridge = format!("crt{}", server.cluster_id);
@@ -99,7 +103,13 @@ fn processes(server: &Server, found: &mut Inventory) {
         let command = text("cmdline").replace('\0', " ");
         let cgroups = text("cgroup");
         if command.contains(&directory)
-            || cgroups.contains(&format!("coracle-{}", server.cluster_id))
+            || [b'-', b'_'].iter().any(|sign| {
+                cgroups.contains(&format!(
+                    "coracle{}{}",
+                    char::from(*sign),
+                    server.cluster_id
+                ))
+            })
         {
             found.insert(format!("process {pid} {command}"));
         }

@@ -223,10 +223,7 @@ fn limits_are_kept_and_out_of_memory_is_told() {
         let mut config = container("limited", &["sleep", "100"]);
         config.linux.get_or_insert_default().resources = Some(limits);
         let id = server.run(&sandbox, &pod, config).await?;
-        let group = format!(
-            "/sys/fs/cgroup/%/coracle-{}/kubepods/podlimits/{id}",
-            server.cluster_id
-        );
+        let group = format!("/sys/fs/cgroup/%{}", server.group_of("limits", &id));
         let read = |controller: &str, file: &str| {
             std::fs::read_to_string(format!("{}/{file}", group.replace('%', controller)))
                 .unwrap_or_default()
@@ -239,10 +236,9 @@ fn limits_are_kept_and_out_of_memory_is_told() {
                 ("cpu", "cpu.shares", "512", "256"),
                 ("cpu", "cpu.cfs_quota_us", "50000", "20000"),
             ],
-            // Shares become weights: 1 + (shares - 2) * 9999 / 262142.
             false => &[
                 ("", "memory.max", "20971520", "31457280"),
-                ("", "cpu.weight", "20", "10"),
+                ("", "cpu.weight", "59", "35"),
                 ("", "cpu.max", "50000 100000", "20000 100000"),
             ],
         };

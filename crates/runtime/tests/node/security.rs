@@ -58,10 +58,62 @@ async fn confinement(server: &mut Server) -> Result<()> {
     }
     let mount = ["mount", "-t", "tmpfs", "x", "/tmp"];
     ensure!(server.exec(&confined, &mount, 20).await?.exit_code != 0);
+    // Root in a container, but the machine's settings are not its own.
+    let write = [
+        "sh",
+        "-c",
+        "mount -o remount,rw /proc/sys; echo x > /proc/sys/kernel/core_pattern",
+    ];
+    ensure!(server.exec(&confined, &write, 20).await?.exit_code != 0);
+    let name = profile(server, "--replace")?;
+    let local = with_security("local", |security| {
+        security.apparmor = Some(SecurityProfile {
+            profile_type: security_profile::ProfileType::Localhost.into(),
+            localhost_ref: name.clone(),
+        });
+    });
+    let local = server.run(&sandbox, &pod, local).await?;
+    for process in ["1", "self"] {
+        let path = format!("/proc/{process}/attr/current");
+        let profile = server.output(&local, &["cat", &path]).await?;
+        ensure!(
+            profile.trim() == format!("{name} (enforce)"),
+            "{process}: {profile}"
+        );
+    }
+    server.output(&local, &["touch", "/tmp/allowed"]).await?;
+    let touch = ["touch", "/tmp/forbidden"];
+    ensure!(server.exec(&local, &touch, 20).await?.exit_code != 0);
+    let missing = with_security("missing", |security| {
+        security.apparmor = Some(SecurityProfile {
+            profile_type: security_profile::ProfileType::Localhost.into(),
+            localhost_ref: format!("{name}-that-nobody-loaded"),
+        });
+    });
+    ensure!(server.run(&sandbox, &pod, missing).await.is_err());
     let free = open("free", security_profile::ProfileType::Unconfined);
     let free = server.run(&sandbox, &pod, free).await?;
     server.output(&free, &mount).await?;
-    server.remove_sandbox(&sandbox).await
+    server.remove_sandbox(&sandbox).await?;
+    profile(server, "--remove").map(drop)
+}
+
+/// A profile of the machine's own, which lets everything be done but one thing: loaded or removed.
+fn profile(server: &Server, action: &str) -> Result<String> {
+    let name = format!("coracle-test-{}", server.cluster_id);
+    let text = format!(
+        "profile {name} flags=(attach_disconnected) {{\n\
+         file,\ncapability,\nnetwork,\nsignal,\nptrace,\nunix,\nmount,\numount,\npivot_root,\n\
+         deny /tmp/forbidden w,\n}}\n"
+    );
+    let file = server.directory.join("profile");
+    std::fs::write(&file, text)?;
+    let status = std::process::Command::new("apparmor_parser")
+        .args([action, "--skip-cache"])
+        .arg(&file)
+        .status()?;
+    ensure!(status.success(), "{action} {name}");
+    Ok(name)
 }
 
 fn with_security(

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 use cri::v1::{
     image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient, *,
 };
+use dbus::slice;
 use runtime::images::ImageStore;
 use tonic::transport::Channel;
 
@@ -63,6 +64,11 @@ fn newest(directory: &Path) -> Option<std::time::SystemTime> {
             false => entry.metadata().ok()?.modified().ok(),
         })
         .max()
+}
+
+/// Whether servers are told that systemd makes cgroups (`scripts/test-vm` does so).
+pub fn with_systemd() -> bool {
+    std::env::var("CGROUP_DRIVER").is_ok_and(|name| name == "systemd")
 }
 
 /// Runs a test against a server, then checks that nothing is left of it.
@@ -216,6 +222,8 @@ impl Server {
                 .join(format!("coracle-{}", self.cluster_id));
             ensure!(!group.exists(), "{} is left", group.display());
         }
+        let slice = format!("/sys/fs/cgroup/coracle_{}.slice", self.cluster_id);
+        ensure!(!Path::new(&slice).exists(), "{slice} is left");
         for process in std::fs::read_dir("/proc")?.flatten() {
             let arguments = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
             let ours = String::from_utf8_lossy(&arguments).contains(&directory);
@@ -229,6 +237,31 @@ impl Server {
         }
         std::fs::remove_dir_all(&self.directory)?;
         Ok(())
+    }
+
+    /// The cgroup of a pod, as the kubelet would name it with the driver that these tests run with.
+    pub fn pod_group(&self, name: &str) -> String {
+        let names = [
+            &format!("coracle-{}", self.cluster_id),
+            "kubepods",
+            &format!("pod{name}"),
+        ];
+        match with_systemd() {
+            true => slice::path(&slice::name(&names)).expect("a slice"),
+            false => format!("/{}", names.join("/")),
+        }
+    }
+
+    /// The cgroup of a container in it.
+    pub fn group_of(&self, pod: &str, id: &str) -> String {
+        match with_systemd() {
+            true => format!(
+                "{}/coracle-{}-{id}.scope",
+                self.pod_group(pod),
+                self.cluster_id
+            ),
+            false => format!("{}/{id}", self.pod_group(pod)),
+        }
     }
 
     pub fn sandbox_config(&self, name: &str, host_network: bool) -> PodSandboxConfig {
@@ -256,7 +289,7 @@ impl Server {
                 .to_string_lossy()
                 .into_owned(),
             linux: Some(LinuxPodSandboxConfig {
-                cgroup_parent: format!("/coracle-{}/kubepods/pod{name}", self.cluster_id),
+                cgroup_parent: self.pod_group(name),
                 security_context: Some(LinuxSandboxSecurityContext {
                     namespace_options: Some(NamespaceOption {
                         network: mode.into(),

@@ -36,7 +36,7 @@ async fn on_a_bridge(
 fn pod_config(server: &Server, name: &str) -> PodSandboxConfig {
     let mut pod = server.sandbox_config(name, false);
     let linux = pod.linux.get_or_insert_default();
-    linux.cgroup_parent = format!("/coracle-{}/kubepods/shared", server.cluster_id);
+    linux.cgroup_parent = server.pod_group("shared");
     pod
 }
 

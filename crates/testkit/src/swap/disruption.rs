@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::objects::{deployment, rolling};
 use super::stage::Stage;
 use super::workloads::{APPS, CORE, pod_of};
-use super::{condition, number};
+use super::{condition, fine_print, number};
 
 /// One eviction that the budget allows, and one that it does not.
 pub async fn evict(stage: &Stage) -> Result<()> {
@@ -106,14 +106,13 @@ async fn lonely_has(stage: &Stage, available: i64) -> Result<()> {
         .await
 }
 
-/// Waits until what is not tied to a node runs elsewhere, and the DaemonSet on all that are left.
+/// Waits until what is not tied to a node runs elsewhere, and the DaemonSets on all that are left.
 async fn settled(stage: &Stage, nodes: i64) -> Result<()> {
-    let agent = format!("{APPS}/daemonsets/agent");
-    stage
-        .until_object(
-            &agent,
-            &format!("the DaemonSet runs on {nodes} nodes"),
-            |one| {
+    for name in fine_print::EVERYWHERE {
+        let set = format!("{APPS}/daemonsets/{name}");
+        let what = format!("DaemonSet {name} runs on {nodes} nodes");
+        stage
+            .until_object(&set, &what, |one| {
                 let counts = [
                     "desiredNumberScheduled",
                     "numberAvailable",
@@ -122,15 +121,19 @@ async fn settled(stage: &Stage, nodes: i64) -> Result<()> {
                 counts
                     .iter()
                     .all(|count| number(one, &format!("/status/{count}")) == nodes)
-            },
-        )
-        .await?;
+            })
+            .await?;
+    }
     for (path, count) in [
         ("deployments/again", "availableReplicas"),
         ("deployments/web", "availableReplicas"),
         ("statefulsets/db", "availableReplicas"),
         ("statefulsets/late", "availableReplicas"),
         ("statefulsets/disk", "availableReplicas"),
+        ("statefulsets/manual", "availableReplicas"),
+        ("deployments/short", "availableReplicas"),
+        ("deployments/grown", "availableReplicas"),
+        ("deployments/capped", "availableReplicas"),
     ] {
         let whole =
             |one: &Value| number(one, "/spec/replicas") == number(one, &format!("/status/{count}"));

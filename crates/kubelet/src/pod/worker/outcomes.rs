@@ -174,7 +174,7 @@ impl Worker {
             Err(failure) => {
                 self.replacing.remove(&container);
                 let backoff = self.pull_backoffs.entry(container.clone()).or_default();
-                backoff.next(now, now);
+                backoff.next(now, now, backoff::MAXIMUM);
                 let until = backoff.until();
                 self.images
                     .insert(container.clone(), Step::Failed { until });

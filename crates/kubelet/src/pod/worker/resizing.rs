@@ -88,9 +88,15 @@ impl Worker {
         };
         self.busy.resizing.insert(id.clone());
         let (node, pod) = (self.node.clone(), self.pod.clone());
+        let limits = self
+            .actual
+            .get(&id)
+            .and_then(|actual| actual.limits.as_ref());
+        let present = limits.and_then(|limits| limits.get("memory"));
+        let present = present.and_then(crate::resources::whole);
         self.tasks.spawn(async move {
             let resources = spec.resources.clone().unwrap_or_default();
-            let result = tasks::resize_container(node, pod, id.clone(), spec).await;
+            let result = tasks::resize_container(node, pod, id.clone(), spec, present).await;
             Outcome::Resized {
                 id,
                 resources,

@@ -17,15 +17,18 @@ pub struct Pod {
     pub succeeded: bool,
     /// Ready and there to stay.
     pub available: bool,
+    /// Somebody else than its controller drives it away.
+    pub evicted: bool,
 }
 
 impl Pod {
     fn of(pod: &Value) -> Pod {
         let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
-        let ready = conditions
-            .into_iter()
-            .flatten()
-            .any(|one| text(one, "/type") == "Ready" && text(one, "/status") == "True");
+        let holds = |kind: &str| {
+            let mut conditions = conditions.into_iter().flatten();
+            conditions.any(|one| text(one, "/type") == kind && text(one, "/status") == "True")
+        };
+        let ready = holds("Ready");
         let phase = text(pod, "/status/phase");
         let index = pod
             .pointer("/metadata/annotations/batch.kubernetes.io~1job-completion-index")
@@ -44,6 +47,7 @@ impl Pod {
             ended,
             succeeded: phase == "Succeeded",
             available: ready && lives(pod) && !ended,
+            evicted: holds("DisruptionTarget"),
         }
     }
 
@@ -144,7 +148,9 @@ impl State {
         if old.terminating {
             return Ok(());
         }
-        if let Some(set) = &old.stateful_set {
+        if let Some(set) = &old.stateful_set
+            && !old.evicted
+        {
             self.check_departure(set, &old.name)?;
         }
         match &old.replica_set {

@@ -196,6 +196,33 @@ mod tests {
     }
 
     #[test]
+    fn a_stateful_sets_pod_that_goes_out_of_turn_is_seen_unless_it_is_evicted() {
+        let set = json!({"kind": "StatefulSet",
+            "metadata": {"name": "db", "uid": "s", "generation": 1}, "spec": {"replicas": 3}});
+        let going = |mut pod: Value| {
+            pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+            pod
+        };
+        let mut evicted = pod("db-0", "StatefulSet", true, "");
+        evicted["status"]["conditions"] = json!([
+            {"type": "Ready", "status": "True"}, {"type": "DisruptionTarget", "status": "True"}]);
+        for (first, expected) in [
+            (pod("db-0", "StatefulSet", true, ""), false),
+            (evicted, true),
+        ] {
+            let mut state = State::default();
+            let mut change = |object: &Value| state.change(None, Some(object));
+            change(&set).expect("a set");
+            change(&first).expect("the first");
+            for name in ["db-1", "db-2"] {
+                change(&pod(name, "StatefulSet", true, "")).expect("all");
+            }
+            change(&going(pod("db-2", "StatefulSet", true, ""))).expect("the last goes first");
+            assert_eq!(change(&going(first)).is_ok(), expected);
+        }
+    }
+
+    #[test]
     fn a_second_daemon_on_a_node_is_seen() {
         let set = json!({"kind": "DaemonSet",
             "metadata": {"name": "agent", "uid": "s", "generation": 1}, "spec": {}});

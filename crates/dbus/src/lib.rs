@@ -1,8 +1,11 @@
 //! A small D-Bus client: enough to call methods, hear signals and pass file descriptors over a
-//! Unix socket. Simple types only, no arrays and no structures: logind needs none of them.
+//! Unix socket, and what is asked of systemd with it. Arrays and structures are written and never
+//! read: no answer that is looked at has any.
 
 mod connection;
 mod message;
+pub mod slice;
+pub mod systemd;
 
 pub use connection::Connection;
 pub use message::{Kind, Message, Value};
@@ -17,4 +20,6 @@ pub enum Error {
     Refused(String),
     #[error("{name}: {text}")]
     Method { name: String, text: String },
+    #[error("systemd's job for {unit} ended as {result:?}")]
+    Job { unit: String, result: String },
 }

@@ -18,7 +18,7 @@ use tokio::{
     net::UnixStream,
 };
 
-use super::{Error, Kind, Message, Value};
+use crate::{Error, Kind, Message, Value};
 
 const BUS: &str = "org.freedesktop.DBus";
 const BUS_PATH: &str = "/org/freedesktop/DBus";
@@ -40,7 +40,15 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// A bus, on which everybody has a name.
     pub async fn open(socket: &Path) -> Result<Connection, Error> {
+        let mut connection = Connection::open_private(socket).await?;
+        connection.ask_bus("Hello", Vec::new()).await?;
+        Ok(connection)
+    }
+
+    /// One service's own socket: nobody else is there.
+    pub async fn open_private(socket: &Path) -> Result<Connection, Error> {
         let mut connection = Connection {
             stream: UnixStream::connect(socket).await?,
             received: Vec::new(),
@@ -60,7 +68,6 @@ impl Connection {
             .line("NEGOTIATE_UNIX_FD\r\n", "AGREE_UNIX_FD")
             .await?;
         connection.stream.write_all(b"BEGIN\r\n").await?;
-        connection.ask_bus("Hello", Vec::new()).await?;
         Ok(connection)
     }
 

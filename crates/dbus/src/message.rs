@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use super::Error;
+use crate::Error;
 
 /// Larger ones are not for us.
 const LARGEST: usize = 1 << 20;
@@ -20,6 +20,7 @@ pub enum Kind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
+    Byte(u8),
     Bool(bool),
     Int32(i32),
     UInt32(u32),
@@ -30,6 +31,9 @@ pub enum Value {
     /// An index into the message's descriptors.
     Descriptor(u32),
     Variant(Box<Value>),
+    /// The signature of its members, so that an empty one has one too, and the members.
+    Array(&'static str, Vec<Value>),
+    Struct(Vec<Value>),
 }
 
 #[derive(Debug)]
@@ -185,7 +189,7 @@ impl Message {
             }
         }
         reader.align(8);
-        if signature.chars().all(|kind| "biuthsogv".contains(kind)) {
+        if signature.chars().all(|kind| "ybiuthsogv".contains(kind)) {
             for kind in signature.chars() {
                 message.body.push(reader.value(kind)?);
             }
@@ -197,6 +201,12 @@ impl Message {
 impl Value {
     fn signature(&self) -> String {
         let letter = match self {
+            Value::Array(members, _) => return format!("a{members}"),
+            Value::Struct(fields) => {
+                let fields: String = fields.iter().map(Value::signature).collect();
+                return format!("({fields})");
+            }
+            Value::Byte(_) => "y",
             Value::Bool(_) => "b",
             Value::Int32(_) => "i",
             Value::UInt32(_) => "u",
@@ -248,11 +258,40 @@ impl Writer {
                 self.bytes.push(0);
             }
             Value::Signature(text) => self.signature(text),
+            Value::Byte(byte) => self.bytes.push(*byte),
+            Value::Struct(fields) => {
+                self.align(8);
+                for field in fields {
+                    self.value(field);
+                }
+            }
+            Value::Array(members, values) => {
+                // The length, without what aligns the first member; replaced when it is known.
+                self.u32(0);
+                let length_at = self.bytes.len() - 4;
+                self.align(alignment(members));
+                let begin = self.bytes.len();
+                for value in values {
+                    self.value(value);
+                }
+                let length = (self.bytes.len() - begin) as u32;
+                self.bytes[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
+            }
             Value::Variant(inner) => {
                 self.signature(&inner.signature());
                 self.value(inner);
             }
         }
+    }
+}
+
+/// Where a value of this signature may begin.
+fn alignment(signature: &str) -> usize {
+    match signature.bytes().next() {
+        Some(b'y' | b'g' | b'v') => 1,
+        Some(b'n' | b'q') => 2,
+        Some(b'(' | b'{' | b't' | b'x' | b'd') => 8,
+        _ => 4,
     }
 }
 
@@ -328,6 +367,7 @@ impl<'a> Reader<'a> {
 
     fn value(&mut self, kind: char) -> Result<Value, Error> {
         Ok(match kind {
+            'y' => Value::Byte(self.u8()?),
             'b' => Value::Bool(self.u32()? != 0),
             'i' => Value::Int32(self.u32()?.cast_signed()),
             'u' => Value::UInt32(self.u32()?),
@@ -386,6 +426,40 @@ mod tests {
             (sent.path, sent.member, sent.destination)
         );
         assert_eq!(read.body, sent.body);
+    }
+
+    #[test]
+    fn arrays_and_structures_are_laid_out_as_specified() {
+        let member = Value::Struct(vec![
+            Value::Text("A".to_owned()),
+            Value::Variant(Box::new(Value::Array("u", vec![Value::UInt32(7)]))),
+        ]);
+        let mut writer = Writer::default();
+        writer.value(&Value::Byte(1));
+        writer.value(&Value::Array("(sv)", vec![member]));
+        writer.value(&Value::Array("(sa(sv))", Vec::new()));
+        assert_eq!(
+            writer.bytes,
+            [
+                // The byte; the array's length, which counts from its first member.
+                1, 0, 0, 0, 20, 0, 0, 0, //
+                1, 0, 0, 0, b'A', 0, 2, b'a', //
+                b'u', 0, 0, 0, 4, 0, 0, 0, //
+                7, 0, 0, 0, 0, 0, 0, 0,
+            ]
+        );
+        let call = Message::call(
+            "a.b",
+            "/",
+            "a.b",
+            "C",
+            vec![
+                Value::Text("x".to_owned()),
+                Value::Array("(sv)", Vec::new()),
+            ],
+        );
+        let (read, _) = Message::decode(&call.encode()).unwrap();
+        assert!(read.body.is_empty(), "written and never read");
     }
 
     #[test]

@@ -1,0 +1,51 @@
+//! A node with fewer addresses than pods: the last one waits for an address with upstream's words,
+//! the others are not disturbed, and it gets the first that is given back.
+
+use crate::cluster::{Cluster, eventually};
+
+/// Six addresses, of which the node itself has one. Reserved for tests like this one (RFC 2544).
+const RANGE: &str = "198.18.77.0/29";
+const POD_ADDRESSES: usize = 5;
+
+#[test]
+fn a_pod_waits_for_a_free_address() {
+    let cluster = Cluster::prepared();
+    cluster.up(&["--pod-range", RANGE]);
+    let pods = |count: usize| -> String {
+        (0..count)
+            .map(|number| {
+                format!(
+                    "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{number}}}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - {{name: c, image: 'coracle-test:1', command: [sleep, '3600']}}\n"
+                )
+            })
+            .collect()
+    };
+    cluster.apply(&pods(POD_ADDRESSES));
+    for number in 0..POD_ADDRESSES {
+        cluster.wait_ready(&format!("p{number}"));
+    }
+    cluster.apply(&pods(POD_ADDRESSES + 1));
+    let last = format!("p{POD_ADDRESSES}");
+    eventually("the event", || {
+        let of = format!("involvedObject.name={last}");
+        let events = cluster.kubectl(&["get", "events", "--field-selector", &of]);
+        let told = events.contains("FailedCreatePodSandBox")
+            && events.contains("Failed to create pod sandbox: ")
+            && events.contains(&format!("no free address in {RANGE}"));
+        told.then_some(())
+    });
+    let waiting = cluster.object("pod", &last);
+    let state = &waiting["status"]["containerStatuses"][0]["state"];
+    assert_eq!(state["waiting"]["reason"], "ContainerCreating", "{waiting}");
+    for number in 0..POD_ADDRESSES {
+        let other = cluster.object("pod", &format!("p{number}"));
+        let status = &other["status"]["containerStatuses"][0];
+        assert_eq!(status["ready"], true, "{other}");
+        assert_eq!(status["restartCount"], 0, "{other}");
+    }
+
+    let freed = cluster.object("pod", "p0")["status"]["podIP"].clone();
+    cluster.kubectl(&["delete", "pod", "p0", "--timeout=120s"]);
+    cluster.wait_ready(&last);
+    assert_eq!(cluster.object("pod", &last)["status"]["podIP"], freed);
+}
