@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use nix::mount::{MntFlags, umount2};
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{RUN_ROOT, Settings, private_dir};
@@ -271,7 +272,13 @@ impl Claims {
             let id = name.to_string_lossy();
             let is_id = id.len() == 6 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
             if is_id && !clusters.contains_key(id.as_ref()) {
-                let _ = fs::remove_dir(entry.path());
+                let path = entry.path();
+                let empty = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
+                if empty {
+                    // It may be a file system of its own.
+                    let _ = umount2(&path, MntFlags::MNT_DETACH);
+                }
+                let _ = fs::remove_dir(path);
             }
         }
     }

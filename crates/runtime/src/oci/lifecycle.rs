@@ -132,9 +132,7 @@ pub fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
         .as_ref()
         .map(|settings| settings.cgroup_path.to_string_lossy().into_owned());
     let scope = cgroup.as_deref().and_then(Scope::at);
-    if force
-        && let Some(cgroup) = &cgroup
-    {
+    if force && let Some(cgroup) = &cgroup {
         let hierarchies = hierarchies()?;
         // Without a pid namespace of its own, its first process takes nobody with it.
         hierarchies.kill(cgroup);
