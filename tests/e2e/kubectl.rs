@@ -48,10 +48,14 @@ fn a_pod_with_all_its_parts() {
     cluster.wait_ready("boat");
 
     let wide = cluster.kubectl(&["get", "pods", "-o", "wide"]);
+    let address = cluster.kubectl(&["get", "pod", "boat", "-o", "jsonpath={.status.podIP}"]);
     assert!(
-        wide.contains("2/2") && wide.contains("Running") && wide.contains("10.24"),
+        wide.contains("2/2") && wide.contains("Running") && wide.contains(&address),
         "{wide}"
     );
+    address
+        .parse::<std::net::Ipv4Addr>()
+        .expect("the pod has an address");
     let described = cluster.kubectl(&["describe", "pod", "boat"]);
     for part in [
         "Init Containers:",

@@ -88,12 +88,54 @@ fn hint_of(event: v1::ContainerEventResponse) -> Hint {
     let Some(sandbox) = event.pod_sandbox_status else {
         return Hint::All;
     };
-    let sighting = observe::sighting(&sandbox, &event.containers_statuses);
+    // An event that does not tell of what it is about says only that something happened.
+    let tells = event.container_id == sandbox.id
+        || (event.containers_statuses.iter()).any(|status| status.id == event.container_id);
+    let sighting = observe::sighting(&sandbox, &event.containers_statuses).filter(|_| tells);
     match sandbox.metadata {
         Some(metadata) if !metadata.uid.is_empty() => Hint::Pod {
             uid: metadata.uid,
             sighting,
         },
         _ => Hint::All,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_without_its_container_tells_nothing() {
+        let status = |id: &str| v1::ContainerStatus {
+            id: id.into(),
+            ..Default::default()
+        };
+        let told = |container: &str, containers: &[&str]| {
+            let hint = hint_of(v1::ContainerEventResponse {
+                container_id: container.into(),
+                pod_sandbox_status: Some(v1::PodSandboxStatus {
+                    id: "s".into(),
+                    metadata: Some(v1::PodSandboxMetadata {
+                        uid: "u".into(),
+                        ..Default::default()
+                    }),
+                    ..Default::default()
+                }),
+                containers_statuses: containers.iter().map(|id| status(id)).collect(),
+                ..Default::default()
+            });
+            matches!(
+                hint,
+                Hint::Pod {
+                    sighting: Some(_),
+                    ..
+                }
+            )
+        };
+        assert!(told("s", &[]));
+        assert!(told("a", &["a", "b"]));
+        assert!(!told("a", &[]));
+        assert!(!told("a", &["b"]));
     }
 }

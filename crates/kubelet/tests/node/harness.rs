@@ -256,7 +256,12 @@ impl Node {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("{name} is still there; calls: {:?}", self.runtime.calls());
+        let last = self.pods().get_opt(name).await.ok().flatten();
+        panic!(
+            "{name} is still there; calls: {:?}; pod: {}",
+            self.runtime.calls(),
+            serde_json::to_string_pretty(&last).unwrap_or_default()
+        );
     }
 
     /// Ends the kubelet; what it left in the kernel goes with the node.

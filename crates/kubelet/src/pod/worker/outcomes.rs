@@ -99,7 +99,11 @@ impl Worker {
                     }
                 };
                 if let (Some(observed), Some(record)) = (&mut self.observed, record) {
-                    observed.put_container(record);
+                    // It may have ended since, and that may be known already.
+                    let mut known = observed.containers.iter();
+                    if !known.any(|known| known.id == record.id && known.ended()) {
+                        observed.put_container(record);
+                    }
                 }
             }
             Outcome::Killed { id, record } => {
