@@ -20,6 +20,22 @@ use crate::{failpoint, sys};
 /// How long killed processes may take to be gone.
 const PATIENCE_MILLIS: i64 = 20_000;
 
+/// The v1 controllers in whose hierarchies every OCI command makes a group.
+pub const LIMITING: [&str; 12] = [
+    "cpu",
+    "cpuacct",
+    "cpuset",
+    "memory",
+    "devices",
+    "freezer",
+    "blkio",
+    "pids",
+    "hugetlb",
+    "net_cls",
+    "net_prio",
+    "perf_event",
+];
+
 /// Where the hierarchies are mounted.
 #[derive(Clone, Debug, Default)]
 pub struct Hierarchies {

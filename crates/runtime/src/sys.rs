@@ -14,8 +14,35 @@ use nix::{
     errno::Errno,
     fcntl::{FcntlArg, OFlag, fcntl},
     mount::{MntFlags, MsFlags, mount, umount2},
+    sched::CloneFlags,
     sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg},
+    unistd::{ForkResult, Pid},
 };
+
+/// Forks, the child being in new namespaces of these kinds from its first instruction.
+///
+/// # Safety
+/// This process has one thread: only then may the child go on using everything.
+pub unsafe fn fork_into(namespaces: CloneFlags) -> nix::Result<ForkResult> {
+    // SAFETY: all zeroes is a valid set of arguments: a plain fork.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = namespaces.bits() as u64;
+    arguments.exit_signal = libc::SIGCHLD as u64;
+    // SAFETY: the arguments outlive the call, and the caller has one thread.
+    let pid = unsafe {
+        libc::syscall(
+            libc::SYS_clone3,
+            &raw const arguments,
+            size_of::<libc::clone_args>(),
+        )
+    };
+    Ok(match Errno::result(pid)? {
+        0 => ForkResult::Child,
+        pid => ForkResult::Parent {
+            child: Pid::from_raw(pid as i32),
+        },
+    })
+}
 
 /// Nanoseconds since the Unix epoch, for processes that live outside the simulation (shim, oci).
 pub fn unix_nanos() -> i64 {

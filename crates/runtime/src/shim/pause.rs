@@ -16,11 +16,11 @@ use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, setns},
     sys::wait::waitpid,
-    unistd::{Gid, Pid, Uid},
+    unistd::{ForkResult, Gid, Uid},
 };
 use serde::Deserialize;
 
-use crate::cgroups::Hierarchies;
+use crate::{cgroups::Hierarchies, sys};
 
 /// The controllers that account for the process; in the others it stays where the shim is.
 const CONTROLLERS: [&str; 4] = ["memory", "cpu", "cpuacct", "pids"];
@@ -107,36 +107,24 @@ impl Pause {
     /// Starts it and returns its pid once it runs its own program.
     pub fn start(&self, hierarchies: &Hierarchies) -> io::Result<i32> {
         let (mut told, tell) = io::pipe()?;
-        // SAFETY: all zeroes is a valid set of arguments: a plain fork.
-        let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-        arguments.flags = self.namespaces.bits() as u64;
-        arguments.exit_signal = libc::SIGCHLD as u64;
-        // SAFETY: a fork of a process with one thread: the child may go on using everything.
-        let pid = unsafe {
-            libc::syscall(
-                libc::SYS_clone3,
-                &raw const arguments,
-                size_of::<libc::clone_args>(),
-            )
-        };
-        match pid {
-            0 => {
+        // SAFETY: this process has one thread.
+        match unsafe { sys::fork_into(self.namespaces)? } {
+            ForkResult::Child => {
                 let mut tell = tell;
                 let Err((step, error)) = self.become_pause(hierarchies);
                 let _ = write!(tell, "{step}: {error}");
                 // SAFETY: ends this process without running what the parent registered.
                 unsafe { libc::_exit(1) }
             }
-            pid if pid < 0 => Err(io::Error::last_os_error()),
-            pid => {
+            ForkResult::Parent { child } => {
                 drop(tell);
                 let mut complaint = String::new();
                 // Ends with the descriptor, which closes when the program is run.
                 told.read_to_string(&mut complaint)?;
                 if complaint.is_empty() {
-                    return Ok(pid as i32);
+                    return Ok(child.as_raw());
                 }
-                let _ = waitpid(Pid::from_raw(pid as i32), None);
+                let _ = waitpid(child, None);
                 let _ = hierarchies.remove(&self.document.linux.cgroups_path);
                 Err(io::Error::other(complaint))
             }

@@ -6,7 +6,7 @@ use cri::v1::{Mount, MountPropagation};
 use serde_json::{Value, json};
 
 use super::Error;
-use crate::cgroups::Hierarchies;
+use crate::cgroups::{Hierarchies, LIMITING};
 
 /// Files and directories that the sandbox provides unless CRI mounts something there itself.
 pub struct Provided<'a> {
@@ -109,22 +109,6 @@ pub fn build(
     }
     Ok((mounts, root_propagation))
 }
-
-/// The v1 controllers in whose hierarchies every OCI command makes a group.
-const LIMITING: [&str; 12] = [
-    "cpu",
-    "cpuacct",
-    "cpuset",
-    "memory",
-    "devices",
-    "freezer",
-    "blkio",
-    "pids",
-    "hugetlb",
-    "net_cls",
-    "net_prio",
-    "perf_event",
-];
 
 /// The container's own part of each hierarchy. With v1 every hierarchy is a mount of its own, and
 /// libcontainer would leave them writable.

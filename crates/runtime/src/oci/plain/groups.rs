@@ -8,22 +8,10 @@ use std::{
 };
 
 use super::document::{Resources, Rule};
-use crate::{cgroups::Hierarchies, oci::Error};
-
-const CONTROLLERS: [&str; 12] = [
-    "cpu",
-    "cpuacct",
-    "cpuset",
-    "memory",
-    "devices",
-    "freezer",
-    "blkio",
-    "pids",
-    "hugetlb",
-    "net_cls",
-    "net_prio",
-    "perf_event",
-];
+use crate::{
+    cgroups::{Hierarchies, LIMITING},
+    oci::Error,
+};
 
 /// What every container may use, whatever it is denied: any node may be made, and the usual ones,
 /// terminals and tunnels be used.
@@ -51,7 +39,7 @@ pub struct Groups<'a> {
 impl<'a> Groups<'a> {
     pub fn new(hierarchies: &'a Hierarchies, group: &'a str) -> Groups<'a> {
         let mut directories: Vec<PathBuf> = Vec::new();
-        for controller in CONTROLLERS {
+        for controller in LIMITING {
             if let Some(directory) = hierarchies.legacy_path(controller, group)
                 && !directories.contains(&directory)
             {

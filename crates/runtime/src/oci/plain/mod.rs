@@ -25,12 +25,12 @@ use nix::{
         signal::{Signal, kill},
         wait::waitpid,
     },
-    unistd::Pid,
+    unistd::{ForkResult, Pid},
 };
 
 use self::{document::Document, groups::Groups, root::Root};
 use super::{Error, exec};
-use crate::cgroups::Hierarchies;
+use crate::{cgroups::Hierarchies, sys};
 
 /// A container that can be made here, with what lies outside its namespaces at hand.
 pub struct Plain {
@@ -148,20 +148,10 @@ impl Plain {
     fn start(&self, groups: &Groups<'_>) -> Result<Pid, Error> {
         groups.create(&self.document.linux.resources)?;
         let (mut told, tell) = std::io::pipe().map_err(Error::system("making a pipe"))?;
-        // SAFETY: all zeroes is a valid set of arguments: a plain fork.
-        let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-        arguments.flags = self.namespaces.bits() as u64;
-        arguments.exit_signal = libc::SIGCHLD as u64;
-        // SAFETY: a fork of a process with one thread: the child may go on using everything.
-        let pid = unsafe {
-            libc::syscall(
-                libc::SYS_clone3,
-                &raw const arguments,
-                size_of::<libc::clone_args>(),
-            )
-        };
-        match pid {
-            0 => {
+        // SAFETY: this process has one thread.
+        let forked = unsafe { sys::fork_into(self.namespaces) };
+        match forked.map_err(Error::system("making a process"))? {
+            ForkResult::Child => {
                 drop(told);
                 let mut tell = tell;
                 let Err(error) = self.become_container(groups);
@@ -169,12 +159,8 @@ impl Plain {
                 // SAFETY: ends this process without running what the parent registered.
                 unsafe { libc::_exit(127) }
             }
-            pid if pid < 0 => Err(Error::system("making a process")(
-                std::io::Error::last_os_error(),
-            )),
-            pid => {
+            ForkResult::Parent { child: pid } => {
                 drop(tell);
-                let pid = Pid::from_raw(pid as i32);
                 let mut failure = String::new();
                 // Ends with the descriptor, which closes when the program is run.
                 told.read_to_string(&mut failure)
