@@ -4,6 +4,7 @@
 pub mod conditions;
 pub mod containers;
 pub mod mailbox;
+mod overwritten;
 pub mod phase;
 pub mod plan;
 pub mod resize;

@@ -31,6 +31,7 @@ use trace::Hop;
 use super::{
     containers::{self, find_lasting as find_container},
     mailbox::{Mailbox, News},
+    overwritten,
     plan::{self, Action, Busy, Goal, KillReason, Situation, Step},
     resize::{self, Pending, Progress},
     status::{self, Verdict, Waiting},
@@ -53,6 +54,8 @@ const SECOND: i64 = 1_000_000;
 const START_RETRY: i64 = 10 * SECOND;
 const FIRST_MOUNT_RETRY: i64 = SECOND / 2;
 const LAST_MOUNT_RETRY: i64 = 122 * SECOND;
+/// When a volume that was not brought up to date is tried again, unless what it shows changes.
+const REFRESH_RETRY: i64 = 60 * SECOND;
 
 /// What a task came back with.
 enum Outcome {
@@ -60,8 +63,8 @@ enum Outcome {
         epoch: u64,
         observed: Result<Observed, tonic::Status>,
     },
-    Volumes(Result<Mounted, volumes::Failure>),
-    Refreshed(Result<Mounted, volumes::Failure>),
+    Volumes(Mounted, Vec<volumes::Failure>),
+    Refreshed(Mounted, Vec<volumes::Failure>),
     Sandbox(Result<Sandbox, String>),
     Image {
         container: String,
@@ -98,7 +101,8 @@ enum Outcome {
     },
     StatusWritten {
         value: Value,
-        result: Result<(), status_writer::Error>,
+        /// The version that the API gave it.
+        result: Result<u64, status_writer::Error>,
     },
     Finished,
 }
@@ -178,6 +182,8 @@ pub struct Worker {
     status: Option<PodStatus>,
     /// What the API has.
     written: Value,
+    /// The version in which the API has it.
+    written_version: u64,
     writing: bool,
     /// Since when a status is held back.
     held_back: Option<i64>,
@@ -206,6 +212,7 @@ impl Worker {
                 .as_ref()
                 .map(status_writer::to_value)
                 .unwrap_or(Value::Null),
+            written_version: status_writer::version(&pod),
             desired: pod.clone(),
             pod,
             mirror: None,
@@ -407,6 +414,7 @@ impl Worker {
             };
             let more_containers = ephemeral(&self.pod) != ephemeral(&pod);
             self.take_pod(pod);
+            self.check_written();
             if more_containers && !self.stopping() {
                 self.hold_objects();
             }
@@ -594,12 +602,13 @@ impl Worker {
         let handle = self.tasks.spawn(async move {
             let start = node.spans.now();
             let facts = node.facts(Vec::new());
-            let result = node.volumes.set_up(&pod, &facts, &held).await;
-            if result.is_ok() {
+            let nothing = Mounted::default();
+            let (mounted, failures) = node.volumes.set_up(&pod, &facts, &held, nothing).await;
+            if failures.is_empty() {
                 node.spans
                     .record(&uid(&pod), Hop::Node, "volumes", wanted, start);
             }
-            Outcome::Volumes(result)
+            Outcome::Volumes(mounted, failures)
         });
         self.abort_on_stop.push(handle);
     }
@@ -618,10 +627,13 @@ impl Worker {
                 self.refreshing = true;
                 // Containers may start meanwhile: what is mounted stays mounted.
                 let (node, pod, held) = (self.node.clone(), self.pod.clone(), self.held.clone());
-                self.mounted.refresh_at = Some(now + 60 * SECOND);
+                self.mounted.refresh_at = Some(now + REFRESH_RETRY);
+                let mounted = self.mounted.clone();
                 let handle = self.tasks.spawn(async move {
                     let facts = node.facts(Vec::new());
-                    Outcome::Refreshed(node.volumes.set_up(&pod, &facts, &held).await)
+                    let refreshed = node.volumes.set_up(&pod, &facts, &held, mounted);
+                    let (mounted, failures) = refreshed.await;
+                    Outcome::Refreshed(mounted, failures)
                 });
                 self.abort_on_stop.push(handle);
             }

@@ -136,13 +136,16 @@ impl Volumes {
         self.pods_root.join(uid)
     }
 
-    /// Brings all volumes of the pod up to date, side by side.
+    /// Sets up the pod's volumes that are not in `mounted` and brings those up to date that show
+    /// something of the API, side by side. What befalls one keeps none of the others from it: those
+    /// that failed stay as they were and are told apart.
     pub async fn set_up(
         &self,
         pod: &Pod,
         facts: &NodeFacts,
         objects: &HeldObjects,
-    ) -> Result<Mounted, Failure> {
+        mut mounted: Mounted,
+    ) -> (Mounted, Vec<Failure>) {
         let context = Context {
             pod,
             facts,
@@ -154,31 +157,33 @@ impl Volumes {
             .as_ref()
             .and_then(|spec| spec.volumes.as_deref())
             .unwrap_or_default();
-        let each = volumes.iter().map(|volume| {
+        let due = volumes
+            .iter()
+            .filter(|volume| shows_api(volume) || !mounted.paths.contains_key(&volume.name));
+        let each = due.map(|volume| {
             let context = &context;
-            async move {
-                let ready = set_up_one(context, volume).await;
-                ready
-                    .map(|ready| (volume.name.clone(), ready))
-                    .map_err(|error| Failure {
-                        volume: volume.name.clone(),
-                        error,
-                    })
-            }
+            async move { (volume, set_up_one(context, volume).await) }
         });
-        let mut mounted = Mounted::default();
-        for (name, ready) in futures::future::try_join_all(each).await? {
-            let Some(ready) = ready else { continue };
+        mounted.refresh_at = None;
+        let mut failures = Vec::new();
+        for (volume, ready) in futures::future::join_all(each).await {
+            let name = volume.name.clone();
+            let ready = match ready {
+                Ok(Some(ready)) => ready,
+                Ok(None) => continue,
+                Err(error) => {
+                    let volume = name;
+                    failures.push(Failure { volume, error });
+                    continue;
+                }
+            };
             if ready.read_only {
                 mounted.read_only.insert(name.clone());
             }
             mounted.paths.insert(name, ready.path);
-            mounted.refresh_at = match (mounted.refresh_at, ready.refresh_at) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
+            mounted.refresh_at = earlier(mounted.refresh_at, ready.refresh_at);
         }
-        Ok(mounted)
+        (mounted, failures)
     }
 
     /// Removes everything of the pod from disk. Nothing mounted below is ever followed.
@@ -261,6 +266,22 @@ fn hold<K: client::Object>(
         .filter(|name| !name.is_empty())
         .map(|name| (name.clone(), referenced.hold(namespace, &name)))
         .collect()
+}
+
+/// The earlier of two times, where there are any.
+pub fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Whether what the volume holds changes with the API's objects.
+fn shows_api(volume: &Volume) -> bool {
+    volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.downward_api.is_some()
+        || volume.projected.is_some()
 }
 
 struct Ready {

@@ -264,6 +264,17 @@ impl Node {
         );
     }
 
+    /// Waits until something holds, looking often.
+    pub async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) {
+        for _ in 0..ATTEMPTS {
+            if holds().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("never {what}; calls: {:?}", self.runtime.calls());
+    }
+
     /// Ends the kubelet; what it left in the kernel goes with the node.
     pub async fn close(mut self) {
         self.stop_kubelet().await;

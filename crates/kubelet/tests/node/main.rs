@@ -5,6 +5,7 @@ mod faults;
 mod harness;
 mod lifecycle;
 mod pulls;
+mod recovery;
 mod refusals;
 mod restarts;
 mod runtime;
