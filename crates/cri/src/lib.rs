@@ -2,6 +2,7 @@
 //! socket. It decides nothing: what to run is the kubelet's, how to run it the runtime's.
 
 pub mod client;
+mod deadline;
 
 /// The generated types of package `runtime.v1`, with `runtime_service_client`,
 /// `runtime_service_server`, `image_service_client` and `image_service_server`.
@@ -12,6 +13,7 @@ pub mod v1 {
 }
 
 pub use client::{Client, Error};
+pub use deadline::{Deadlined, with_time};
 
 /// Names the registry and the user; never the password or a token.
 impl std::fmt::Debug for v1::AuthConfig {

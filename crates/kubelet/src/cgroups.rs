@@ -231,6 +231,38 @@ impl Cgroups {
         }
     }
 
+    /// UIDs that have a cgroup here, to find what was left behind. Blocking.
+    pub fn known_uids(&self) -> Vec<String> {
+        let classes = [
+            QosClass::Guaranteed,
+            QosClass::Burstable,
+            QosClass::BestEffort,
+        ];
+        let places = classes
+            .into_iter()
+            .flat_map(|class| self.directories(&self.class_path(class)));
+        let mut uids: Vec<String> = places
+            .flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten())
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .filter_map(|entry| self.uid_of(&entry.file_name().to_string_lossy()))
+            .collect();
+        uids.sort();
+        uids.dedup();
+        uids
+    }
+
+    /// The UID in the name of a pod's cgroup.
+    fn uid_of(&self, name: &str) -> Option<String> {
+        let uid = match self.shared.driver {
+            Driver::Cgroupfs => name.strip_prefix("pod")?.to_owned(),
+            Driver::Systemd => {
+                let last = name.strip_suffix(".slice")?.rsplit('-').next()?;
+                last.strip_prefix("pod")?.replace('_', "-")
+            }
+        };
+        (!uid.is_empty()).then_some(uid)
+    }
+
     fn try_remove(&self, uid: &str) -> Result<(), Error> {
         let classes = [
             QosClass::Guaranteed,
@@ -480,6 +512,12 @@ mod tests {
              coracle_1a2b3c-kubepods-burstable.slice/\
              coracle_1a2b3c-kubepods-burstable-pod0a1b_2c3d.slice"
         );
+        let uid = cgroups.uid_of("coracle_1a2b3c-kubepods-burstable-pod0a1b_2c3d.slice");
+        assert_eq!(uid.as_deref(), Some("0a1b-2c3d"));
+        assert_eq!(
+            cgroups.uid_of("coracle_1a2b3c-kubepods-burstable.slice"),
+            None
+        );
     }
 
     #[test]
@@ -497,6 +535,7 @@ mod tests {
             "/coracle-x/kubepods/burstable/podu1"
         );
         cgroups.create(&pod).expect("created");
+        assert_eq!(cgroups.known_uids(), ["u1"]);
         let read = |file: &str| fs::read_to_string(mount.path().join(file)).expect(file);
         assert_eq!(
             read("memory/coracle-x/kubepods/burstable/podu1/memory.limit_in_bytes"),

@@ -13,6 +13,7 @@ mod eviction;
 mod http_get;
 mod image_gc;
 mod images;
+mod leftovers;
 mod lifecycle;
 mod log_format;
 mod log_rotation;
@@ -215,12 +216,11 @@ pub async fn run(
         let Some(node) = wait_for_registration(&context, &identity, &shutdown).await else {
             return;
         };
-        let uid = node.metadata.uid.clone().unwrap_or_default();
         let lease = lease::run(
             client,
             environment,
             context.node_name.clone(),
-            uid,
+            context.nodes.clone(),
             context.configuration.node_lease_duration_seconds,
             shutdown.clone(),
         );

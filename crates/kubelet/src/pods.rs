@@ -2,7 +2,7 @@
 //! from the runtime, and finds what no longer belongs to any pod.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -27,10 +27,10 @@ use trace::Hop;
 
 use crate::{
     admission::{Rejection, preemption},
-    counters,
+    counters, leftovers,
     node_context::NodeContext,
     pod::{mailbox::Mailbox, status::Verdict, worker::Worker},
-    runtime::{changes::Hint, observe},
+    runtime::changes::Hint,
     static_pods::{
         Roster, is_static, key,
         mirror::{Mirrors, is_mirror},
@@ -40,6 +40,8 @@ use crate::{
 /// The loop comes around at least this often, and is stuck when it has not for so long.
 const TURN: Duration = Duration::from_secs(60);
 const STUCK: Duration = Duration::from_secs(300);
+/// When a listing of what the node holds is tried again.
+const SWEEP_RETRY: Duration = Duration::from_secs(1);
 
 /// The pods this node works on, for its HTTP server. Cheap to clone.
 #[derive(Clone, Default)]
@@ -134,6 +136,7 @@ impl Pods {
         // Pods that did not match the Node as we knew it: its newest form decides.
         let mut rechecks: JoinSet<(Arrival, Option<Node>)> = JoinSet::new();
         let mut synced = false;
+        let mut sweeps = JoinSet::new();
         let mut listed = manifests.borrow_and_update().clone();
         let mut turns = tokio::time::interval(TURN);
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -149,7 +152,23 @@ impl Pods {
             }
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                _ = turns.tick() => {}
+                _ = turns.tick() => {
+                    if synced && sweeps.is_empty() {
+                        sweeps.spawn(leftovers::list(node.clone(), Duration::ZERO));
+                    }
+                }
+                Some(Ok(found)) = sweeps.join_next() => match found {
+                    Ok(found) => {
+                        let of_api = informer.list();
+                        let expected = of_api.iter().chain(&listed);
+                        let expected = expected.filter_map(|pod| pod.metadata.uid.clone()).collect();
+                        self.end_orphans(&node, found, &expected, &mut workers);
+                    }
+                    Err(status) => {
+                        tracing::warn!(%status, "the runtime's sandboxes could not be listed");
+                        sweeps.spawn(leftovers::list(node.clone(), SWEEP_RETRY));
+                    }
+                },
                 Ok(()) = manifests.changed() => listed = manifests.borrow_and_update().clone(),
                 () = mirrors.tidy() => {}
                 delivery = changes.next_delivery() => match delivery.change {
@@ -171,7 +190,7 @@ impl Pods {
                     Change::Resynced => {
                         if !synced {
                             synced = true;
-                            self.end_orphans(&node, &mut workers).await;
+                            sweeps.spawn(leftovers::list(node.clone(), Duration::ZERO));
                         }
                     }
                 },
@@ -424,25 +443,20 @@ impl Pods {
         }
     }
 
-    /// Ends what the runtime or the disk holds of pods that the API no longer has.
-    async fn end_orphans(&self, node: &Arc<NodeContext>, workers: &mut JoinSet<String>) {
-        let mut orphans: BTreeMap<String, Pod> = BTreeMap::new();
-        for uid in node.volumes.known_uids().await {
-            orphans.insert(uid.clone(), orphan(uid, String::new(), String::new()));
-        }
-        match observe::owners(&node.cri).await {
-            Ok(owners) => {
-                for owner in owners {
-                    let pod = orphan(owner.uid.clone(), owner.namespace, owner.name);
-                    orphans.insert(owner.uid, pod);
-                }
-            }
-            Err(status) => tracing::warn!(%status, "the runtime's sandboxes could not be listed"),
-        }
-        for (uid, pod) in orphans {
-            if self.known.lock().contains_key(&uid) {
+    /// Ends what this node holds of pods that nobody has any more. `expected`: UIDs that may not be
+    /// known here yet.
+    fn end_orphans(
+        &self,
+        node: &Arc<NodeContext>,
+        found: BTreeMap<String, leftovers::Name>,
+        expected: &BTreeSet<String>,
+        workers: &mut JoinSet<String>,
+    ) {
+        for (uid, name) in found {
+            if expected.contains(&uid) || self.known.lock().contains_key(&uid) {
                 continue;
             }
+            let pod = orphan(uid.clone(), name.namespace, name.name);
             tracing::info!(pod = uid, "ending a pod that the API no longer has");
             let (pod, mailbox) = (Arc::new(pod), Arc::new(Mailbox::default()));
             mailbox.removed();
@@ -478,7 +492,11 @@ fn orphan(uid: String, namespace: String, name: String) -> Pod {
             uid: Some(uid),
             ..ObjectMeta::default()
         },
-        spec: Some(PodSpec::default()),
+        spec: Some(PodSpec {
+            // Nobody can say what it wished for.
+            termination_grace_period_seconds: Some(1),
+            ..PodSpec::default()
+        }),
         status: None,
     }
 }

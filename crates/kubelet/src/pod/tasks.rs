@@ -18,6 +18,7 @@ use kube::{
     api::{DeleteParams, Preconditions},
 };
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use trace::Hop;
 
 use super::{
@@ -229,6 +230,8 @@ pub struct Start {
     /// The container whose processes this one is to see.
     pub target_id: Option<String>,
     pub wanted: i64,
+    /// The pod is to end: nobody waits for a hook any more.
+    pub stop: CancellationToken,
 }
 
 /// Creates and starts a container and runs its postStart hook.
@@ -328,7 +331,12 @@ pub async fn start_container(
         .and_then(|lifecycle| lifecycle.post_start.as_ref());
     if let Some(hook) = hook {
         let ip = pod_ips.first().cloned().unwrap_or_default();
-        if let Err(error) = lifecycle::run(&node.cri, hook, pod, container, &id, &ip).await {
+        let run = lifecycle::run(&node.cri, hook, pod, container, &id, &ip);
+        let result = tokio::select! {
+            result = run => result,
+            () = start.stop.cancelled() => Ok(()),
+        };
+        if let Err(error) = result {
             tracing::info!(pod = uid, container = container.name, %error, "a postStart hook failed");
             tell(
                 Severity::Warning,
@@ -646,11 +654,13 @@ pub async fn kill_container(node: Arc<NodeContext>, mut kill: Kill) -> Option<Co
         grace -= (node.spans.now() - began) / 1_000_000;
     }
     let began = node.spans.now();
+    // Always long enough to end by itself.
+    let grace = grace.max(MINIMUM_GRACE);
     let request = v1::StopContainerRequest {
         container_id: kill.id.clone(),
-        // Always long enough to end by itself.
-        timeout: grace.max(MINIMUM_GRACE),
+        timeout: grace,
     };
+    let request = cri::with_time(request, Duration::from_secs(grace.cast_unsigned()));
     match node.cri.runtime.clone().stop_container(request).await {
         Err(status) if status.code() != tonic::Code::NotFound => {
             tracing::warn!(container = kill.container, %status, "a container could not be stopped");

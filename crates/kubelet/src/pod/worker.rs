@@ -153,6 +153,8 @@ pub struct Worker {
     busy: Busy,
     /// Tasks that end early when the pod is to end.
     abort_on_stop: Vec<AbortHandle>,
+    /// Cancelled when the pod is to end.
+    ending: CancellationToken,
     kills: BTreeMap<String, (AbortHandle, i64)>,
     /// Names of the containers that run, for sidecars that end after the others.
     alive: watch::Sender<BTreeSet<String>>,
@@ -238,6 +240,7 @@ impl Worker {
             sandbox_failures: 0,
             busy: Busy::default(),
             abort_on_stop: Vec::new(),
+            ending: CancellationToken::new(),
             kills: BTreeMap::new(),
             alive: watch::Sender::new(BTreeSet::new()),
             resize: resize::State::default(),
@@ -680,6 +683,7 @@ impl Worker {
             held: self.held.clone(),
             target_id,
             wanted: now,
+            stop: self.ending.clone(),
         };
         let node = self.node.clone();
         self.tasks.spawn(async move {
@@ -803,6 +807,7 @@ impl Worker {
     /// The pod is to end: pulls and mounts stop, and kills that would take longer than is now
     /// allowed are begun anew.
     fn let_go(&mut self) {
+        self.ending.cancel();
         for handle in self.abort_on_stop.drain(..) {
             handle.abort();
         }
@@ -835,7 +840,9 @@ impl Worker {
     fn grace(&self, probe: Option<i64>) -> i64 {
         let grace = tasks::grace(&self.pod, probe);
         let verdict = self.verdict.as_ref().and_then(|verdict| verdict.grace);
-        verdict.map_or(grace, |limit| grace.min(limit))
+        let grace = verdict.map_or(grace, |limit| grace.min(limit));
+        // However hasty the end of a pod, its hooks get their second.
+        grace.max(i64::from(self.stopping()))
     }
 
     fn finish(&mut self) {

@@ -33,11 +33,12 @@ pub async fn run(cri: cri::Client, hints: mpsc::Sender<Hint>, shutdown: Cancella
     let mut reconnect = RECONNECT_FIRST;
     let mut next_relist = Instant::now() + relist;
     loop {
-        let stream = cri
-            .runtime
-            .clone()
-            .get_container_events(v1::GetEventsRequest {})
-            .await;
+        let mut runtime = cri.runtime.clone();
+        // Some runtimes answer with the first event, whenever that is.
+        let stream = tokio::select! {
+            () = shutdown.cancelled() => return,
+            stream = runtime.get_container_events(v1::GetEventsRequest {}) => stream,
+        };
         match stream {
             Ok(stream) => {
                 reconnect = RECONNECT_FIRST;

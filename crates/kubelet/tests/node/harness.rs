@@ -39,7 +39,7 @@ pub struct Node {
     api: ApiServer,
     tls: Arc<rustls::ServerConfig>,
     configuration: kubelet::Configuration,
-    cgroup_root: String,
+    pub cgroup_root: String,
     kubelet: Option<(tokio::task::JoinHandle<()>, CancellationToken)>,
 }
 

@@ -140,3 +140,134 @@ async fn one_volume_without_its_source_keeps_no_token_from_being_renewed() {
     assert_eq!(kept.expect("the file"), "1");
     node.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_left_of_pods_is_looked_for_until_it_is_found() {
+    let mut node = Node::start().await;
+    let simple = json!({"containers": [{"name": "main", "image": "busybox", "imagePullPolicy": "IfNotPresent"}]});
+    let pod = node.create("orphan", simple).await;
+    node.wait("orphan", ready).await;
+    node.stop_kubelet().await;
+    let forced = DeleteParams::default().grace_period(0);
+    let pods = node.pods();
+    pods.delete("orphan", &forced).await.expect("deleted");
+    // As a kubelet leaves them that is killed at the last moment.
+    let uid = "5b5a8d9e-0000-4000-8000-000000000001";
+    let logs = node.directory.path().join("logs");
+    let stray = logs.join(format!("default_stray_{uid}"));
+    std::fs::create_dir_all(&stray).expect("made");
+    let hierarchy = match std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+        true => "/sys/fs/cgroup",
+        false => "/sys/fs/cgroup/memory",
+    };
+    let root = node.cgroup_root.trim_start_matches('/');
+    let group = std::path::Path::new(hierarchy).join(root);
+    let group = group.join(format!("kubepods/pod{uid}"));
+    std::fs::create_dir_all(&group).expect("made");
+    let failing = ("ListPodSandbox", "not now".to_owned());
+    node.runtime.state().failing.extend([failing]);
+    node.start_kubelet();
+    node.until("listed in vain", async || {
+        node.runtime.state().failed.contains_key("ListPodSandbox")
+    })
+    .await;
+    node.runtime.state().failing.clear();
+    let uid = pod.metadata.uid.expect("a uid");
+    let own = logs.join(format!("default_orphan_{uid}"));
+    node.until("all gone", async || {
+        let sandboxes = node.runtime.state().sandboxes.len();
+        sandboxes == 0 && !stray.exists() && !own.exists() && !group.exists()
+    })
+    .await;
+    node.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_whose_hook_hangs_can_be_deleted() {
+    let node = Node::start().await;
+    node.create(
+        "hanging",
+        json!({"containers": [{"name": "main", "image": "busybox",
+            "lifecycle": {"postStart": {"exec": {"command": ["hang"]}}}}],
+            "terminationGracePeriodSeconds": 3}),
+    )
+    .await;
+    node.until("hooked", async || node.runtime.count("ExecSync hang") == 1)
+        .await;
+    let pods = node.pods();
+    let deletion = DeleteParams::default();
+    pods.delete("hanging", &deletion).await.expect("deleted");
+    node.wait_gone("hanging").await;
+    assert_eq!(node.runtime.count("StopContainer main 3"), 1);
+    node.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_whose_rotation_failed_is_found_again() {
+    let configuration: kubelet::Configuration = serde_json::from_value(
+        json!({"containerLogMaxSize": "1Ki", "containerLogMonitorInterval": "3s"}),
+    )
+    .expect("a configuration");
+    let node = Node::start_with(configuration).await;
+    let simple = json!({"containers": [{"name": "main", "image": "busybox", "imagePullPolicy": "IfNotPresent"}]});
+    node.create("talkative", simple).await;
+    node.wait("talkative", ready).await;
+    let path = {
+        let state = node.runtime.state();
+        let (_, status, _) = state.containers.values().next().expect("a container");
+        std::path::PathBuf::from(&status.log_path)
+    };
+    let failing = ("ReopenContainerLog", "not now".to_owned());
+    node.runtime.state().failing.extend([failing]);
+    std::fs::write(&path, "x".repeat(2048)).expect("written");
+    node.until("tried in vain", async || {
+        node.runtime
+            .state()
+            .failed
+            .contains_key("ReopenContainerLog")
+    })
+    .await;
+    // It is where it was, and is put aside as soon as that can be.
+    let length = |path: &std::path::Path| std::fs::metadata(path).map_or(0, |data| data.len());
+    node.until("put back", async || length(&path) == 2048).await;
+    node.runtime.state().failing.clear();
+    node.until("begun anew", async || path.exists() && length(&path) == 0)
+        .await;
+    // As a kubelet leaves it that is killed between the two steps.
+    let done = node.runtime.state().reopened;
+    std::fs::remove_file(&path).expect("removed");
+    node.until("opened", async || {
+        node.runtime.state().reopened > done && path.exists()
+    })
+    .await;
+    node.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lease_belongs_to_the_node_as_it_is_now() {
+    let configuration: kubelet::Configuration = serde_json::from_value(
+        json!({"nodeLeaseDurationSeconds": 4, "nodeStatusUpdateFrequency": "1s",
+            "nodeStatusReportFrequency": "1s"}),
+    )
+    .expect("a configuration");
+    let node = Node::start_with(configuration).await;
+    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(node.admin.clone());
+    let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+        Api::namespaced(node.admin.clone(), "kube-node-lease");
+    let name = crate::harness::NODE;
+    let owner = async || {
+        let lease = leases.get_opt(name).await.ok().flatten()?;
+        Some(lease.metadata.owner_references?.first()?.uid.clone())
+    };
+    let own = async || nodes.get_opt(name).await.ok().flatten()?.metadata.uid;
+    let same = async || owner().await.is_some() && owner().await == own().await;
+    node.until("owned", same).await;
+    let first = own().await;
+    nodes
+        .delete(name, &DeleteParams::default())
+        .await
+        .expect("deleted");
+    node.until("owned anew", async || own().await != first && same().await)
+        .await;
+    node.close().await;
+}

@@ -31,6 +31,10 @@ pub struct State {
     pub calls: Vec<String>,
     /// Calls that fail, and with which words.
     pub failing: BTreeMap<&'static str, String>,
+    /// How often calls have failed that were to.
+    pub failed: BTreeMap<String, usize>,
+    /// How often a log was to be begun anew.
+    pub reopened: usize,
     /// Whatever is executed fails.
     pub probes_fail: bool,
     /// The machine's clock, where a test sets it.
@@ -68,10 +72,12 @@ impl Runtime {
 
     /// An error if calls of this name are to fail.
     fn fails(&self, name: &str) -> Result<(), Status> {
-        match self.state().failing.get(name) {
-            Some(message) => Err(Status::unavailable(message.clone())),
-            None => Ok(()),
-        }
+        let mut state = self.state();
+        let Some(message) = state.failing.get(name).cloned() else {
+            return Ok(());
+        };
+        *state.failed.entry(name.to_owned()).or_default() += 1;
+        Err(Status::unavailable(message))
     }
 
     /// How many calls were made that begin so.
@@ -343,6 +349,11 @@ impl runtime_service::RuntimeService for Runtime {
         let (config, status, _) = found.ok_or_else(|| Status::not_found("no such container"))?;
         status.state = v1::ContainerState::ContainerRunning as i32;
         status.started_at = now;
+        let log = Path::new(&status.log_path);
+        if let Some(directory) = log.parent() {
+            std::fs::create_dir_all(directory)?;
+            std::fs::write(log, "")?;
+        }
         let name = metadata_name(config);
         state.calls.push(format!("StartContainer {name}"));
         Ok(Response::new(v1::StartContainerResponse {}))
@@ -443,9 +454,8 @@ impl runtime_service::RuntimeService for Runtime {
     ) -> Result<Response<v1::ReopenContainerLogResponse>, Status> {
         let id = request.into_inner().container_id;
         let found = self.state().containers.get(&id).cloned();
-        let (config, status, _) = found.ok_or_else(|| Status::not_found("no such container"))?;
-        let call = format!("ReopenContainerLog {}", metadata_name(&config));
-        self.state().calls.push(call);
+        let (_, status, _) = found.ok_or_else(|| Status::not_found("no such container"))?;
+        self.state().reopened += 1;
         self.fails("ReopenContainerLog")?;
         std::fs::write(&status.log_path, "")?;
         Ok(Response::new(v1::ReopenContainerLogResponse {}))
