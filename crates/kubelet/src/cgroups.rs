@@ -64,6 +64,8 @@ struct Shared {
     root: String,
     driver: Driver,
     unified: bool,
+    /// cgroup v1 counts swap, and there is some.
+    counts_swap: bool,
     /// Processes one pod may have.
     pids: i64,
     /// Milli-CPU requested by each burstable pod: their sum is the class's share.
@@ -83,6 +85,8 @@ impl Cgroups {
                 root: root.trim_matches('/').to_owned(),
                 driver,
                 unified: mount.join("cgroup.controllers").exists(),
+                counts_swap: mount.join("memory/memory.memsw.limit_in_bytes").exists()
+                    && has_swap(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
                 pids: if pids > 0 { pids } else { PIDS_PER_POD },
                 burstable: Mutex::default(),
             }),
@@ -184,6 +188,25 @@ impl Cgroups {
             });
             self.write(&path, "memory", file, &memory.to_string());
         }
+    }
+
+    /// No pod swaps: one limit above all of them, where the hierarchy has such a one. Blocking.
+    pub fn forbid_swap(&self) {
+        if !self.shared.unified {
+            return;
+        }
+        let path = self.group(&["kubepods"]);
+        self.tell_systemd(&path, || Limits {
+            swap: Some(0),
+            ..Limits::default()
+        });
+        self.write(&path, "memory", "memory.swap.max", "0");
+    }
+
+    /// Whether each container needs a limit of its own not to swap: cgroup v1 counts memory and swap
+    /// together, and only if the kernel was told to.
+    pub fn limits_swap_of_containers(&self) -> bool {
+        self.shared.counts_swap
     }
 
     /// The memory that pods use and that cannot simply be dropped, in bytes. Blocking.
@@ -462,6 +485,12 @@ impl Cgroups {
     }
 }
 
+fn has_swap(meminfo: &str) -> bool {
+    let mut lines = meminfo.lines();
+    let total = lines.find_map(|line| line.strip_prefix("SwapTotal:"));
+    total.is_some_and(|total| !total.trim().starts_with("0 "))
+}
+
 fn class_names(class: QosClass) -> &'static [&'static str] {
     match class {
         QosClass::Guaranteed => &["kubepods"],
@@ -557,6 +586,19 @@ mod tests {
         assert_eq!(read(memory), (128 << 20).to_string());
         cgroups.widen(&pod);
         assert_eq!(read(memory), (128 << 20).to_string(), "never narrowed");
+    }
+
+    #[test]
+    fn no_pod_swaps() {
+        let mount = tempfile::tempdir().expect("a directory");
+        fs::write(mount.path().join("cgroup.controllers"), "memory").expect("written");
+        let cgroups = Cgroups::at(mount.path(), "/coracle-x", -1, Driver::Cgroupfs);
+        cgroups.enforce_allocatable(1 << 30, 1000);
+        cgroups.forbid_swap();
+        let file = mount.path().join("coracle-x/kubepods/memory.swap.max");
+        assert_eq!(fs::read_to_string(file).expect("a limit"), "0");
+        assert!(!has_swap("MemTotal: 9 kB\nSwapTotal:       0 kB\n"));
+        assert!(has_swap("SwapTotal:     1024 kB\n"));
     }
 
     #[test]

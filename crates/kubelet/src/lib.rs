@@ -146,13 +146,13 @@ pub async fn run(
     );
     let context = Arc::new(NodeContext {
         admission,
-        nodes,
+        nodes: nodes.clone(),
         pressure: Default::default(),
         shutting_down: Default::default(),
         rates: Default::default(),
         probe_counts: Default::default(),
         counters: Default::default(),
-        node_name: config.node_name,
+        node_name: config.node_name.clone(),
         host_ip: config.node_ip.to_string(),
         log_dir: config.log_dir,
         cluster_dns: config.cluster_dns,
@@ -170,6 +170,8 @@ pub async fn run(
             tokens: Tokens::new(client.clone(), environment.clone()),
             client: client.clone(),
             environment: environment.clone(),
+            nodes,
+            node_name: config.node_name,
         },
         pulls: images::Pulls::open(&config.root, &configuration),
         cgroups: Cgroups::new(&config.cgroup_root, configuration.pod_pids_limit, driver),
@@ -191,6 +193,7 @@ pub async fn run(
         context.capacity.memory - reserved.reserved_milli("memory") / 1000,
         context.capacity.allocatable_milli_cpu(),
     );
+    cgroups.forbid_swap();
     let identity = registration::Identity {
         pod_cidr: config.pod_cidr,
         labels: config.labels,

@@ -29,7 +29,7 @@ use crate::{
     admission::{Rejection, preemption},
     counters, leftovers,
     node_context::NodeContext,
-    pod::{mailbox::Mailbox, status::Verdict, worker::Worker},
+    pod::{mailbox::Mailbox, resize, status::Verdict, worker::Worker},
     runtime::changes::Hint,
     static_pods::{
         Roster, is_static, key,
@@ -60,6 +60,22 @@ struct Arrival {
     /// Microseconds since the epoch.
     received: i64,
     bytes: u64,
+}
+
+/// Pods that cannot be decided on yet: one did not match the Node as we knew it, so that its newest
+/// form decides; another has pushed others out and waits until they have ended.
+#[derive(Default)]
+struct Parked {
+    /// They come back with the Node, where that was asked for.
+    tasks: JoinSet<(Arrival, Option<Node>)>,
+    uids: BTreeSet<String>,
+}
+
+/// Why a pod is not taken now.
+enum Refusal {
+    Rejected(Rejection),
+    /// It will be, once these have ended.
+    After(Vec<String>),
 }
 
 struct Known {
@@ -133,8 +149,7 @@ impl Pods {
         let mut changes = informer.subscribe();
         let mut workers: JoinSet<String> = JoinSet::new();
         let (mut roster, mut mirrors) = (Roster::default(), Mirrors::default());
-        // Pods that did not match the Node as we knew it: its newest form decides.
-        let mut rechecks: JoinSet<(Arrival, Option<Node>)> = JoinSet::new();
+        let mut parked = Parked::default();
         let mut synced = false;
         let mut sweeps = JoinSet::new();
         let mut listed = manifests.borrow_and_update().clone();
@@ -148,7 +163,7 @@ impl Pods {
                 self.gone(&pod);
             }
             for pod in moves.start {
-                self.start_static(&node, pod, &mut mirrors, &mut workers, &mut rechecks);
+                self.start_static(&node, pod, &mut mirrors, &mut workers, &mut parked);
             }
             tokio::select! {
                 () = shutdown.cancelled() => return,
@@ -180,11 +195,11 @@ impl Pods {
                     }
                     Change::Added(pod) => {
                         let arrival = Arrival { pod, received: delivery.received_micros, bytes: delivery.bytes };
-                        self.take(&node, arrival, None, &mut workers, &mut rechecks);
+                        self.take(&node, arrival, None, &mut workers, &mut parked);
                     }
                     Change::Modified { new, .. } => {
                         let arrival = Arrival { pod: new, received: delivery.received_micros, bytes: delivery.bytes };
-                        self.take(&node, arrival, None, &mut workers, &mut rechecks);
+                        self.take(&node, arrival, None, &mut workers, &mut parked);
                     }
                     Change::Deleted(pod) => self.gone(&pod),
                     Change::Resynced => {
@@ -195,10 +210,29 @@ impl Pods {
                     }
                 },
                 Some(hint) = hints.recv() => self.pass_on(hint),
-                Some(Ok((arrival, fresh))) = rechecks.join_next() => {
-                    let nothing = Node::default();
-                    let fresh = fresh.as_ref().unwrap_or(&nothing);
-                    self.take(&node, arrival, Some(fresh), &mut workers, &mut rechecks);
+                Some(Ok((mut arrival, fresh))) = parked.tasks.join_next() => {
+                    let uid = arrival.pod.metadata.uid.clone().unwrap_or_default();
+                    parked.uids.remove(&uid);
+                    let (namespace, name) = key(&arrival.pod);
+                    let now = match is_static(&arrival.pod) {
+                        true => listed.iter().find(|pod| pod.metadata.uid == arrival.pod.metadata.uid).cloned(),
+                        false => informer.get(&namespace, &name),
+                    };
+                    // It may have been changed, or be no more.
+                    match now.filter(|now| now.metadata.uid == arrival.pod.metadata.uid) {
+                        Some(now) => {
+                            arrival.pod = now.clone();
+                            self.take(&node, arrival, fresh.as_ref(), &mut workers, &mut parked);
+                            if is_static(&now) {
+                                self.tell_mirror(&now, mirrors.of(&key(&now)));
+                            }
+                        }
+                        None => {
+                            if let Some(next) = roster.ended(&uid) {
+                                self.start_static(&node, next, &mut mirrors, &mut workers, &mut parked);
+                            }
+                        }
+                    }
                 }
                 Some(ended) = workers.join_next() => {
                     if let Ok(uid) = ended {
@@ -206,7 +240,7 @@ impl Pods {
                         node.probe_counts.forget(&uid);
                         let was = self.over(&uid);
                         match roster.ended(&uid) {
-                            Some(next) => self.start_static(&node, next, &mut mirrors, &mut workers, &mut rechecks),
+                            Some(next) => self.start_static(&node, next, &mut mirrors, &mut workers, &mut parked),
                             None => {
                                 let key = was.filter(|pod| is_static(pod)).map(|pod| key(&pod));
                                 if let Some(key) = key.filter(|key| roster.current(key).is_none()) {
@@ -226,14 +260,14 @@ impl Pods {
         pod: Arc<Pod>,
         mirrors: &mut Mirrors,
         workers: &mut JoinSet<String>,
-        rechecks: &mut JoinSet<(Arrival, Option<Node>)>,
+        parked: &mut Parked,
     ) {
         let arrival = Arrival {
             pod: pod.clone(),
             received: node.environment.now_micros(),
             bytes: 0,
         };
-        self.take(node, arrival, None, workers, rechecks);
+        self.take(node, arrival, None, workers, parked);
         self.tell_mirror(&pod, mirrors.of(&key(&pod)));
         mirrors.show(node, pod);
     }
@@ -272,7 +306,7 @@ impl Pods {
         arrival: Arrival,
         fresh: Option<&Node>,
         workers: &mut JoinSet<String>,
-        rechecks: &mut JoinSet<(Arrival, Option<Node>)>,
+        parked: &mut Parked,
     ) {
         let Arrival {
             pod,
@@ -287,18 +321,34 @@ impl Pods {
             }
             return;
         }
+        if parked.uids.contains(&uid) {
+            return;
+        }
         let mailbox = Arc::new(Mailbox::default());
         let worker = match self.admit(node, &pod, fresh) {
             Ok(()) => Worker::new(node.clone(), mailbox.clone(), pod.clone(), received),
-            Err(rejection) if rejection.reason == "NodeAffinity" && fresh.is_none() => {
+            Err(Refusal::Rejected(rejection))
+                if rejection.reason == "NodeAffinity" && fresh.is_none() =>
+            {
                 let (node, name) = (node.clone(), node.node_name.clone());
-                rechecks.spawn(async move {
+                parked.uids.insert(uid);
+                parked.tasks.spawn(async move {
                     let api: Api<Node> = Api::all(node.client.clone());
-                    (arrival, api.get(&name).await.ok())
+                    let fresh = api.get(&name).await.unwrap_or_default();
+                    (arrival, Some(fresh))
                 });
                 return;
             }
-            Err(rejection) => {
+            Err(Refusal::After(victims)) => {
+                let admission = node.admission.clone();
+                parked.uids.insert(uid);
+                parked.tasks.spawn(async move {
+                    admission.without(&victims).await;
+                    (arrival, None)
+                });
+                return;
+            }
+            Err(Refusal::Rejected(rejection)) => {
                 node.counters.add(counters::REJECTIONS, &rejection.reason);
                 node.events
                     .warning(&pod, &rejection.reason, &rejection.message);
@@ -329,17 +379,19 @@ impl Pods {
         node: &NodeContext,
         pod: &Arc<Pod>,
         fresh: Option<&Node>,
-    ) -> Result<(), Rejection> {
+    ) -> Result<(), Refusal> {
         let status = pod.status.as_ref();
         if ended(pod) || pod.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
-        if status.is_some_and(|status| status.start_time.is_some()) {
-            node.admission.readmit(pod);
+        if let Some(status) = status.filter(|status| status.start_time.is_some()) {
+            let granted = resize::from_status(pod, status).map(Arc::new);
+            node.admission
+                .readmit(granted.unwrap_or_else(|| pod.clone()));
             return Ok(());
         }
         if node.shutting_down.now() {
-            return Err(Rejection::node_shutdown());
+            return Err(Refusal::Rejected(Rejection::node_shutdown()));
         }
         let cached = node.nodes.get("", &node.node_name);
         let object = fresh.or(cached.as_deref());
@@ -351,7 +403,7 @@ impl Pods {
         let critical = preemption::is_critical(pod);
         // What preemption cannot mend is the reason where there is such a one.
         if critical && let Some(other) = rejections.iter().find(|one| one.shortage.is_none()) {
-            return Err(other.clone());
+            return Err(Refusal::Rejected(other.clone()));
         }
         let shortages: Vec<_> = rejections
             .iter()
@@ -359,18 +411,20 @@ impl Pods {
             .collect();
         if critical && !shortages.is_empty() {
             let victims = preemption::victims(pod, &shortages, &node.admission.granted())
-                .map_err(|missing| Rejection::no_victims(&missing))?;
-            for victim in victims {
+                .map_err(|missing| Refusal::Rejected(Rejection::no_victims(&missing)))?;
+            for victim in &victims {
                 node.counters
                     .add(counters::PREEMPTIONS, &shortages[0].resource);
-                self.preempt(node, &victim);
+                self.preempt(node, victim);
             }
-            if node.admission.admit(pod, object, &pressures).is_ok() {
-                return Ok(());
+            if !victims.is_empty() {
+                let uid = |pod: &Arc<Pod>| pod.metadata.uid.clone();
+                return Err(Refusal::After(victims.iter().filter_map(uid).collect()));
             }
         }
         let first = rejections.into_iter().next();
-        Err(first.unwrap_or_else(Rejection::unknown))
+        let first = first.unwrap_or_else(Rejection::unknown);
+        Err(Refusal::Rejected(first))
     }
 
     fn preempt(&self, node: &NodeContext, victim: &Pod) {
@@ -383,8 +437,8 @@ impl Pods {
             disruption: true,
             ..Verdict::default()
         };
+        // What it was granted is given back when it has ended.
         self.end(&uid, verdict);
-        node.admission.release(&uid);
     }
 
     /// Has the pod's worker end it, for a reason that lies with the node.

@@ -5,7 +5,7 @@ mod credentials;
 mod names;
 mod pull_records;
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use client::events::Severity;
 use cri::v1;
@@ -45,6 +45,8 @@ pub struct Image {
     /// The user the image wants, by number or by name.
     pub uid: Option<i64>,
     pub username: String,
+    /// The images that the container mounts as volumes, by volume name, as the runtime knows them.
+    pub volumes: BTreeMap<String, String>,
 }
 
 /// Why there is none: `reason` is the container's waiting reason.
@@ -52,6 +54,10 @@ pub struct Image {
 pub struct Failure {
     pub reason: &'static str,
     pub message: String,
+    /// As the pod names it.
+    pub image: String,
+    /// It was a pull that failed: the next one waits.
+    pub was_pulled: bool,
 }
 
 pub struct Request<'a> {
@@ -76,6 +82,16 @@ pub async fn ensure(
     let tell = |severity, reason: &str, message: &str| {
         events.container(pod, &container.name, severity, reason, message);
     };
+    // Upstream posts a second event with the bare reason.
+    let failed = |reason: &'static str, message: String| {
+        tell(Severity::Warning, "Failed", &format!("Error: {reason}"));
+        Failure {
+            reason,
+            message,
+            image: name.clone(),
+            was_pulled: false,
+        }
+    };
     let full = match names::with_tag(&name) {
         Ok(full) => full,
         Err(why) => {
@@ -83,7 +99,7 @@ pub async fn ensure(
                 "Failed to apply default image tag \"{name}\": couldn't parse image name \"{name}\": {why}"
             );
             tell(Severity::Warning, "InspectFailed", &message);
-            return Err(failed(&tell, "InvalidImageName", message));
+            return Err(failed("InvalidImageName", message));
         }
     };
     let policy = container
@@ -98,7 +114,7 @@ pub async fn ensure(
             Err(error) => {
                 let message = format!("Failed to inspect image \"\": {}", error.message());
                 tell(Severity::Warning, "InspectFailed", &message);
-                return Err(failed(&tell, "ImageInspectError", message));
+                return Err(failed("ImageInspectError", message));
             }
         };
         let records = &pulls.records;
@@ -114,7 +130,7 @@ pub async fn ensure(
             let message =
                 format!("Container image \"{name}\" is not present with pull policy of Never");
             tell(Severity::Warning, "ErrImageNeverPull", &message);
-            return Err(failed(&tell, "ErrImageNeverPull", message));
+            return Err(failed("ErrImageNeverPull", message));
         }
     }
     tell(
@@ -161,7 +177,10 @@ pub async fn ensure(
                 &format!("Failed to pull image \"{name}\": {text}"),
             );
             let (reason, message) = cause(&name, text);
-            Err(failed(&tell, reason, message))
+            Err(Failure {
+                was_pulled: true,
+                ..failed(reason, message)
+            })
         }
     }
 }
@@ -181,12 +200,6 @@ fn cause(image: &str, text: String) -> (&'static str, String) {
         }
     }
     ("ErrImagePull", text)
-}
-
-/// Upstream posts a second event with the bare reason.
-fn failed(tell: &impl Fn(Severity, &str, &str), reason: &'static str, message: String) -> Failure {
-    tell(Severity::Warning, "Failed", &format!("Error: {reason}"));
-    Failure { reason, message }
 }
 
 /// A gRPC error as Go prints it.
@@ -270,6 +283,7 @@ fn found(image: &v1::Image) -> Image {
         reference: image.id.clone(),
         uid: image.uid.as_ref().map(|uid| uid.value),
         username: image.username.clone(),
+        volumes: BTreeMap::new(),
     }
 }
 

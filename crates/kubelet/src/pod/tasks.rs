@@ -41,6 +41,8 @@ use crate::{
 /// Pause before something that failed at the runtime or the API is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const MINIMUM_GRACE: i64 = 2;
+/// The exit code of a container of which nobody knows how it ended.
+const UNKNOWN_EXIT: i32 = 255;
 
 /// Why a container did not start.
 #[derive(Clone, Debug)]
@@ -202,7 +204,7 @@ pub async fn ensure_image(
         container: &container,
         secrets: &secrets,
     };
-    let result = images::ensure(
+    let mut result = images::ensure(
         &node.cri,
         &node.events,
         &node.environment,
@@ -210,6 +212,12 @@ pub async fn ensure_image(
         request,
     )
     .await;
+    if let Ok(image) = &mut result {
+        match volume_images(&node, &pod, &container, &secrets).await {
+            Ok(images) => image.volumes = images,
+            Err(failure) => result = Err(failure),
+        }
+    }
     if result.is_ok() {
         let name = format!("EnsureImage {}", container.name);
         node.spans
@@ -239,16 +247,7 @@ pub async fn start_container(
     node: Arc<NodeContext>,
     mut start: Start,
 ) -> Result<ContainerRecord, StartFailure> {
-    start.mounted.images = match volume_images(&node, &start).await {
-        Ok(images) => images,
-        Err(failure) => {
-            return Err(StartFailure {
-                reason: failure.reason,
-                message: failure.message,
-                record: None,
-            });
-        }
-    };
+    start.mounted.images = std::mem::take(&mut start.image.volumes);
     let (pod, container) = (&start.pod, &start.container);
     let tell = |severity, reason: &str, message: &str| {
         node.events
@@ -438,7 +437,7 @@ async fn container_config(
         image: &start.image,
         environment,
         mounts,
-        memory_capacity: node.capacity.memory,
+        machine: node.machine(),
         seccomp_default: node.configuration.seccomp_default,
         target_id: start.target_id.clone(),
     };
@@ -493,31 +492,31 @@ async fn env_files(
 /// Fetches the images that the container mounts as volumes.
 async fn volume_images(
     node: &NodeContext,
-    start: &Start,
+    pod: &Pod,
+    container: &Container,
+    secrets: &[Arc<Secret>],
 ) -> Result<BTreeMap<String, String>, images::Failure> {
-    let pod = &start.pod;
     let mut found = BTreeMap::new();
     let volumes = pod
         .spec
         .iter()
         .flat_map(|spec| spec.volumes.iter().flatten());
     for volume in volumes {
-        let mounts = start.container.volume_mounts.iter().flatten();
+        let mounts = container.volume_mounts.iter().flatten();
         let is_mounted = mounts.into_iter().any(|mount| mount.name == volume.name);
         let Some(source) = volume.image.as_ref().filter(|_| is_mounted) else {
             continue;
         };
         let wanted = Container {
-            name: start.container.name.clone(),
+            name: container.name.clone(),
             image: source.reference.clone(),
             image_pull_policy: source.pull_policy.clone(),
             ..Container::default()
         };
-        let secrets = pull_secrets(node, pod, &start.held).await;
         let request = images::Request {
             pod,
             container: &wanted,
-            secrets: &secrets,
+            secrets,
         };
         let image = images::ensure(
             &node.cri,
@@ -661,20 +660,27 @@ pub async fn kill_container(node: Arc<NodeContext>, mut kill: Kill) -> Option<Co
         timeout: grace,
     };
     let request = cri::with_time(request, Duration::from_secs(grace.cast_unsigned()));
-    match node.cri.runtime.clone().stop_container(request).await {
+    let stopped = match node.cri.runtime.clone().stop_container(request).await {
         Err(status) if status.code() != tonic::Code::NotFound => {
             tracing::warn!(container = kill.container, %status, "a container could not be stopped");
             tokio::time::sleep(RETRY_PAUSE).await;
+            false
         }
         _ => {
             let name = format!("StopContainer {}", kill.container);
             node.spans.record(&uid(pod), Hop::After, name, began, began);
+            true
         }
-    }
+    };
     let mut record = observe::container(&node.cri, kill.id, kill.sandbox_id)
         .await
         .ok()
         .flatten()?;
+    if stopped && record.state == ContainerState::Unknown {
+        // By the runtime's own word it no longer runs, though it cannot say how it ended.
+        record.state = ContainerState::Exited;
+        record.exit_code = UNKNOWN_EXIT;
+    }
     complete_message(&node, pod, &mut record).await;
     Some(record)
 }
@@ -709,7 +715,7 @@ pub async fn resize_container(
     tokio::task::spawn_blocking(move || cgroups.widen(&for_cgroup))
         .await
         .map_err(|error| error.to_string())?;
-    let mut limits = config::limits(&pod, &container, node.capacity.memory);
+    let mut limits = config::limits(&pod, &container, &node.machine());
     // Unset means unchanged here; no limit has to be said.
     if limits.cpu_quota == 0 {
         limits.cpu_quota = -1;

@@ -343,6 +343,11 @@ impl Worker {
         }
     }
 
+    /// Whether the pod has run to its end by itself.
+    fn finished(&self, observed: &Observed) -> bool {
+        self.replacing.is_empty() && plan::finished(&self.pod, observed)
+    }
+
     fn stopping(&self) -> bool {
         self.goal() != Goal::Run
     }
@@ -511,6 +516,7 @@ impl Worker {
             ended_by_probe: &self.ended_by_probe,
             started: &started,
             actual: &self.actual,
+            replacing: &self.replacing,
             resize_retry: self.resize_retry,
             now: self.now(),
         })
@@ -713,14 +719,21 @@ impl Worker {
             KillReason::StartupProbe => Some("failed startup probe"),
             KillReason::DefinitionChanged => Some("definition changed"),
             KillReason::Resize => Some("resize requires restart"),
+            KillReason::StateUnknown => None,
         };
         let message = match cause {
             None if reason == KillReason::RestartAll => "killing".to_owned(),
+            None if reason == KillReason::StateUnknown => {
+                "Container is in \"unknown\" state, try killing it before restart".to_owned()
+            }
             None => format!("Stopping container {container}"),
             Some(cause) if reason == KillReason::Resize => format!("Container {container} {cause}"),
             Some(cause) if restarts => format!("Container {container} {cause}, will be restarted"),
             Some(cause) => format!("Container {container} {cause}"),
         };
+        if reason == KillReason::StateUnknown {
+            self.replacing.insert(container.clone());
+        }
         if matches!(reason, KillReason::DefinitionChanged | KillReason::Resize) {
             self.replacing.insert(container.clone());
             // A new definition starts with a clean slate.
@@ -884,7 +897,7 @@ impl Worker {
             && !self
                 .observed
                 .as_ref()
-                .is_some_and(|observed| plan::finished(&self.pod, observed))
+                .is_some_and(|observed| self.finished(observed))
         {
             let message = "Pod was active on the node longer than the specified deadline";
             self.node

@@ -24,10 +24,12 @@ use std::{
     sync::Arc,
 };
 
+use client::Informer;
 use environment::Environment;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Volume};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeSpec, Pod, Secret, Volume};
 
 use crate::{
+    admission::placement,
     container::{fields::NodeFacts, security},
     referenced::{Held, Referenced},
 };
@@ -53,6 +55,8 @@ pub enum Error {
     Claim(String),
     #[error("{0}")]
     Medium(String),
+    #[error("no matching NodeSelectorTerms")]
+    NodeAffinity(String),
     #[error("no volume plugin matched")]
     Unsupported,
     #[error("{what}: {source}")]
@@ -78,6 +82,10 @@ impl std::fmt::Display for Failure {
             Error::Claim(_) => write!(
                 formatter,
                 "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process volumes=[{volume}]: {error}"
+            ),
+            Error::NodeAffinity(volume) => write!(
+                formatter,
+                "MountVolume.NodeAffinity check failed for volume \"{volume}\" : {error}"
             ),
             _ => write!(
                 formatter,
@@ -116,6 +124,9 @@ pub struct Volumes {
     pub tokens: Tokens,
     pub client: kube::Client,
     pub environment: Environment,
+    /// The Node object of this node, by this name.
+    pub nodes: Informer<Node>,
+    pub node_name: String,
 }
 
 /// What setting up one volume needs to know.
@@ -130,6 +141,16 @@ impl Volumes {
     /// Where every pod has a directory.
     pub fn pods_root(&self) -> &Path {
         &self.pods_root
+    }
+
+    /// Whether the volume may be used on this node.
+    fn reaches(&self, volume: &PersistentVolumeSpec) -> bool {
+        let required = volume.node_affinity.as_ref();
+        let Some(required) = required.and_then(|affinity| affinity.required.as_ref()) else {
+            return true;
+        };
+        let node = self.nodes.get("", &self.node_name);
+        node.is_some_and(|node| placement::selects(required, &node))
     }
 
     pub fn pod_dir(&self, uid: &str) -> PathBuf {

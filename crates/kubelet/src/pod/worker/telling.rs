@@ -33,7 +33,7 @@ impl Worker {
         let now = self.now();
         let mut wakes = Vec::new();
         for (container, failed) in &mut self.pull_failures {
-            if failed.announced || failed.failure.reason != "ErrImagePull" {
+            if failed.announced || !failed.failure.was_pulled {
                 continue;
             }
             if now < failed.backoff_from {
@@ -41,10 +41,7 @@ impl Worker {
                 continue;
             }
             failed.announced = true;
-            let image = containers::find(&self.pod, container)
-                .and_then(|spec| spec.image)
-                .unwrap_or_default();
-            let message = format!("Back-off pulling image \"{image}\"");
+            let message = format!("Back-off pulling image \"{}\"", failed.failure.image);
             self.node
                 .events
                 .container(&self.pod, container, Severity::Normal, "BackOff", &message);
@@ -175,7 +172,7 @@ impl Worker {
         let observed = self.observed.as_ref().unwrap_or(&nothing);
         let started = self.started(observed);
         let ready = self.ready(observed, &started);
-        let over = self.stopping() || plan::finished(&self.pod, observed);
+        let over = self.stopping() || self.finished(observed);
         let idle = self.observed.is_some()
             && observed.running().next().is_none()
             && self.busy.starting.is_empty()
