@@ -34,7 +34,9 @@ impl Cluster {
     }
 
     pub async fn client(&self) -> Result<kube::Client> {
-        Ok(client::connect::from_kubeconfig(self.data_dir().join("kubeconfig")).await?)
+        let kubeconfig = self.data_dir().join("kubeconfig");
+        let configuration = client::connect::configuration(kubeconfig, "bench").await?;
+        Ok(client::connect::multiplexed(configuration)?)
     }
 
     /// Runs `coracle up` and, beside it, asks `/readyz` until it says ok.
