@@ -162,6 +162,7 @@ impl Node {
             node_name: NODE.to_owned(),
             node_ip: "127.0.0.1".parse().expect("an address"),
             root: self.directory.path().join("kubelet"),
+            secret_root: None,
             log_dir: self.directory.path().join("logs"),
             cri_socket: self.directory.path().join("cri.sock"),
             cluster_dns: vec!["10.96.0.10".to_owned()],

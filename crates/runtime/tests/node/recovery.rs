@@ -108,11 +108,7 @@ fn after_a_reboot_everything_has_ended() {
             .await?;
         server.kill()?;
         // What a reboot does to records: they name another boot.
-        let path = server
-            .root()
-            .join("sandboxes")
-            .join(&sandbox)
-            .join("record.json");
+        let path = server.root().join("sandboxes").join(&sandbox);
         let text = std::fs::read_to_string(&path)?;
         let last = text.trim_end().lines().last().unwrap_or_default();
         let mut record: serde_json::Value = serde_json::from_str(last)?;
