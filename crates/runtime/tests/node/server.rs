@@ -23,6 +23,8 @@ use super::image::{Archive, BUSYBOX};
 pub struct Server {
     pub directory: PathBuf,
     pub cluster_id: String,
+    /// Which server of this process it is.
+    number: u32,
     oci: Vec<String>,
     process: Option<Child>,
     /// For the next launch.
@@ -119,6 +121,7 @@ impl Server {
         Ok(Server {
             directory,
             cluster_id,
+            number,
             oci: oci.iter().map(|part| (*part).to_owned()).collect(),
             process: None,
             environment: Vec::new(),
@@ -162,7 +165,8 @@ impl Server {
             .spawn()?;
         self.process = Some(child);
         let socket = self.state().join("cri.sock");
-        for _ in 0..500 {
+        // Before it listens it may wait for its network, and removes what was left unfinished.
+        for _ in 0..6000 {
             ensure!(!self.has_died(), "the server has ended");
             if std::os::unix::net::UnixStream::connect(&socket).is_ok() {
                 let connector = tower::service_fn(move |_| {
@@ -455,8 +459,15 @@ impl Server {
         Ok(())
     }
 
+    /// The beginning of the addresses that pods get on this server's bridge, and no others.
+    pub fn addresses(&self) -> String {
+        // Other runs of these tests on the same machine have others.
+        let run = std::process::id() % 40;
+        format!("10.{}.{}.", 200 + run, self.number % 256)
+    }
+
     /// Debian's bridge plugin on a bridge of this test's own.
-    pub fn configure_bridge(&self, subnet: u8) -> Result<String> {
+    pub fn configure_bridge(&self) -> Result<String> {
         let bridge = format!("crt{}", self.cluster_id);
         let configuration = serde_json::json!({
             "cniVersion": "0.4.0", "name": format!("test-{}", self.cluster_id),
@@ -464,7 +475,7 @@ impl Server {
                 "type": "bridge", "bridge": bridge, "isGateway": true,
                 "ipam": {
                     "type": "host-local", "dataDir": self.directory.join("ipam"),
-                    "ranges": [[{"subnet": format!("10.231.{subnet}.0/24")}]],
+                    "ranges": [[{"subnet": format!("{}0/24", self.addresses())}]],
                 },
             }],
         });
