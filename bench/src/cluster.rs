@@ -34,9 +34,7 @@ impl Cluster {
     }
 
     pub async fn client(&self) -> Result<kube::Client> {
-        let kubeconfig = self.data_dir().join("kubeconfig");
-        let configuration = client::connect::configuration(kubeconfig, "bench").await?;
-        Ok(client::connect::multiplexed(configuration)?)
+        Ok(client::connect::from_kubeconfig(self.data_dir().join("kubeconfig")).await?)
     }
 
     /// Runs `coracle up` and, beside it, asks `/readyz` until it says ok.

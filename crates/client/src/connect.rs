@@ -3,7 +3,6 @@
 use std::{path::Path, time::Duration};
 
 use http::{HeaderValue, Request, Response, header};
-use hyper_rustls::HttpsConnector;
 use hyper_util::{
     client::legacy::{Client as HttpClient, connect::HttpConnector},
     rt::TokioExecutor,
@@ -56,42 +55,18 @@ pub async fn configuration(
 /// A client over HTTPS. Unlike kube's own stack it sends small packets at once (TCP_NODELAY): a
 /// request must not wait for the acknowledgement of the one before. Proxies are not used.
 pub fn from_config(config: Config) -> Result<kube::Client, Error> {
-    let connector = config.rustls_https_connector_with_connector(connector())?;
-    let transport = HttpClient::builder(TokioExecutor::new()).build(connector);
-    over(&config, transport)
-}
-
-/// As [`from_config`], over HTTP/2: all requests share one connection, as those of kubectl and
-/// client-go do.
-pub fn multiplexed(config: Config) -> Result<kube::Client, Error> {
-    install_crypto_provider();
-    let connector = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_tls_config(config.rustls_client_config()?)
-        .https_only()
-        .enable_http2()
-        .wrap_connector(connector());
-    let transport = HttpClient::builder(TokioExecutor::new())
-        .http2_only(true)
-        .build(connector);
-    over(&config, transport)
-}
-
-fn connector() -> HttpConnector {
     install_crypto_provider();
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     connector.set_keepalive(Some(KEEPALIVE));
-    connector
-}
-
-fn over(
-    config: &Config,
-    transport: HttpClient<HttpsConnector<HttpConnector>, Body>,
-) -> Result<kube::Client, Error> {
+    let connector = config.rustls_https_connector_with_connector(connector)?;
+    let service = HttpClient::builder(TokioExecutor::new())
+        .build::<_, Body>(connector)
+        .map_err(BoxError::from);
     let service = option_layer(config.auth_layer()?)
-        .layer(transport.map_err(BoxError::from))
+        .layer(service)
         .map_err(BoxError::from);
     let service = config.extra_headers_layer()?.layer(service);
     let service = config.base_uri_layer().layer(service);
