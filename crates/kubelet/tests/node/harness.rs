@@ -26,7 +26,7 @@ use crate::runtime::Runtime;
 
 pub const NODE: &str = "node-1";
 /// How often, every 10 ms, a test looks for something before it calls it missing.
-pub const ATTEMPTS: usize = 6_000;
+pub const ATTEMPTS: usize = 12_000;
 
 pub struct Node {
     pub runtime: Runtime,
@@ -263,6 +263,17 @@ impl Node {
             self.runtime.calls(),
             serde_json::to_string_pretty(&last).unwrap_or_default()
         );
+    }
+
+    /// Waits until something holds, looking often.
+    pub async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) {
+        for _ in 0..ATTEMPTS {
+            if holds().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("never {what}; calls: {:?}", self.runtime.calls());
     }
 
     /// Ends the kubelet; what it left in the kernel goes with the node.
