@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
 
 use crate::{
     admission::Admission, cgroups::Cgroups, configuration::Configuration,
-    container::fields::NodeFacts, counters::Counters, events::Events, eviction::Pressure,
-    images::Pulls, node::Capacity, probes::ProbeCounts, referenced::Referenced,
+    container::fields::NodeFacts, events::Events, eviction::Pressure, images::Pulls,
+    measures::Measures, node::Capacity, probes::ProbeCounts, referenced::Referenced,
     shutdown::ShuttingDown, spans::Spans, stats::Rates, volumes::Volumes,
 };
 
@@ -26,7 +26,7 @@ pub struct NodeContext {
     pub shutting_down: ShuttingDown,
     pub rates: Rates,
     pub probe_counts: Arc<ProbeCounts>,
-    pub counters: Counters,
+    pub measures: Arc<Measures>,
     /// The Node object of this node.
     pub nodes: Informer<Node>,
     /// The runtime's name as `containerID`s carry it.

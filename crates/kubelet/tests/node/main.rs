@@ -1,9 +1,13 @@
 //! The kubelet against a real API server in this process and a scripted runtime that speaks real
 //! CRI over a Unix socket: what is asked of the runtime, and what the API is told.
 
+mod asking;
 mod faults;
 mod harness;
+mod hooks;
 mod lifecycle;
+mod measures;
+mod providers;
 mod pulls;
 mod refusals;
 mod restarts;
