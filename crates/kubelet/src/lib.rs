@@ -159,6 +159,7 @@ pub async fn run(
     let context = Arc::new(NodeContext {
         admission,
         nodes,
+        last_node: Default::default(),
         pressure: Default::default(),
         shutting_down: Default::default(),
         rates: Default::default(),
@@ -182,6 +183,7 @@ pub async fn run(
             tokens,
             client: client.clone(),
             environment: environment.clone(),
+            claims: Default::default(),
         },
         pulls: images::Pulls::open(&config.root, &configuration, providers),
         cgroups: Cgroups::new(&config.cgroup_root, configuration.pod_pids_limit, driver),
@@ -210,6 +212,7 @@ pub async fn run(
         runtime_version: version.runtime_version,
     };
 
+    context.remember_node(registration::initial(&context, &identity));
     let pods = Pods::default();
     let mut manifests = Manifests::new(
         context.configuration.static_pod_path.clone(),

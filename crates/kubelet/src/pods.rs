@@ -182,9 +182,9 @@ impl Pods {
                 },
                 Some(hint) = hints.recv() => self.pass_on(hint),
                 Some(Ok((arrival, fresh))) = rechecks.join_next() => {
-                    let nothing = Node::default();
-                    let fresh = fresh.as_ref().unwrap_or(&nothing);
-                    self.take(&node, arrival, Some(fresh), &mut workers, &mut rechecks);
+                    let fresh = fresh.map(Arc::new).or_else(|| node.node_object());
+                    let fresh = fresh.unwrap_or_default();
+                    self.take(&node, arrival, Some(&fresh), &mut workers, &mut rechecks);
                 }
                 Some(ended) = workers.join_next() => {
                     if let Ok(uid) = ended {
@@ -334,7 +334,7 @@ impl Pods {
         if node.shutting_down.now() {
             return Err(Rejection::node_shutdown());
         }
-        let cached = node.nodes.get("", &node.node_name);
+        let cached = node.node_object();
         let object = fresh.or(cached.as_deref());
         let pressures = node.pressures();
         let rejections = match node.admission.admit(pod, object, &pressures) {

@@ -424,11 +424,14 @@ async fn container_config(
     )
     .await
     .map_err(|error| error.to_string())?;
+    let devices =
+        volumes::devices::of(container, &start.mounted).map_err(|error| error.to_string())?;
     let parts = config::Parts {
         restart_count: start.restart_count,
         image: &start.image,
         environment,
         mounts,
+        devices,
         memory_capacity: node.capacity.memory,
         seccomp_default: node.configuration.seccomp_default,
         target_id: start.target_id.clone(),

@@ -107,7 +107,15 @@ async fn itself(node: &NodeContext, pods: &Pods) -> Result<Response<Body>, tonic
     let ready = v1::PodSandboxState::SandboxReady as i32;
     let running = sandboxes.into_inner().items;
     let running = running.iter().filter(|item| item.state == ready).count();
-    let process = tokio::task::spawn_blocking(stats::read_process).await;
+    let claims = node.volumes.claims.list();
+    let read = tokio::task::spawn_blocking(move || {
+        let spaces = claims.into_iter().map(|(claim, path)| {
+            let space = stats::space(&path);
+            (claim, space)
+        });
+        (stats::read_process(), spaces.collect())
+    });
+    let (process, claims) = read.await.unwrap_or_default();
     let providers = node.pulls.providers.as_ref();
     let mut gauges = own::Gauges {
         node_name: &node.node_name,
@@ -116,7 +124,8 @@ async fn itself(node: &NodeContext, pods: &Pods) -> Result<Response<Body>, tonic
         cgroup_version: node.cgroups.version(),
         last_seen: pods.came_around() as f64 / 1e6,
         provider_config: providers.map(|providers| providers.hash.as_str()),
-        process: process.unwrap_or_default(),
+        process,
+        claims,
         ..own::Gauges::default()
     };
     gauges.count_pods(&pods.list(), &pods.active());

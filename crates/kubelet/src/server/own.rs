@@ -8,7 +8,8 @@ use super::metrics::Page;
 use crate::{
     measures::{Description, Measures, Observations},
     static_pods::is_static,
-    stats::Process,
+    stats::{Process, Space},
+    volumes::Claim,
 };
 
 /// What is read when somebody asks.
@@ -32,6 +33,8 @@ pub struct Gauges<'a> {
     /// Of the credential providers' configuration, where there is one.
     pub provider_config: Option<&'a str>,
     pub process: Process,
+    /// Claims that pods have mounted, and the file systems they are on.
+    pub claims: Vec<(Claim, Space)>,
 }
 
 impl Gauges<'_> {
@@ -97,6 +100,7 @@ pub fn page(gauges: &Gauges<'_>, measures: &Measures) -> String {
     }
     gauges_of_pods(&mut page, gauges);
     gauges_of_node(&mut page, gauges);
+    gauges_of_claims(&mut page, &gauges.claims);
     page.finish()
 }
 
@@ -292,6 +296,52 @@ fn gauges_of_node(page: &mut Page, gauges: &Gauges<'_>) {
     }
 }
 
+fn gauges_of_claims(page: &mut Page, claims: &[(Claim, Space)]) {
+    type Figure = fn(&Space) -> u64;
+    let families: [(&str, &str, Figure); 6] = [
+        (
+            "kubelet_volume_stats_capacity_bytes",
+            "[ALPHA] Capacity in bytes of the volume",
+            |space| space.capacity,
+        ),
+        (
+            "kubelet_volume_stats_available_bytes",
+            "[ALPHA] Number of available bytes in the volume",
+            |space| space.available,
+        ),
+        (
+            "kubelet_volume_stats_used_bytes",
+            "[ALPHA] Number of used bytes in the volume",
+            |space| space.used,
+        ),
+        (
+            "kubelet_volume_stats_inodes",
+            "[ALPHA] Maximum number of inodes in the volume",
+            |space| space.inodes,
+        ),
+        (
+            "kubelet_volume_stats_inodes_free",
+            "[ALPHA] Number of free inodes in the volume",
+            |space| space.inodes_free,
+        ),
+        (
+            "kubelet_volume_stats_inodes_used",
+            "[ALPHA] Number of used inodes in the volume",
+            |space| space.inodes.saturating_sub(space.inodes_free),
+        ),
+    ];
+    for (name, help, figure) in families {
+        page.metric(name, "gauge", help);
+        for (claim, space) in claims {
+            let labels = [
+                ("namespace", claim.namespace.as_str()),
+                ("persistentvolumeclaim", &claim.name),
+            ];
+            page.value(name, &labels, figure(space) as f64, None);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -312,6 +362,17 @@ mod tests {
             running_pods: 3,
             containers: BTreeMap::from([("running", 4)]),
             desired: [2, 1],
+            claims: vec![(
+                Claim {
+                    namespace: "n".to_owned(),
+                    name: "data".to_owned(),
+                },
+                Space {
+                    inodes: 10,
+                    inodes_free: 4,
+                    ..Space::default()
+                },
+            )],
             ..Gauges::default()
         };
         let text = page(&gauges, &measures);
@@ -329,6 +390,7 @@ mod tests {
             "kubelet_pod_worker_duration_seconds_sum{operation_type=\"create\"} 0.32",
             "kubelet_pod_worker_duration_seconds_count{operation_type=\"create\"} 2",
             "kubelet_pod_start_duration_seconds_bucket{le=\"+Inf\"} 0",
+            "kubelet_volume_stats_inodes_used{namespace=\"n\",persistentvolumeclaim=\"data\"} 6",
             "kubelet_http_inflight_requests{method=\"GET\",path=\"pods\",server_type=\"readwrite\",long_running=\"false\"} 1",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");

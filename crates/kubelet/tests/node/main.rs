@@ -2,9 +2,11 @@
 //! CRI over a Unix socket: what is asked of the runtime, and what the API is told.
 
 mod asking;
+mod block_volumes;
 mod faults;
 mod harness;
 mod hooks;
+mod immutable;
 mod lifecycle;
 mod measures;
 mod providers;

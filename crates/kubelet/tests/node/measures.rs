@@ -77,7 +77,7 @@ async fn a_pods_life_is_counted_and_timed() {
         ),
         (
             "kubelet_image_pull_duration_seconds_count{image_size_in_bytes=\"0-10MB\"}",
-            1.0,
+            2.0,
         ),
         (
             "kubelet_image_manager_ensure_image_requests_total{pull_policy=\"always\",present_locally=\"unknown\",pull_required=\"true\"}",

@@ -34,7 +34,7 @@ impl Worker {
                 self.volumes = Step::Failed { until: now + delay };
                 self.node
                     .events
-                    .warning(&self.pod, "FailedMount", failure.to_string());
+                    .warning(&self.pod, failure.reason(), failure.to_string());
             }
             Outcome::Refreshed(Ok(mounted)) => {
                 self.refreshing = false;
