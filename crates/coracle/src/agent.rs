@@ -148,7 +148,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         layout.runtime(),
         layout.cni_conf(),
         layout.cni_bin(),
-        layout.cni_state(),
+        settings.cni_state(),
     ] {
         private_dir(&dir)?;
     }
@@ -157,7 +157,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         &layout.cni_bin(),
         &executable,
         &node_network,
-        &layout.cni_state(),
+        &settings.cni_state(),
     )
     .context("writing the CNI configuration")?;
 

@@ -145,10 +145,6 @@ impl Layout {
         self.data_dir.join("cni/bin")
     }
 
-    pub fn cni_state(&self) -> PathBuf {
-        self.data_dir.join("cni/state")
-    }
-
     pub fn server_log(&self) -> PathBuf {
         self.data_dir.join("server.log")
     }
@@ -193,6 +189,12 @@ impl Settings {
     /// Sockets, namespaces and bundles of this cluster, gone after a reboot.
     pub fn run_dir(&self) -> PathBuf {
         Path::new(RUN_ROOT).join(&self.cluster_id)
+    }
+
+    /// Which pod has which address, and what else our CNI plugin made for it: all of it in the
+    /// kernel, which a reboot empties.
+    pub fn cni_state(&self) -> PathBuf {
+        self.run_dir().join("cni")
     }
 
     pub fn cri_socket(&self) -> PathBuf {

@@ -182,7 +182,8 @@ impl Runtime {
     }
 
     pub fn snapshot(&self, container: &str) -> Snapshot {
-        Snapshot::in_directory(&self.0.container_records.of(container))
+        let rootfs = self.0.config.state.join("rootfs").join(container);
+        Snapshot::new(self.0.container_records.of(container), rootfs)
     }
 
     /// What a container of a pod with users of its own is made of, where they can reach it.
