@@ -240,17 +240,17 @@ impl Node {
         self.administrator.get(self.kubelet_port, path).await
     }
 
-    /// Waits until `/metrics` has this value.
-    pub async fn metric(&self, series: &str, wanted: f64) {
+    /// Waits until `/metrics` has such a value.
+    pub async fn metric(&self, series: &str, wanted: impl Fn(f64) -> bool) {
         let mut page = String::new();
         for _ in 0..ATTEMPTS / 10 {
             page = self.get("/metrics").await;
-            if value(&page, series) == Some(wanted) {
+            if value(&page, series).is_some_and(&wanted) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("{series} did not become {wanted}: {page}");
+        panic!("{series} did not become as wanted: {page}");
     }
 
     /// Creates a pod bound to this node.

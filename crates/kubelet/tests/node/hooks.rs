@@ -34,8 +34,8 @@ async fn a_hook_over_https_is_tried_over_http() {
     .await;
     node.wait("web", ready).await;
     server.join().expect("both were asked");
-    node.metric("kubelet_lifecycle_handler_http_fallbacks_total", 1.0)
-        .await;
+    let fallbacks = "kubelet_lifecycle_handler_http_fallbacks_total";
+    node.metric(fallbacks, |count| count == 1.0).await;
     let words = format!(
         "request to HTTPS lifecycle hook 127.0.0.1:{port} got HTTP response, retry with HTTP succeeded"
     );
