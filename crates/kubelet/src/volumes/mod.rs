@@ -6,7 +6,9 @@
 
 mod atomic_writer;
 mod claim;
+mod claims;
 mod config_map;
+pub mod devices;
 mod downward_api;
 mod empty_dir;
 mod host_path;
@@ -30,9 +32,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Volume};
 
 use crate::{
     container::{fields::NodeFacts, security},
-    referenced::{Held, Referenced},
+    referenced::{Fixable, Held, Referenced},
 };
 pub use atomic_writer::{File, Payload};
+pub use claims::{Claim, Claims};
 pub use sub_path::read as read_inside;
 pub use tokens::Tokens;
 
@@ -54,6 +57,8 @@ pub enum Error {
     Claim(String),
     #[error("{0}")]
     Medium(String),
+    #[error("{0}")]
+    Device(String),
     #[error("no volume plugin matched")]
     Unsupported,
     #[error("{what}: {source}")]
@@ -80,6 +85,10 @@ impl std::fmt::Display for Failure {
                 formatter,
                 "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process volumes=[{volume}]: {error}"
             ),
+            Error::Device(_) => write!(
+                formatter,
+                "MapVolume.MapBlockVolume failed for volume \"{volume}\" : {error}"
+            ),
             _ => write!(
                 formatter,
                 "MountVolume.SetUp failed for volume \"{volume}\" : {error}"
@@ -90,11 +99,23 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+impl Failure {
+    /// The event's.
+    pub fn reason(&self) -> &'static str {
+        match self.error {
+            Error::Device(_) => "FailedMapVolume",
+            _ => "FailedMount",
+        }
+    }
+}
+
 /// Set-up volumes.
 #[derive(Clone, Debug, Default)]
 pub struct Mounted {
     /// Host path by volume name.
     pub paths: BTreeMap<String, PathBuf>,
+    /// Links to the devices of block volumes, by volume name. They are in no other list.
+    pub devices: BTreeMap<String, PathBuf>,
     /// Volumes that may only be read, whatever the mount says.
     pub read_only: BTreeSet<String>,
     /// Images mounted as volumes, by volume name, as the runtime knows them.
@@ -119,6 +140,7 @@ pub struct Volumes {
     pub tokens: Tokens,
     pub client: kube::Client,
     pub environment: Environment,
+    pub claims: Claims,
 }
 
 /// What setting up one volume needs to know.
@@ -175,7 +197,11 @@ impl Volumes {
             if ready.read_only {
                 mounted.read_only.insert(name.clone());
             }
-            mounted.paths.insert(name, ready.path);
+            let places = match ready.device {
+                true => &mut mounted.devices,
+                false => &mut mounted.paths,
+            };
+            places.insert(name, ready.path);
             mounted.refresh_at = match (mounted.refresh_at, ready.refresh_at) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
@@ -187,6 +213,7 @@ impl Volumes {
     /// Removes everything of the pod from disk. Nothing mounted below is ever followed.
     pub async fn tear_down(&self, uid: &str) -> Result<(), Error> {
         self.tokens.forget(uid);
+        self.claims.forget(uid);
         let directory = self.pod_dir(uid);
         let in_memory = self.secret_root.as_ref().map(|root| root.join(uid));
         blocking(move || {
@@ -263,7 +290,7 @@ impl HeldObjects {
     }
 }
 
-fn hold<K: client::Object>(
+fn hold<K: Fixable>(
     referenced: &Referenced<K>,
     namespace: &str,
     names: Vec<String>,
@@ -277,6 +304,8 @@ fn hold<K: client::Object>(
 
 struct Ready {
     path: PathBuf,
+    /// It is a device, not a directory or file.
+    device: bool,
     read_only: bool,
     refresh_at: Option<i64>,
 }
@@ -327,14 +356,15 @@ async fn set_up_on_node(context: &Context<'_>, volume: &Volume) -> Result<Ready,
     }
     let claim = volume.persistent_volume_claim.as_ref();
     let bound = if let Some(source) = claim {
-        claim::set_up(context, &source.claim_name, false).await?
+        claim::set_up(context, name, &source.claim_name, false).await?
     } else if volume.ephemeral.is_some() {
         let pod = context.pod.metadata.name.as_deref().unwrap_or_default();
-        claim::set_up(context, &format!("{pod}-{name}"), true).await?
+        claim::set_up(context, name, &format!("{pod}-{name}"), true).await?
     } else {
         return Err(Error::Unsupported);
     };
     Ok(Ready {
+        device: bound.device,
         read_only: bound.read_only || claim.is_some_and(|claim| claim.read_only == Some(true)),
         ..Ready::at(bound.path)
     })
@@ -344,6 +374,7 @@ impl Ready {
     fn at(path: PathBuf) -> Ready {
         Ready {
             path,
+            device: false,
             read_only: false,
             refresh_at: None,
         }
@@ -368,6 +399,12 @@ impl Context<'_> {
             Some(root) if !on_disk.exists() => root.join(self.uid()).join(plugin).join(name),
             _ => on_disk,
         }
+    }
+
+    /// Where the link to a block volume's device is.
+    fn device_link(&self, plugin: &str, volume: &str) -> PathBuf {
+        let pod = self.volumes.pod_dir(self.uid());
+        pod.join("volumeDevices").join(plugin).join(volume)
     }
 
     fn fs_group(&self) -> Option<i64> {
@@ -506,6 +543,12 @@ mod tests {
                 "error processing PVC n/c: PVC is not bound".to_owned()
             )),
             "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: error processing PVC n/c: PVC is not bound"
+        );
+        assert_eq!(
+            failure(Error::Device(
+                "path \"/x\" is not a block device".to_owned()
+            )),
+            "MapVolume.MapBlockVolume failed for volume \"v\" : path \"/x\" is not a block device"
         );
     }
 }
