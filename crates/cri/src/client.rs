@@ -3,15 +3,17 @@
 
 use std::{
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use tower::service_fn;
 
 use crate::{
+    calls::{Calls, Observer},
     deadline::{Deadlined, Limit},
     v1::{image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient},
 };
@@ -32,8 +34,8 @@ pub enum Error {
 /// Both services of one runtime. Cheap to clone; each call takes `&mut`, so clone per task.
 #[derive(Clone, Debug)]
 pub struct Client {
-    pub runtime: RuntimeServiceClient<Deadlined<Channel>>,
-    pub images: ImageServiceClient<Deadlined<Channel>>,
+    pub runtime: RuntimeServiceClient<Deadlined<Calls>>,
+    pub images: ImageServiceClient<Deadlined<Calls>>,
     limit: Limit,
 }
 
@@ -41,6 +43,15 @@ impl Client {
     /// A client of the runtime listening at `socket`. Does not wait for the runtime: the first
     /// call connects, and fails with `Unavailable` if nobody listens.
     pub fn connect(socket: &Path) -> Result<Client, Error> {
+        Client::new(socket, None)
+    }
+
+    /// The same, with somebody who hears of every call.
+    pub fn observed(socket: &Path, observer: Arc<dyn Observer>) -> Result<Client, Error> {
+        Client::new(socket, Some(observer))
+    }
+
+    fn new(socket: &Path, observer: Option<Arc<dyn Observer>>) -> Result<Client, Error> {
         let path = socket.to_path_buf();
         let endpoint = Endpoint::try_from("http://runtime").map_err(|source| Error::Endpoint {
             socket: path.clone(),
@@ -51,7 +62,7 @@ impl Client {
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         }));
         let limit = Limit::default();
-        let channel = Deadlined::new(channel, limit.clone());
+        let channel = Deadlined::new(Calls::new(channel, observer), limit.clone());
         Ok(Client {
             limit,
             runtime: RuntimeServiceClient::new(channel.clone())

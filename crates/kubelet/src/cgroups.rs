@@ -93,6 +93,11 @@ impl Cgroups {
         }
     }
 
+    /// The kernel's: 1 or 2.
+    pub fn version(&self) -> u8 {
+        if self.shared.unified { 2 } else { 1 }
+    }
+
     /// The pod's cgroup as the runtime is told it.
     pub fn pod_path(&self, pod: &Pod) -> String {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
@@ -196,6 +201,12 @@ impl Cgroups {
             return;
         }
         let path = self.group(&["kubepods"]);
+        for made in [self.group(&[]), path.clone()] {
+            if let Err(error) = self.make(&made) {
+                tracing::warn!(%error, "the pods' cgroup could not be made");
+                return;
+            }
+        }
         self.tell_systemd(&path, || Limits {
             swap: Some(0),
             ..Limits::default()
@@ -593,7 +604,6 @@ mod tests {
         let mount = tempfile::tempdir().expect("a directory");
         fs::write(mount.path().join("cgroup.controllers"), "memory").expect("written");
         let cgroups = Cgroups::at(mount.path(), "/coracle-x", -1, Driver::Cgroupfs);
-        cgroups.enforce_allocatable(1 << 30, 1000);
         cgroups.forbid_swap();
         let file = mount.path().join("coracle-x/kubepods/memory.swap.max");
         assert_eq!(fs::read_to_string(file).expect("a limit"), "0");

@@ -27,7 +27,8 @@ use trace::Hop;
 
 use crate::{
     admission::{Rejection, preemption},
-    counters, leftovers,
+    leftovers,
+    measures::{Counter, Histogram},
     node_context::NodeContext,
     pod::{mailbox::Mailbox, resize, status::Verdict, worker::Worker},
     runtime::changes::Hint,
@@ -92,6 +93,11 @@ impl Pods {
     pub fn is_stuck(&self, now: i64) -> bool {
         let last = self.came_around.load(Ordering::Relaxed);
         last > 0 && now - last > STUCK.as_micros() as i64
+    }
+
+    /// When the loop that takes pods last came around, in microseconds; 0 before it runs.
+    pub fn came_around(&self) -> i64 {
+        self.came_around.load(Ordering::Relaxed)
     }
 
     pub fn list(&self) -> Vec<Arc<Pod>> {
@@ -334,7 +340,8 @@ impl Pods {
                 parked.uids.insert(uid);
                 parked.tasks.spawn(async move {
                     let api: Api<Node> = Api::all(node.client.clone());
-                    let fresh = api.get(&name).await.unwrap_or_default();
+                    let last = node.node_object().unwrap_or_default();
+                    let fresh = api.get(&name).await.unwrap_or_else(|_| Node::clone(&last));
                     (arrival, Some(fresh))
                 });
                 return;
@@ -349,7 +356,8 @@ impl Pods {
                 return;
             }
             Err(Refusal::Rejected(rejection)) => {
-                node.counters.add(counters::REJECTIONS, &rejection.reason);
+                node.measures
+                    .count(Counter::AdmissionRejections, &[&rejection.reason]);
                 node.events
                     .warning(&pod, &rejection.reason, &rejection.message);
                 let verdict = Verdict {
@@ -369,6 +377,12 @@ impl Pods {
         };
         self.known.lock().insert(uid.clone(), entry);
         workers.spawn(run_worker(uid.clone(), worker));
+        let containers = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
+        let now = node.environment.now_micros();
+        node.measures
+            .observe(Histogram::ContainersPerPod, &[], containers as f64);
+        node.measures
+            .span(Histogram::PodWorkerStartDuration, &[], received, now);
         node.spans
             .record_bytes(&uid, Hop::WatchNode, "receive", received, bytes);
     }
@@ -393,7 +407,7 @@ impl Pods {
         if node.shutting_down.now() {
             return Err(Refusal::Rejected(Rejection::node_shutdown()));
         }
-        let cached = node.nodes.get("", &node.node_name);
+        let cached = node.node_object();
         let object = fresh.or(cached.as_deref());
         let pressures = node.pressures();
         let rejections = match node.admission.admit(pod, object, &pressures) {
@@ -413,8 +427,8 @@ impl Pods {
             let victims = preemption::victims(pod, &shortages, &node.admission.granted())
                 .map_err(|missing| Refusal::Rejected(Rejection::no_victims(&missing)))?;
             for victim in &victims {
-                node.counters
-                    .add(counters::PREEMPTIONS, &shortages[0].resource);
+                node.measures
+                    .count(Counter::Preemptions, &[&shortages[0].resource]);
                 self.preempt(node, victim);
             }
             if !victims.is_empty() {
@@ -512,6 +526,7 @@ impl Pods {
             }
             let pod = orphan(uid.clone(), name.namespace, name.name);
             tracing::info!(pod = uid, "ending a pod that the API no longer has");
+            node.measures.count(Counter::OrphanedRuntimePods, &[]);
             let (pod, mailbox) = (Arc::new(pod), Arc::new(Mailbox::default()));
             mailbox.removed();
             let entry = Known {

@@ -120,8 +120,8 @@ impl Admission {
         }
     }
 
-    /// Takes the pod or says why not, the weightiest reason first. `node`: the Node object, if it
-    /// is known already. `pressures`: the node's conditions that are so.
+    /// Takes the pod or says why not, the weightiest reason first. `node`: the Node object, without
+    /// which no pod is taken. `pressures`: the node's conditions that are so.
     pub fn admit(
         &self,
         pod: &Arc<Pod>,
@@ -142,6 +142,12 @@ impl Admission {
         }
         if rejections.is_empty() {
             rejections = apparmor::check(pod, apparmor::is_enabled);
+        }
+        if rejections.is_empty() && node.is_none() {
+            rejections.push(Rejection::new(
+                "InvalidNodeInfo",
+                "Kubelet cannot get node info.",
+            ));
         }
         if rejections.is_empty() {
             rejections = placement::check_system(pod, node);
@@ -282,11 +288,12 @@ mod tests {
     #[test]
     fn what_is_granted_is_missing_to_the_next() {
         let admission = admission();
+        let node = Node::default();
         admission
-            .admit(&pod("a", "1500m"), None, &[])
+            .admit(&pod("a", "1500m"), Some(&node), &[])
             .expect("fits");
         let refused = admission
-            .admit(&pod("b", "1"), None, &[])
+            .admit(&pod("b", "1"), Some(&node), &[])
             .expect_err("too much");
         assert_eq!(refused[0].reason, "OutOfcpu");
         assert_eq!(
@@ -295,19 +302,22 @@ mod tests {
         );
         admission.release("a");
         admission
-            .admit(&pod("b", "1"), None, &[])
+            .admit(&pod("b", "1"), Some(&node), &[])
             .expect("fits now");
     }
 
     #[test]
     fn a_resize_counts_the_pod_itself_once() {
-        let admission = admission();
-        admission.admit(&pod("a", "1"), None, &[]).expect("fits");
+        let (admission, node) = (admission(), Node::default());
+        let fits = admission.admit(&pod("a", "1"), Some(&node), &[]);
+        fits.expect("fits");
         admission.resize(&pod("a", "2")).expect("all of the node");
         let refused = admission.resize(&pod("a", "3")).expect_err("too much");
         assert_eq!(refused.reason, "OutOfcpu");
         assert!(
-            admission.admit(&pod("b", "100m"), None, &[]).is_err(),
+            admission
+                .admit(&pod("b", "100m"), Some(&node), &[])
+                .is_err(),
             "the grant stands"
         );
     }
@@ -315,16 +325,21 @@ mod tests {
     #[test]
     fn of_those_that_wait_the_most_important_is_served_first() {
         let admission = admission();
+        let node = Node::default();
         let important = |cpu| {
             let mut pod = Pod::clone(&pod("b", cpu));
             pod.spec.as_mut().expect("spec").priority = Some(10);
             Arc::new(pod)
         };
-        admission.admit(&pod("a", "500m"), None, &[]).expect("fits");
         admission
-            .admit(&important("500m"), None, &[])
+            .admit(&pod("a", "500m"), Some(&node), &[])
             .expect("fits");
-        admission.admit(&pod("c", "1"), None, &[]).expect("fits");
+        admission
+            .admit(&important("500m"), Some(&node), &[])
+            .expect("fits");
+        admission
+            .admit(&pod("c", "1"), Some(&node), &[])
+            .expect("fits");
         admission.resize(&pod("a", "1400m")).expect_err("waits");
         admission.resize(&important("1400m")).expect_err("waits");
         admission.release("c");
@@ -334,5 +349,15 @@ mod tests {
         admission.resize(&important("1400m")).expect("it has it");
         admission.withdraw(&important("500m"));
         admission.resize(&pod("a", "1400m")).expect("its turn");
+    }
+
+    #[test]
+    fn without_a_node_nothing_is_taken() {
+        let admission = admission();
+        let refused = admission.admit(&pod("a", "1"), None, &[]);
+        let refused = refused.expect_err("nobody knows the node");
+        assert_eq!(refused[0].reason, "InvalidNodeInfo");
+        assert_eq!(refused[0].message, "Kubelet cannot get node info.");
+        assert!(admission.granted().is_empty());
     }
 }

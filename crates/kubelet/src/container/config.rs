@@ -13,6 +13,7 @@ pub struct Parts<'a> {
     pub image: &'a Image,
     pub environment: Vec<(String, String)>,
     pub mounts: Vec<v1::Mount>,
+    pub devices: Vec<v1::Device>,
     pub machine: Machine<'a>,
     /// Whether containers without a seccomp profile get the runtime's.
     pub seccomp_default: bool,
@@ -109,6 +110,7 @@ pub fn config(
             })
             .collect(),
         mounts: parts.mounts,
+        devices: parts.devices,
         labels,
         annotations,
         log_path: format!("{}/{}.log", container.name, parts.restart_count),
@@ -221,6 +223,7 @@ mod tests {
                 image: &image,
                 environment: vec![("A".to_owned(), "1".to_owned())],
                 mounts: Vec::new(),
+                devices: Vec::new(),
                 machine: Machine {
                     memory: 1 << 30,
                     huge_pages: &BTreeMap::new(),

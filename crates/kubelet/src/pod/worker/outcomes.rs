@@ -143,12 +143,17 @@ impl Worker {
                     observed.sandboxes.retain(|sandbox| sandbox.id != id);
                 }
             }
-            Outcome::StatusWritten { value, result } => {
+            Outcome::StatusWritten {
+                value,
+                told,
+                result,
+            } => {
                 self.writing = false;
                 match result {
                     Ok(version) => {
                         self.written = value;
                         self.written_version = version;
+                        self.measure_status(told);
                         self.check_written();
                     }
                     // The watch will tell what became of it.
@@ -166,7 +171,7 @@ impl Worker {
         for failure in failures {
             self.node
                 .events
-                .warning(&self.pod, "FailedMount", failure.to_string());
+                .warning(&self.pod, failure.reason(), failure.to_string());
         }
     }
 
@@ -197,6 +202,9 @@ impl Worker {
     ) {
         match result {
             Ok(image) => {
+                if let Some((from, to)) = image.pulled {
+                    self.startup.pulled(from, to);
+                }
                 self.pull_failures.remove(&container);
                 self.pull_backoffs.remove(&container);
                 if self

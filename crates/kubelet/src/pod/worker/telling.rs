@@ -299,6 +299,10 @@ impl Worker {
             }
             Outcome::StatusWritten {
                 value,
+                told: Told {
+                    computed,
+                    first_running,
+                },
                 result: result.map(|pod| status_writer::version(&pod)),
             }
         });
