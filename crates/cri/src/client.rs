@@ -31,11 +31,14 @@ pub enum Error {
     },
 }
 
+/// How a call goes: within its time, and heard of.
+pub type Calling = Deadlined<Calls>;
+
 /// Both services of one runtime. Cheap to clone; each call takes `&mut`, so clone per task.
 #[derive(Clone, Debug)]
 pub struct Client {
-    pub runtime: RuntimeServiceClient<Deadlined<Calls>>,
-    pub images: ImageServiceClient<Deadlined<Calls>>,
+    pub runtime: RuntimeServiceClient<Calling>,
+    pub images: ImageServiceClient<Calling>,
     limit: Limit,
 }
 

@@ -13,7 +13,7 @@ pub mod v1 {
     tonic::include_proto!("runtime.v1");
 }
 
-pub use client::{Client, Error};
+pub use client::{Calling, Client, Error};
 pub use deadline::{Deadlined, with_time};
 
 /// Names the registry and the user; never the password or a token.
