@@ -20,7 +20,7 @@ impl Worker {
                 match observed {
                     Ok(observed) if epoch == self.epoch => {
                         self.observed = Some(observed);
-                        self.settle_unhealthy();
+                        self.settle_kills();
                     }
                     _ => self.look_again = true,
                 }
@@ -117,7 +117,7 @@ impl Worker {
                 } else {
                     self.look_again = true;
                 }
-                self.settle_unhealthy();
+                self.settle_kills();
             }
             Outcome::Removed { id, done } => {
                 self.busy.removing.remove(&id);
@@ -177,11 +177,16 @@ impl Worker {
 
     /// What a probe condemned stays condemned until it has ended, however often the runtime fails
     /// to stop it.
-    fn settle_unhealthy(&mut self) {
+    fn settle_kills(&mut self) {
         let Some(observed) = &self.observed else {
             return;
         };
         let killing = &self.busy.killing;
+        // One that could not be killed, and runs after all, makes way for nobody.
+        self.replacing.retain(|name| {
+            let latest = observed.latest(name);
+            latest.is_none_or(|record| !record.running() || killing.contains(&record.id))
+        });
         let (over, condemned) = std::mem::take(&mut self.unhealthy)
             .into_iter()
             .partition(|(id, _)| !killing.contains(id) && !observed.runs(id));
