@@ -10,7 +10,7 @@ use std::{
 use cri::v1;
 use tokio_util::sync::CancellationToken;
 
-use crate::{node_context::NodeContext, stats};
+use crate::{measures::Counter, node_context::NodeContext, stats};
 
 const PERIOD: Duration = Duration::from_secs(300);
 
@@ -124,7 +124,7 @@ pub async fn run(node: Arc<NodeContext>, shutdown: CancellationToken) {
         if let Some(age) = node.configuration.image_maximum_age() {
             let old = too_old(&candidates, age.as_micros() as i64, began, now);
             candidates.retain(|image| !old.contains(&image.id));
-            let removed = remove(&node, old).await;
+            let removed = remove(&node, old, "age").await;
             if removed > 0 {
                 tracing::info!(
                     removed,
@@ -139,7 +139,8 @@ pub async fn run(node: Arc<NodeContext>, shutdown: CancellationToken) {
         let Some(wanted) = to_free(space.capacity, space.available, high, low) else {
             continue;
         };
-        let freed = remove(&node, choose(candidates, wanted, minimum_age, now)).await;
+        let chosen = choose(candidates, wanted, minimum_age, now);
+        let freed = remove(&node, chosen, "space").await;
         tracing::info!(wanted, freed, "images were removed to free disk space");
     }
 }
@@ -148,7 +149,7 @@ pub async fn run(node: Arc<NodeContext>, shutdown: CancellationToken) {
 pub async fn free_everything(node: &Arc<NodeContext>) -> usize {
     let now = node.environment.now_micros();
     match look(node, &mut Memory::default(), now).await {
-        Ok(candidates) => remove(node, choose(candidates, u64::MAX, 0, now)).await,
+        Ok(candidates) => remove(node, choose(candidates, u64::MAX, 0, now), "space").await,
         Err(_) => 0,
     }
 }
@@ -190,7 +191,7 @@ async fn look(
     Ok(memory.update(images.into_inner().images, &used, now))
 }
 
-async fn remove(node: &NodeContext, chosen: Vec<String>) -> usize {
+async fn remove(node: &NodeContext, chosen: Vec<String>, why: &str) -> usize {
     let mut removed = 0;
     for id in chosen {
         let request = v1::RemoveImageRequest {
@@ -202,6 +203,7 @@ async fn remove(node: &NodeContext, chosen: Vec<String>) -> usize {
         match node.cri.images.clone().remove_image(request).await {
             Ok(_) => {
                 removed += 1;
+                node.measures.count(Counter::ImagesCollected, &[why]);
                 node.pulls.records.forget(&id).await;
             }
             Err(status) => tracing::warn!(%status, image = id, "an image could not be removed"),

@@ -1,8 +1,8 @@
-//! The names of all fields of KubeletConfiguration v1beta1, to tell a field that is not ours from a
-//! mistake.
+//! The names of all fields of KubeletConfiguration v1beta1 and of those we add, to tell a field that
+//! is not ours from a mistake.
 
 /// In alphabetical order.
-const FIELDS: [&str; 127] = [
+const FIELDS: [&str; 129] = [
     "address",
     "allowedUnsafeSysctls",
     "apiVersion",
@@ -51,6 +51,8 @@ const FIELDS: [&str; 127] = [
     "healthzBindAddress",
     "healthzPort",
     "httpCheckFrequency",
+    "imageCredentialProviderBinDir",
+    "imageCredentialProviderConfig",
     "imageGCHighThresholdPercent",
     "imageGCLowThresholdPercent",
     "imageMaximumGCAge",

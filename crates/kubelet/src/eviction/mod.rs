@@ -19,7 +19,8 @@ use tokio_util::sync::CancellationToken;
 use self::thresholds::{Level, Signal, Threshold};
 use crate::{
     admission::preemption::is_critical,
-    counters, image_gc,
+    image_gc,
+    measures::{Counter, Histogram},
     node_context::NodeContext,
     pod::status::Verdict,
     pods::Pods,
@@ -168,6 +169,7 @@ async fn relieve(
     if under_pressure.is_none() && !running.iter().any(|pod| storage::is_limited(pod)) {
         return;
     }
+    let collected = node.environment.now_micros();
     let samples = match stats::collect(node, &running, depth).await {
         Ok(samples) => samples,
         Err(status) => {
@@ -180,7 +182,7 @@ async fn relieve(
             .iter()
             .find(|sample| pod.metadata.uid.as_deref() == Some(&sample.uid));
         if let Some(excess) = sample.and_then(|sample| storage::excess(pod, sample)) {
-            node.counters.add(counters::EVICTIONS, excess.signal);
+            node.measures.count(Counter::Evictions, &[excess.signal]);
             evict(node, pods, pod, excess.message, Some(HARD_GRACE));
         }
     }
@@ -226,8 +228,11 @@ async fn relieve(
             .eviction_max_pod_grace_period
             .max(HARD_GRACE),
     };
-    node.counters
-        .add(counters::EVICTIONS, threshold.signal.name());
+    let signal = [threshold.signal.name()];
+    node.measures.count(Counter::Evictions, &signal);
+    let now = node.environment.now_micros();
+    node.measures
+        .span(Histogram::EvictionStatsAge, &signal, collected, now);
     evict(node, pods, victim, message, Some(grace));
 }
 

@@ -3,6 +3,7 @@
 
 mod disk;
 mod machine;
+mod process;
 mod rates;
 pub mod summary;
 
@@ -13,6 +14,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 pub use disk::{Space, Usage, space};
 pub use machine::{Machine, read as read_machine};
+pub use process::{Process, read as read_process};
 pub use rates::Rates;
 
 use crate::{node_context::NodeContext, runtime::label};
