@@ -529,3 +529,32 @@ async fn pods_leave_a_node_whose_taint_they_do_not_tolerate() {
     );
     cluster.shut_down().await.expect("shut down");
 }
+
+#[tokio::test]
+async fn nodes_get_pod_ranges_beside_those_of_others_and_of_services() {
+    // The Services' range is the first half of it.
+    let cluster = Cluster::builder()
+        .controllers()
+        .pod_range("10.96.0.0/11")
+        .start()
+        .await
+        .expect("start");
+    let nodes: Api<Node> = Api::all(cluster.client());
+    let brought = json!({"metadata": {"name": "brings"}, "spec": {"podCIDR": "10.112.0.0/24",
+        "podCIDRs": ["10.112.0.0/24"]}});
+    create(&nodes, brought).await;
+    for name in ["first", "second"] {
+        create(&nodes, json!({"metadata": {"name": name}})).await;
+    }
+    let mut ranges = Vec::new();
+    for name in ["brings", "first", "second"] {
+        let range = eventually("the node has a range", async || {
+            nodes.get(name).await.expect("get").spec?.pod_cidr
+        })
+        .await;
+        ranges.push(range);
+    }
+    ranges.sort();
+    assert_eq!(ranges, ["10.112.0.0/24", "10.112.1.0/24", "10.112.2.0/24"]);
+    cluster.shut_down().await.expect("shut down");
+}
