@@ -69,6 +69,8 @@ pub struct Config {
     pub node_ip: IpAddr,
     /// Pods and their volumes.
     pub root: PathBuf,
+    /// In memory, for volumes that must not reach a disk; without it each has a tmpfs of its own.
+    pub secret_root: Option<PathBuf>,
     /// Logs are `<log_dir>/<namespace>_<name>_<uid>/<container>/<n>.log`.
     pub log_dir: PathBuf,
     pub cri_socket: PathBuf,
@@ -180,6 +182,7 @@ pub async fn run(
         },
         volumes: Volumes {
             pods_root,
+            secret_root: config.secret_root,
             tokens,
             client: client.clone(),
             environment: environment.clone(),

@@ -22,6 +22,7 @@ mod tokens;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -134,6 +135,8 @@ pub struct HeldObjects {
 #[derive(Clone)]
 pub struct Volumes {
     pub pods_root: PathBuf,
+    /// In memory: `<secret_root>/<uid>/<plugin>/<volume>`, where there is such a file system.
+    pub secret_root: Option<PathBuf>,
     pub tokens: Tokens,
     pub client: kube::Client,
     pub environment: Environment,
@@ -212,7 +215,14 @@ impl Volumes {
         self.tokens.forget(uid);
         self.claims.forget(uid);
         let directory = self.pod_dir(uid);
+        let in_memory = self.secret_root.as_ref().map(|root| root.join(uid));
         blocking(move || {
+            if let Some(directory) = in_memory
+                && let Err(error) = std::fs::remove_dir_all(&directory)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                return Err(at("removing", &directory)(error));
+            }
             if !directory.exists() {
                 return Ok(());
             }
@@ -224,15 +234,17 @@ impl Volumes {
 
     /// UIDs that have a directory here, to find what a crash left behind.
     pub async fn known_uids(&self) -> Vec<String> {
-        let mut uids = Vec::new();
-        let Ok(mut entries) = tokio::fs::read_dir(&self.pods_root).await else {
-            return uids;
-        };
-        while let Ok(Some(entry)) = entries.next_entry().await {
-            uids.push(entry.file_name().to_string_lossy().into_owned());
+        let mut uids = BTreeSet::new();
+        for root in [Some(&self.pods_root), self.secret_root.as_ref()] {
+            let Some(root) = root else { continue };
+            let Ok(mut entries) = tokio::fs::read_dir(root).await else {
+                continue;
+            };
+            while let Ok(Some(entry)) = entries.next_entry().await {
+                uids.insert(entry.file_name().to_string_lossy().into_owned());
+            }
         }
-        uids.sort();
-        uids
+        uids.into_iter().collect()
     }
 }
 
@@ -325,7 +337,7 @@ async fn set_up_on_node(context: &Context<'_>, volume: &Volume) -> Result<Ready,
     }
     if let Some(source) = &volume.secret {
         let payload = secret::payload(context, source).await?;
-        let path = context.directory("kubernetes.io~secret", name);
+        let path = context.secret_directory("kubernetes.io~secret", name);
         return context.write(path, payload, true, None).await;
     }
     if let Some(source) = &volume.downward_api {
@@ -334,12 +346,12 @@ async fn set_up_on_node(context: &Context<'_>, volume: &Volume) -> Result<Ready,
             source.items.as_deref().unwrap_or_default(),
             source.default_mode.unwrap_or(0o644),
         )?;
-        let path = context.directory("kubernetes.io~downward-api", name);
+        let path = context.secret_directory("kubernetes.io~downward-api", name);
         return context.write(path, payload, true, None).await;
     }
     if let Some(source) = &volume.projected {
         let (payload, refresh_at) = projected::payload(context, source).await?;
-        let path = context.directory("kubernetes.io~projected", name);
+        let path = context.secret_directory("kubernetes.io~projected", name);
         return context.write(path, payload, true, refresh_at).await;
     }
     let claim = volume.persistent_volume_claim.as_ref();
@@ -379,6 +391,16 @@ impl Context<'_> {
         pod.join("volumes").join(plugin).join(name)
     }
 
+    /// Of a volume that must not reach a disk.
+    fn secret_directory(&self, plugin: &str, name: &str) -> PathBuf {
+        let on_disk = self.directory(plugin, name);
+        match &self.volumes.secret_root {
+            // That of a pod which an older kubelet started has a tmpfs of its own.
+            Some(root) if !on_disk.exists() => root.join(self.uid()).join(plugin).join(name),
+            _ => on_disk,
+        }
+    }
+
     /// Where the link to a block volume's device is.
     fn device_link(&self, plugin: &str, volume: &str) -> PathBuf {
         let pod = self.volumes.pod_dir(self.uid());
@@ -411,7 +433,7 @@ impl Context<'_> {
         }
     }
 
-    /// Puts a payload in place, on a tmpfs when it must not reach a disk.
+    /// Puts a payload in place, on a tmpfs of its own when it must not reach a disk and would.
     async fn write(
         &self,
         path: PathBuf,
@@ -426,10 +448,16 @@ impl Context<'_> {
             self.volumes.environment.name_suffix(9)
         );
         let directory = path.clone();
+        let on_disk = path.starts_with(&self.volumes.pods_root);
         blocking(move || {
+            let new = !directory.exists();
             std::fs::create_dir_all(&directory).map_err(at("creating", &directory))?;
-            if in_memory {
+            if in_memory && on_disk {
                 mount_table::mount_tmpfs(&directory, None)?;
+            } else if in_memory && new {
+                // As open as the root of a tmpfs; what is in it has modes of its own.
+                std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o777))
+                    .map_err(at("changing", &directory))?;
             }
             let changed = atomic_writer::write(&directory, &payload, &generation)?;
             if changed {

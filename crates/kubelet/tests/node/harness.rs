@@ -29,7 +29,7 @@ use crate::{
 
 pub const NODE: &str = "node-1";
 /// How often, every 10 ms, a test looks for something before it calls it missing.
-pub const ATTEMPTS: usize = 6_000;
+pub const ATTEMPTS: usize = 12_000;
 
 pub struct Node {
     pub runtime: Runtime,
@@ -176,6 +176,7 @@ impl Node {
             node_name: NODE.to_owned(),
             node_ip: "127.0.0.1".parse().expect("an address"),
             root: self.directory.path().join("kubelet"),
+            secret_root: None,
             log_dir: self.directory.path().join("logs"),
             cri_socket: self.directory.path().join("cri.sock"),
             cluster_dns: vec!["10.96.0.10".to_owned()],
@@ -299,6 +300,17 @@ impl Node {
             self.runtime.calls(),
             serde_json::to_string_pretty(&last).unwrap_or_default()
         );
+    }
+
+    /// Waits until something holds, looking often.
+    pub async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) {
+        for _ in 0..ATTEMPTS {
+            if holds().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("never {what}; calls: {:?}", self.runtime.calls());
     }
 
     /// Ends the kubelet; what it left in the kernel goes with the node.
