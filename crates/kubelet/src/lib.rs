@@ -12,6 +12,7 @@ mod eviction;
 mod http_get;
 mod image_gc;
 mod images;
+mod leftovers;
 mod lifecycle;
 mod log_format;
 mod log_rotation;
@@ -160,14 +161,14 @@ pub async fn run(
     );
     let context = Arc::new(NodeContext {
         admission,
-        nodes,
+        nodes: nodes.clone(),
         last_node: Default::default(),
         pressure: Default::default(),
         shutting_down: Default::default(),
         rates: Default::default(),
         probe_counts: Default::default(),
         measures: measures.clone(),
-        node_name: config.node_name,
+        node_name: config.node_name.clone(),
         host_ip: config.node_ip.to_string(),
         log_dir: config.log_dir,
         cluster_dns: config.cluster_dns,
@@ -186,6 +187,8 @@ pub async fn run(
             tokens,
             client: client.clone(),
             environment: environment.clone(),
+            nodes,
+            node_name: config.node_name,
             claims: Default::default(),
         },
         pulls: images::Pulls::open(&config.root, &configuration, providers),
@@ -208,6 +211,7 @@ pub async fn run(
         context.capacity.memory - reserved.reserved_milli("memory") / 1000,
         context.capacity.allocatable_milli_cpu(),
     );
+    cgroups.forbid_swap();
     let identity = registration::Identity {
         pod_cidr: config.pod_cidr,
         labels: config.labels,
@@ -235,12 +239,11 @@ pub async fn run(
         let Some(node) = wait_for_registration(&context, &identity, &shutdown).await else {
             return;
         };
-        let uid = node.metadata.uid.clone().unwrap_or_default();
         let lease = lease::run(
             client,
             environment,
             context.node_name.clone(),
-            uid,
+            context.nodes.clone(),
             context.configuration.node_lease_duration_seconds,
             shutdown.clone(),
         );

@@ -8,10 +8,21 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
 use parking_lot::Mutex;
 
 use crate::{
-    admission::Admission, cgroups::Cgroups, configuration::Configuration,
-    container::fields::NodeFacts, events::Events, eviction::Pressure, images::Pulls,
-    measures::Measures, node::Capacity, probes::ProbeCounts, referenced::Referenced,
-    shutdown::ShuttingDown, spans::Spans, stats::Rates, volumes::Volumes,
+    admission::Admission,
+    cgroups::Cgroups,
+    configuration::Configuration,
+    container::{config::Machine, fields::NodeFacts},
+    events::Events,
+    eviction::Pressure,
+    images::Pulls,
+    measures::Measures,
+    node::Capacity,
+    probes::ProbeCounts,
+    referenced::Referenced,
+    shutdown::ShuttingDown,
+    spans::Spans,
+    stats::Rates,
+    volumes::Volumes,
 };
 
 pub struct NodeContext {
@@ -82,6 +93,15 @@ impl NodeContext {
             .into_iter()
             .filter(|condition| self.pressure.under(condition, now, period))
             .collect()
+    }
+
+    /// What the limits of containers depend on.
+    pub fn machine(&self) -> Machine<'_> {
+        Machine {
+            memory: self.capacity.memory,
+            huge_pages: &self.capacity.huge_pages,
+            limits_swap: self.cgroups.limits_swap_of_containers(),
+        }
     }
 
     pub fn facts(&self, pod_ips: Vec<String>) -> NodeFacts {

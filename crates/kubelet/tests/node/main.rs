@@ -11,6 +11,7 @@ mod lifecycle;
 mod measures;
 mod providers;
 mod pulls;
+mod recovery;
 mod refusals;
 mod restarts;
 mod runtime;
