@@ -563,6 +563,19 @@ fn signal_number(name: &str) -> Option<i32> {
         })
 }
 
+/// People know images by name. Who asks by id is told the name that stands in the pod, or any.
+fn name_image(asked: &mut cri::v1::ImageSpec, image: &ImageRecord) {
+    let by_id = asked.image == image.id || image.id.strip_prefix("sha256:") == Some(&asked.image);
+    if !by_id {
+        return;
+    }
+    let wanted = reference::normalise(&asked.user_specified_image).ok();
+    let named = wanted.as_ref().and_then(|name| image.tags.get(name));
+    if let Some(name) = named.or_else(|| image.tags.first()) {
+        asked.image.clone_from(name);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -579,18 +592,5 @@ mod tests {
             assert_eq!(signal_number(name), Some(number), "{name}");
         }
         assert_eq!(signal_number(""), None);
-    }
-}
-
-/// People know images by name. Who asks by id is told the name that stands in the pod, or any.
-fn name_image(asked: &mut cri::v1::ImageSpec, image: &ImageRecord) {
-    let by_id = asked.image == image.id || image.id.strip_prefix("sha256:") == Some(&asked.image);
-    if !by_id {
-        return;
-    }
-    let wanted = reference::normalise(&asked.user_specified_image).ok();
-    let named = wanted.as_ref().and_then(|name| image.tags.get(name));
-    if let Some(name) = named.or_else(|| image.tags.first()) {
-        asked.image.clone_from(name);
     }
 }
