@@ -7,10 +7,22 @@ use environment::Environment;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
 
 use crate::{
-    admission::Admission, cgroups::Cgroups, configuration::Configuration,
-    container::fields::NodeFacts, counters::Counters, events::Events, eviction::Pressure,
-    images::Pulls, node::Capacity, probes::ProbeCounts, referenced::Referenced,
-    shutdown::ShuttingDown, spans::Spans, stats::Rates, volumes::Volumes,
+    admission::Admission,
+    cgroups::Cgroups,
+    configuration::Configuration,
+    container::fields::NodeFacts,
+    counters::Counters,
+    events::Events,
+    eviction::Pressure,
+    image_gc,
+    images::Pulls,
+    node::Capacity,
+    probes::ProbeCounts,
+    referenced::Referenced,
+    shutdown::ShuttingDown,
+    spans::Spans,
+    stats::{Rates, RuntimePlaces},
+    volumes::Volumes,
 };
 
 pub struct NodeContext {
@@ -25,6 +37,10 @@ pub struct NodeContext {
     pub pressure: Pressure,
     pub shutting_down: ShuttingDown,
     pub rates: Rates,
+    /// Where the runtime keeps images and layers.
+    pub runtime_places: RuntimePlaces,
+    /// What image collection has seen of images.
+    pub images_seen: image_gc::Seen,
     pub probe_counts: Arc<ProbeCounts>,
     pub counters: Counters,
     /// The Node object of this node.
@@ -58,11 +74,10 @@ impl NodeContext {
 
     /// The pressures the node is under, as its conditions name them.
     pub fn pressures(&self) -> Vec<&'static str> {
-        let now = self.environment.now_micros();
-        let period = self.configuration.transition_period();
+        let now = self.pressure.now();
         ["MemoryPressure", "DiskPressure", "PIDPressure"]
             .into_iter()
-            .filter(|condition| self.pressure.under(condition, now, period))
+            .filter(|condition| now.contains(condition))
             .collect()
     }
 

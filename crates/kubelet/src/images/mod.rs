@@ -14,12 +14,15 @@ use k8s_openapi::api::core::v1::{Container, Pod, Secret};
 use tokio::sync::Semaphore;
 
 use self::{credentials::Credential, pull_records::PullRecords};
-use crate::{backoff::go_duration, configuration::Configuration, events::Events};
+use crate::{
+    backoff::go_duration, configuration::Configuration, events::Events, token_bucket::TokenBucket,
+};
 
 /// What all pulls of this node share: how many run at once, and who may use what was pulled.
 pub struct Pulls {
     /// `None`: as many as there are.
     slots: Option<Semaphore>,
+    rate: Option<TokenBucket>,
     pub records: PullRecords,
 }
 
@@ -32,6 +35,10 @@ impl Pulls {
         };
         Pulls {
             slots: at_once.map(|count| Semaphore::new(count.max(1))),
+            rate: TokenBucket::new(
+                configuration.registry_pull_qps,
+                configuration.registry_burst,
+            ),
             records: PullRecords::open(root.join("image_manager"), configuration),
         }
     }
@@ -129,7 +136,10 @@ pub async fn ensure(
     };
     let start = environment.now_micros();
     let intent = pulls.records.intend(&name).await;
-    let pulled = pull(cri, &full, &credentials, pod).await;
+    let pulled = match &pulls.rate {
+        Some(rate) if !rate.take(start) => Err("pull QPS exceeded".to_owned()),
+        _ => pull(cri, &full, &credentials, pod).await,
+    };
     drop(slot);
     match pulled {
         Ok((reference, used)) => {

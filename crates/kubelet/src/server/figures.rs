@@ -47,15 +47,17 @@ async fn summarize(
 ) -> Result<Response<Body>, tonic::Status> {
     let depth = if shallow { Depth::Shallow } else { Depth::Deep };
     let samples = samples(node, pods, depth).await?;
-    let root = node.volumes.pods_root.clone();
-    let (machine, space) = machine(root).await;
+    let told = node.runtime_places.ask(&node.cri).await;
+    let (machine, spaces) = tokio::join!(machine(), stats::file_systems(node));
     let now = node.environment.now_micros();
     let summary = summary::build(&summary::Input {
         node_name: &node.node_name,
         now: node.environment.now(),
         machine_cpu_rate: node.rates.sample("", machine.cpu_total, now),
         machine: &machine,
-        node_space: space,
+        spaces,
+        image_usage: told.image_usage,
+        container_usage: told.container_usage,
         pods: &samples,
     });
     Ok(json(summary.to_string()))
@@ -63,17 +65,17 @@ async fn summarize(
 
 async fn resource(node: &Arc<NodeContext>, pods: &Pods) -> Result<Response<Body>, tonic::Status> {
     let samples = samples(node, pods, Depth::Shallow).await?;
-    let (machine, _) = machine(node.volumes.pods_root.clone()).await;
+    let machine = machine().await;
     let millis = node.environment.now_micros() / 1000;
     Ok(plain(metrics::resource(&machine, &samples, millis)))
 }
 
 async fn cadvisor(node: &Arc<NodeContext>, pods: &Pods) -> Result<Response<Body>, tonic::Status> {
     let samples = samples(node, pods, Depth::Shallow).await?;
-    let (machine, space) = machine(node.volumes.pods_root.clone()).await;
+    let (machine, spaces) = tokio::join!(machine(), stats::file_systems(node));
     let cpus = (node.capacity.milli_cpu / 1000) as usize;
     let more = runtime_metrics(node).await;
-    let page = metrics::cadvisor(&machine, cpus, space, &samples, &more);
+    let page = metrics::cadvisor(&machine, cpus, spaces.containers, &samples, &more);
     Ok(plain(page))
 }
 
@@ -147,8 +149,8 @@ async fn samples(
     Ok(samples)
 }
 
-async fn machine(root: std::path::PathBuf) -> (stats::Machine, stats::Space) {
-    let read = tokio::task::spawn_blocking(move || (stats::read_machine(), stats::space(&root)));
+async fn machine() -> stats::Machine {
+    let read = tokio::task::spawn_blocking(stats::read_machine);
     read.await.unwrap_or_default()
 }
 

@@ -5,6 +5,7 @@
 mod authorize;
 mod checkpoint;
 mod figures;
+pub mod health;
 mod log_file;
 mod logs;
 mod metrics;
@@ -114,6 +115,12 @@ async fn answer(
         return text(refusal.status, refusal.message);
     }
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    if !node.configuration.enable_debugging_handlers && is_for_debugging(&parts) {
+        return text(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "Debug endpoints are disabled.",
+        );
+    }
     if let Some(target) = sessions::Target::parse(&parts, request.uri().query()) {
         return match sessions::answer(node, pods, target, request).await {
             Ok(response) => response,
@@ -185,6 +192,22 @@ async fn answer(
         }
         _ => text(StatusCode::NOT_FOUND, "404 page not found"),
     }
+}
+
+/// What `enableDebuggingHandlers: false` takes away.
+fn is_for_debugging(parts: &[&str]) -> bool {
+    let first = parts.first().copied().unwrap_or_default();
+    [
+        "run",
+        "exec",
+        "attach",
+        "portForward",
+        "containerLogs",
+        "runningpods",
+        "debug",
+        "logs",
+    ]
+    .contains(&first)
 }
 
 /// `ok`, or what is wrong; `part` asks for one check alone.

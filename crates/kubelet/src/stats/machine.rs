@@ -39,6 +39,13 @@ pub fn read() -> Machine {
     }
 }
 
+/// Whether the machine swaps anywhere.
+pub fn has_swap() -> bool {
+    // The first line names the columns.
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    swaps.lines().skip(1).any(|line| !line.trim().is_empty())
+}
+
 fn kilobytes(meminfo: &str, name: &str) -> u64 {
     let line = meminfo.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())

@@ -2,6 +2,7 @@
 //! decides how deep disks are searched.
 
 mod disk;
+mod file_systems;
 mod machine;
 mod rates;
 pub mod summary;
@@ -11,8 +12,9 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 use cri::v1;
 use k8s_openapi::api::core::v1::Pod;
 
-pub use disk::{Space, Usage, space};
-pub use machine::{Machine, read as read_machine};
+pub use disk::{Space, Usage};
+pub use file_systems::{FileSystems, Layout, RuntimePlaces};
+pub use machine::{Machine, has_swap, read as read_machine};
 pub use rates::Rates;
 
 use crate::{node_context::NodeContext, runtime::label};
@@ -89,9 +91,24 @@ pub struct VolumeSample {
 impl PodSample {
     /// Bytes and inodes that the pod holds on the node's disks.
     pub fn disk(&self) -> Usage {
+        let mut total = self.layers();
+        total.add(self.logs_and_volumes());
+        total
+    }
+
+    /// What its containers have written into their file systems.
+    pub fn layers(&self) -> Usage {
         let mut total = Usage::default();
         for container in &self.containers {
             total.add(container.rootfs);
+        }
+        total
+    }
+
+    /// What lies with the pods, wherever the runtime keeps containers.
+    pub fn logs_and_volumes(&self) -> Usage {
+        let mut total = Usage::default();
+        for container in &self.containers {
             total.add(container.logs);
         }
         for volume in self.volumes.values().filter(|volume| !volume.in_memory) {
@@ -99,6 +116,14 @@ impl PodSample {
         }
         total
     }
+}
+
+/// The room on the file systems of this node, as far as the runtime is known to use them.
+pub async fn file_systems(node: &NodeContext) -> FileSystems {
+    let told = node.runtime_places.get(&node.cri).await;
+    let root = node.volumes.pods_root.clone();
+    let measured = tokio::task::spawn_blocking(move || file_systems::measure(&root, &told));
+    measured.await.unwrap_or_default()
 }
 
 /// Samples of all pods that have a sandbox. `deep`: which of them are searched on disk.

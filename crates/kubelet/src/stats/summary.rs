@@ -3,14 +3,17 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Cpu, Machine, Memory, NetworkSample, PodSample, Space, Usage};
+use super::{Cpu, FileSystems, Machine, Memory, NetworkSample, PodSample, Space, Usage};
 
 pub struct Input<'a> {
     pub node_name: &'a str,
     pub now: Timestamp,
     pub machine: &'a Machine,
     pub machine_cpu_rate: Option<u64>,
-    pub node_space: Space,
+    pub spaces: FileSystems,
+    /// What the runtime says that images and layers take.
+    pub image_usage: Option<Usage>,
+    pub container_usage: Option<Usage>,
     pub pods: &'a [PodSample],
 }
 
@@ -24,12 +27,17 @@ pub fn build(input: &Input<'_>) -> Value {
         total: machine.cpu_total,
         rate: input.machine_cpu_rate,
     };
-    let file_system = json!({
-        "time": time, "availableBytes": input.node_space.available,
-        "capacityBytes": input.node_space.capacity, "usedBytes": input.node_space.used,
-        "inodesFree": input.node_space.inodes_free, "inodes": input.node_space.inodes,
-        "inodesUsed": input.node_space.inodes - input.node_space.inodes_free,
-    });
+    let file_system = |space: Space, usage: Option<Usage>| {
+        let (bytes, inodes) = match usage {
+            Some(usage) => (usage.bytes, usage.inodes),
+            None => (space.used, space.inodes.saturating_sub(space.inodes_free)),
+        };
+        json!({
+            "time": time, "availableBytes": space.available,
+            "capacityBytes": space.capacity, "usedBytes": bytes,
+            "inodesFree": space.inodes_free, "inodes": space.inodes, "inodesUsed": inodes,
+        })
+    };
     let pods: Vec<Value> = input
         .pods
         .iter()
@@ -45,8 +53,11 @@ pub fn build(input: &Input<'_>) -> Value {
                 "workingSetBytes": used, "rssBytes": used, "pageFaults": 0, "majorPageFaults": 0,
             },
             "network": network(&machine.network, &time),
-            "fs": file_system,
-            "runtime": {"imageFs": file_system, "containerFs": file_system},
+            "fs": file_system(input.spaces.node, None),
+            "runtime": {
+                "imageFs": file_system(input.spaces.images, input.image_usage),
+                "containerFs": file_system(input.spaces.containers, input.container_usage),
+            },
             "rlimit": {"time": time, "maxpid": machine.max_processes, "curproc": machine.processes},
         },
         "pods": pods,
@@ -54,21 +65,21 @@ pub fn build(input: &Input<'_>) -> Value {
 }
 
 fn one(pod: &PodSample, time: &str, input: &Input<'_>) -> Value {
-    let space = input.node_space;
-    let on_disk = |usage: Usage| {
+    let at = |space: Space, usage: Usage| {
         json!({
             "time": time, "availableBytes": space.available, "capacityBytes": space.capacity,
             "usedBytes": usage.bytes, "inodesFree": space.inodes_free, "inodes": space.inodes,
             "inodesUsed": usage.inodes,
         })
     };
+    let on_disk = |usage: Usage| at(input.spaces.node, usage);
     let containers: Vec<Value> = pod
         .containers
         .iter()
         .map(|container| {
             let mut value = json!({
                 "name": container.name, "startTime": nanos(container.started_at),
-                "rootfs": on_disk(container.rootfs), "logs": on_disk(container.logs),
+                "rootfs": at(input.spaces.containers, container.rootfs), "logs": on_disk(container.logs),
             });
             fill(
                 &mut value,
@@ -183,7 +194,9 @@ mod tests {
             now: Timestamp::UNIX_EPOCH,
             machine: &Machine::default(),
             machine_cpu_rate: None,
-            node_space: Space::default(),
+            spaces: FileSystems::default(),
+            image_usage: None,
+            container_usage: None,
             pods: &[pod],
         });
         assert_eq!(summary["node"]["nodeName"], "n1");

@@ -195,6 +195,25 @@ impl Volumes {
         .await
     }
 
+    /// Removes the volumes of a pod that has ended; what tells of its end stays as long as its
+    /// object does.
+    pub async fn release(&self, uid: &str) -> Result<(), Error> {
+        self.tokens.forget(uid);
+        let directory = self.pod_dir(uid);
+        blocking(move || {
+            for part in ["volume-subpaths", "volumes"] {
+                let directory = directory.join(part);
+                if !directory.exists() {
+                    continue;
+                }
+                mount_table::unmount_below(&directory)?;
+                std::fs::remove_dir_all(&directory).map_err(at("removing", &directory))?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
     /// UIDs that have a directory here, to find what a crash left behind.
     pub async fn known_uids(&self) -> Vec<String> {
         let mut uids = Vec::new();

@@ -4,6 +4,7 @@
 mod faults;
 mod harness;
 mod lifecycle;
+mod pressure;
 mod pulls;
 mod refusals;
 mod restarts;

@@ -155,6 +155,7 @@ impl Worker {
                     ),
                 }
             }
+            Outcome::Released(done) => self.busy.released = done,
             Outcome::Finished => self.done = true,
         }
     }
