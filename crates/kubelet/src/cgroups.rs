@@ -207,6 +207,20 @@ impl Cgroups {
         Some((used - inactive).max(0))
     }
 
+    /// Nanoseconds of CPU time that all pods together have used. Blocking.
+    pub fn cpu_total(&self) -> Option<u64> {
+        let path = self.group(&["kubepods"]);
+        if !self.shared.unified {
+            let text = self.read(&path, "cpuacct", "cpuacct.usage")?;
+            return text.trim().parse().ok();
+        }
+        let stat = self.read(&path, "cpu", "cpu.stat")?;
+        let used = stat
+            .lines()
+            .find_map(|line| line.strip_prefix("usage_usec "));
+        Some(used?.trim().parse::<u64>().ok()?.saturating_mul(1000))
+    }
+
     fn read(&self, path: &str, controller: &str, file: &str) -> Option<String> {
         let relative = path.trim_start_matches('/');
         let directory = if self.shared.unified {

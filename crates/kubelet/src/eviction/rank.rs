@@ -217,6 +217,7 @@ mod tests {
             let volume = VolumeSample {
                 usage: usage(volume),
                 in_memory: false,
+                ..VolumeSample::default()
             };
             sample.volumes.insert("v".to_owned(), volume);
             (pod, Some(sample))

@@ -135,6 +135,7 @@ mod tests {
             VolumeSample {
                 usage,
                 in_memory: false,
+                ..VolumeSample::default()
             },
         );
         assert!(is_limited(&pod));

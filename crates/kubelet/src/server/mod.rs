@@ -3,6 +3,7 @@
 //! server.
 
 mod authorize;
+mod cadvisor;
 mod checkpoint;
 mod figures;
 pub mod health;
@@ -10,6 +11,7 @@ mod log_file;
 mod logs;
 mod metrics;
 mod node_logs;
+mod resources;
 mod running_pods;
 mod sessions;
 

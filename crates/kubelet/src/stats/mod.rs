@@ -4,6 +4,7 @@
 mod disk;
 mod file_systems;
 mod machine;
+mod pressure;
 mod rates;
 pub mod summary;
 
@@ -15,6 +16,7 @@ use k8s_openapi::api::core::v1::Pod;
 pub use disk::{Space, Usage};
 pub use file_systems::{FileSystems, Layout, RuntimePlaces};
 pub use machine::{Machine, has_swap, read as read_machine};
+pub use pressure::Stall;
 pub use rates::Rates;
 
 use crate::{node_context::NodeContext, runtime::label};
@@ -36,6 +38,13 @@ pub struct Memory {
     pub available: Option<u64>,
     pub page_faults: u64,
     pub major_page_faults: u64,
+    pub stall: Option<Stall>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Swap {
+    pub usage: u64,
+    pub available: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -44,6 +53,7 @@ pub struct Cpu {
     pub total: u64,
     /// Nanoseconds of CPU time per second, once there are two samples.
     pub rate: Option<u64>,
+    pub stall: Option<Stall>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -54,6 +64,8 @@ pub struct ContainerSample {
     pub started_at: i64,
     pub cpu: Option<Cpu>,
     pub memory: Option<Memory>,
+    pub swap: Option<Swap>,
+    pub io_stall: Option<Stall>,
     pub rootfs: Usage,
     pub logs: Usage,
 }
@@ -72,23 +84,39 @@ pub struct PodSample {
     pub uid: String,
     pub namespace: String,
     pub name: String,
+    /// Its path in the hierarchy, where it is known.
+    pub cgroup: String,
     pub started_at: i64,
     pub cpu: Option<Cpu>,
     pub memory: Option<Memory>,
+    pub io_stall: Option<Stall>,
     pub network: Vec<NetworkSample>,
     pub processes: Option<u64>,
     pub containers: Vec<ContainerSample>,
-    /// emptyDir volumes by name; those in memory are not on a disk and marked so.
+    /// Volumes that the pod brings along, by name; those that are not the pod's storage are marked.
     pub volumes: BTreeMap<String, VolumeSample>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VolumeSample {
     pub usage: Usage,
+    /// Of the file system it lies on.
+    pub space: Space,
+    /// It takes nothing of what the pod may have of the node's disk.
     pub in_memory: bool,
 }
 
 impl PodSample {
+    /// What its containers swap; CRI has none for pods.
+    pub fn swap(&self) -> Option<Swap> {
+        let told = || self.containers.iter().filter_map(|one| one.swap);
+        told().next()?;
+        Some(Swap {
+            usage: told().map(|swap| swap.usage).sum(),
+            available: Some(told().filter_map(|swap| swap.available).sum()),
+        })
+    }
+
     /// Bytes and inodes that the pod holds on the node's disks.
     pub fn disk(&self) -> Usage {
         let mut total = self.layers();
@@ -175,16 +203,14 @@ pub async fn collect(
 /// Where one pod's files are.
 struct Places {
     logs: PathBuf,
+    /// Name, path, whether it is none of the pod's own disk.
     volumes: Vec<(String, PathBuf, bool)>,
 }
 
 impl Places {
     fn of(node: &NodeContext, pod: &Pod) -> Places {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let directory = node
-            .volumes
-            .pod_dir(uid)
-            .join("volumes/kubernetes.io~empty-dir");
+        let directory = node.volumes.pod_dir(uid).join("volumes");
         let volumes = pod
             .spec
             .iter()
@@ -193,9 +219,27 @@ impl Places {
             logs: node.pod_log_dir(pod),
             volumes: volumes
                 .filter_map(|volume| {
-                    let source = volume.empty_dir.as_ref()?;
-                    let in_memory = source.medium.as_deref() == Some("Memory");
-                    Some((volume.name.clone(), directory.join(&volume.name), in_memory))
+                    let medium = volume.empty_dir.as_ref().map(|source| &source.medium);
+                    let in_memory = medium.is_some_and(|medium| {
+                        medium.as_ref().is_some_and(|medium| !medium.is_empty())
+                    });
+                    let plugin = if medium.is_some() {
+                        "empty-dir"
+                    } else if volume.config_map.is_some() {
+                        "configmap"
+                    } else if volume.secret.is_some() {
+                        "secret"
+                    } else if volume.projected.is_some() {
+                        "projected"
+                    } else if volume.downward_api.is_some() {
+                        "downward-api"
+                    } else {
+                        return None;
+                    };
+                    // Of these upstream counts emptyDir and configMap as the pod's storage.
+                    let apart = in_memory || !matches!(plugin, "empty-dir" | "configmap");
+                    let path = directory.join(format!("kubernetes.io~{plugin}"));
+                    Some((volume.name.clone(), path.join(&volume.name), apart))
                 })
                 .collect(),
         }
@@ -217,6 +261,7 @@ impl Places {
             .map(|(name, path, in_memory)| {
                 let sample = VolumeSample {
                     usage: disk::usage(path),
+                    space: disk::space(path),
                     in_memory: *in_memory,
                 };
                 (name.clone(), sample)
@@ -241,6 +286,18 @@ fn sample(rates: &Rates, stats: v1::PodSandboxStats, now: i64) -> Option<PodSamp
                 cpu: cpu(rates, &attributes.id, stats.cpu, now),
                 id: attributes.id,
                 memory: stats.memory.map(memory),
+                // A runtime that says nothing has nothing swapped.
+                swap: Some(stats.swap.map_or_else(
+                    || Swap {
+                        usage: 0,
+                        available: Some(0),
+                    },
+                    |swap| Swap {
+                        usage: number(swap.swap_usage_bytes),
+                        available: swap.swap_available_bytes.map(|bytes| bytes.value),
+                    },
+                )),
+                io_stall: stats.io.and_then(|io| io.psi).map(Stall::from),
                 rootfs: stats
                     .writable_layer
                     .map_or_else(Usage::default, |layer| Usage {
@@ -270,8 +327,10 @@ fn sample(rates: &Rates, stats: v1::PodSandboxStats, now: i64) -> Option<PodSamp
         uid,
         namespace: metadata.namespace,
         name: metadata.name,
+        cgroup: String::new(),
         started_at: 0,
         memory: linux.memory.map(memory),
+        io_stall: linux.io.and_then(|io| io.psi).map(Stall::from),
         network: interfaces.unwrap_or_default(),
         processes: linux
             .process
@@ -289,6 +348,7 @@ fn cpu(rates: &Rates, key: &str, usage: Option<v1::CpuUsage>, now: i64) -> Optio
     Some(Cpu {
         total,
         rate: told.or_else(|| rates.sample(key, total, now)),
+        stall: usage.psi.map(Stall::from),
     })
 }
 
@@ -300,6 +360,7 @@ fn memory(usage: v1::MemoryUsage) -> Memory {
         available: usage.available_bytes.map(|bytes| bytes.value),
         page_faults: number(usage.page_faults),
         major_page_faults: number(usage.major_page_faults),
+        stall: usage.psi.map(Stall::from),
     }
 }
 
