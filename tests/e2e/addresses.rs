@@ -3,14 +3,21 @@
 
 use crate::cluster::{Cluster, eventually};
 
-/// Six addresses, of which the node itself has one. Reserved for tests like this one (RFC 2544).
-const RANGE: &str = "198.18.77.0/29";
+/// Six addresses, of which the node itself has one. Reserved for tests like this one (RFC 2544);
+/// another run of it on the same machine has others.
+fn range() -> String {
+    let number = std::process::id();
+    let [high, low] = [number >> 5 & 0xff, (number & 0x1f) << 3];
+    format!("198.19.{high}.{low}/29")
+}
+
 const POD_ADDRESSES: usize = 5;
 
 #[test]
 fn a_pod_waits_for_a_free_address() {
     let cluster = Cluster::prepared();
-    cluster.up(&["--pod-range", RANGE]);
+    let range = range();
+    cluster.up(&["--pod-range", &range]);
     let pods = |count: usize| -> String {
         (0..count)
             .map(|number| {
@@ -31,12 +38,14 @@ fn a_pod_waits_for_a_free_address() {
         let events = cluster.kubectl(&["get", "events", "--field-selector", &of]);
         let told = events.contains("FailedCreatePodSandBox")
             && events.contains("Failed to create pod sandbox: ")
-            && events.contains(&format!("no free address in {RANGE}"));
+            && events.contains(&format!("no free address in {range}"));
         told.then_some(())
     });
-    let waiting = cluster.object("pod", &last);
-    let state = &waiting["status"]["containerStatuses"][0]["state"];
-    assert_eq!(state["waiting"]["reason"], "ContainerCreating", "{waiting}");
+    eventually("the pod to wait", || {
+        let waiting = cluster.object("pod", &last);
+        let state = &waiting["status"]["containerStatuses"][0]["state"];
+        (state["waiting"]["reason"] == "ContainerCreating").then_some(())
+    });
     for number in 0..POD_ADDRESSES {
         let other = cluster.object("pod", &format!("p{number}"));
         let status = &other["status"]["containerStatuses"][0];

@@ -29,6 +29,14 @@ fn wait_for_node(cluster: &Cluster, words: &str) {
     });
 }
 
+/// The kubelet removes them beside the pod's object.
+fn no_directories(cluster: &Cluster) {
+    eventually("no directories of pods to be left", || {
+        let left = fs::read_dir(cluster.data_dir().join("kubelet/pods")).expect("pods");
+        (left.count() == 0).then_some(())
+    });
+}
+
 /// `API_AWAY_SECONDS`: for how long at least; ten minutes in `make soak`.
 #[test]
 fn pods_go_on_without_the_api_server() {
@@ -103,8 +111,7 @@ spec:
     );
     cluster.wait_ready("after");
     cluster.kubectl(&["delete", "pods", "--all", "--timeout=120s"]);
-    let left = fs::read_dir(cluster.data_dir().join("kubelet/pods")).expect("pods");
-    assert_eq!(left.count(), 0, "directories of pods are left");
+    no_directories(&cluster);
     drop(agent);
 }
 
@@ -163,8 +170,7 @@ spec:
     let node = agent(&cluster);
     wait_for_node(&cluster, " Ready ");
     cluster.kubectl(&["wait", "pod/lost", "--for=delete", "--timeout=120s"]);
-    let left = fs::read_dir(cluster.data_dir().join("kubelet/pods")).expect("pods");
-    assert_eq!(left.count(), 0, "directories of pods are left");
+    no_directories(&cluster);
     drop(node);
 }
 
@@ -196,7 +202,14 @@ spec:
     cluster.wait_ready("asking");
     eventually("no name", || (!ask()).then_some(()));
     // Names are gone, pods are not.
-    cluster.kubectl(&["run", "other", "--image=coracle-test:1", "--", "sleep", "9"]);
+    cluster.kubectl(&[
+        "run",
+        "other",
+        "--image=coracle-test:1",
+        "--",
+        "sleep",
+        "86392",
+    ]);
     cluster.wait_ready("other");
     cluster.down();
     cluster.up(&[]);

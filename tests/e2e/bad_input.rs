@@ -2,13 +2,8 @@
 
 use crate::cluster::{Cluster, eventually};
 
-fn revision(cluster: &Cluster) -> String {
-    cluster.kubectl(&[
-        "get",
-        "configmaps",
-        "-o",
-        "jsonpath={.metadata.resourceVersion}",
-    ])
+fn revision(cluster: &Cluster) -> serde_json::Value {
+    cluster.object("configmap", "here")["metadata"]["resourceVersion"].clone()
 }
 
 #[test]
@@ -16,7 +11,10 @@ fn refused_with_kubernetes_words() {
     let cluster = Cluster::start();
     cluster.kubectl(&["create", "configmap", "here", "--from-literal=a=b"]);
     let stored = || cluster.kubectl(&["get", "configmaps,pods,services,deployments", "-o", "name"]);
-    let before = stored();
+    // What the controllers make for every namespace, they make in their own time.
+    let before = eventually("the cluster's certificate", || {
+        Some(stored()).filter(|names| names.contains("kube-root-ca.crt"))
+    });
     let check = |yaml: &str, words: &[&str]| {
         let said = cluster.apply_fails(yaml);
         for word in words {
@@ -124,11 +122,10 @@ spec: {type: NodePort, ports: [{port: 80, nodePort: 30123}]}
             .contains("0/1 nodes are available: 1 Insufficient cpu")
             .then_some(())
     });
-    let pod = cluster.object("pod", "huge");
-    assert_eq!(
-        pod["status"]["conditions"][0]["reason"], "Unschedulable",
-        "{pod}"
-    );
+    eventually("the condition", || {
+        let pod = cluster.object("pod", "huge");
+        (pod["status"]["conditions"][0]["reason"] == "Unschedulable").then_some(())
+    });
     let said = cluster.apply_fails(
         "apiVersion: v1\nkind: Service\nmetadata: {name: two}\nspec: {type: NodePort, ports: [{port: 80, nodePort: 30123}]}\n",
     );

@@ -13,6 +13,16 @@ use crate::containerd::Containerd;
 
 pub const IMAGE: &str = "docker.io/library/coracle-test:1";
 
+/// What kubectl can be told again without changing anything.
+const ASKING: [&str; 6] = ["describe", "get", "logs", "rollout", "top", "wait"];
+
+/// What kubectl says when it gave up before the server, or itself, came to run.
+const STARVED: [&str; 3] = [
+    "TLS handshake timeout",
+    "i/o timeout",
+    "http2: client connection lost",
+];
+
 /// A running cluster in a temporary data directory.
 pub struct Cluster {
     /// Ends before its directory goes.
@@ -114,9 +124,22 @@ impl Cluster {
         command
     }
 
-    /// Runs the stock kubectl; it must succeed.
+    /// Runs the stock kubectl; it must succeed. A question that a busy machine had no time for is
+    /// asked again.
     pub fn kubectl(&self, arguments: &[&str]) -> String {
-        succeed(&mut self.kubectl_command(arguments))
+        let asks = arguments.first().is_some_and(|verb| ASKING.contains(verb));
+        let mut attempts = if asks { 5 } else { 1 };
+        loop {
+            let mut command = self.kubectl_command(arguments);
+            let output = command.output().expect("kubectl runs");
+            if output.status.success() {
+                return String::from_utf8_lossy(&output.stdout).into_owned();
+            }
+            let said = said(&output);
+            attempts -= 1;
+            let starved = STARVED.iter().any(|words| said.contains(words));
+            assert!(attempts > 0 && starved, "{command:?} failed:\n{said}");
+        }
     }
 
     /// Runs kubectl, which must fail, and returns what it said.

@@ -27,8 +27,9 @@ spec:
 "#,
     );
     cluster.kubectl(&["rollout", "status", "deployment/steady", "--timeout=120s"]);
-    let before = sleepers(&cluster);
-    assert_eq!(before.len(), 3, "{before:?}");
+    let before = eventually("three processes", || {
+        Some(sleepers(&cluster)).filter(|found| found.len() == 3)
+    });
 
     let mut acknowledged = Vec::new();
     for round in 0..4 {
@@ -95,7 +96,9 @@ spec:
 "#,
     );
     cluster.wait_ready("lasting");
-    let before = sleepers(&cluster);
+    let before = eventually("a process", || {
+        Some(sleepers(&cluster)).filter(|found| found.len() == 1)
+    });
     cluster.down();
     assert_eq!(sleepers(&cluster), before);
     cluster.up(&[]);

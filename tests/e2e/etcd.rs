@@ -142,7 +142,7 @@ impl Etcd {
             "key": STANDARD.encode(prefix), "range_end": STANDARD.encode(end),
             "revision": revision.to_string(),
         });
-        self.call("/v3/kv/range", &asked).expect("etcd answers")
+        eventually("etcd to answer", || self.call("/v3/kv/range", &asked))
     }
 
     /// From now on etcd wants a certificate and a user: `ca.pem`, `client.pem`, `client.key` and
@@ -169,7 +169,7 @@ impl Etcd {
     fn request(&self, method: &str, path: &str, body: &str) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.members[0].client)).ok()?;
         stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
+            .set_read_timeout(Some(Duration::from_secs(60)))
             .ok()?;
         let head = format!(
             "{method} {path} HTTP/1.0\r\nContent-Length: {}\r\n\r\n",

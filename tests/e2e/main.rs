@@ -7,6 +7,7 @@ mod bad_input;
 mod cluster;
 mod containerd;
 mod crash;
+mod devices;
 mod etcd;
 mod histories;
 mod kubectl;

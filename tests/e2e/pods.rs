@@ -1,8 +1,11 @@
 //! What a pod's life on its node looks like: probes, restarts, limits, volumes, tokens, endings.
 
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+
 use serde_json::Value;
 
-use crate::cluster::{Cluster, eventually};
+use crate::cluster::{Background, Cluster, eventually};
 
 fn status<'a>(pod: &'a Value, container: &str) -> &'a Value {
     pod["status"]["containerStatuses"]
@@ -58,11 +61,13 @@ spec:
     });
     assert_eq!(status(&pod, "c")["lastState"]["terminated"]["exitCode"], 3);
     assert!(status(&pod, "c")["restartCount"].as_i64() >= Some(1));
-    assert!(
-        cluster
-            .kubectl(&["logs", "again", "--previous"])
+    eventually("the log of the round before", || {
+        let asked = ["logs", "again", "--previous"];
+        let output = cluster.kubectl_command(&asked).output().expect("kubectl");
+        String::from_utf8_lossy(&output.stdout)
             .contains("round")
-    );
+            .then_some(())
+    });
 
     cluster.wait_for_phase("greedy", "Failed");
     let pod = cluster.object("pod", "greedy");
@@ -87,9 +92,9 @@ spec:
   - name: c
     image: coracle-test:1
     command: [sh, -c, "httpd -p 8080 -h /www; exec sleep 1000"]
-    readinessProbe: {exec: {command: [test, -f, /tmp/ready]}, periodSeconds: 1}
-    livenessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, failureThreshold: 1, initialDelaySeconds: 1}
-    startupProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+    readinessProbe: {exec: {command: [test, -f, /tmp/ready]}, periodSeconds: 1, timeoutSeconds: 10}
+    livenessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 3}
+    startupProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 60}
     lifecycle: {postStart: {exec: {command: [sh, -c, "sleep 3; touch /tmp/ready"]}}}
   - name: dying
     image: coracle-test:1
@@ -97,17 +102,19 @@ spec:
     livenessProbe: {exec: {command: ["false"]}, periodSeconds: 1, failureThreshold: 1}
 "#,
     );
-    let pod = eventually("the dying container restarts", || {
+    eventually("the dying container restarts", || {
         let pod = cluster.object("pod", "probed");
-        (status(&pod, "dying")["restartCount"].as_i64() >= Some(1)).then_some(pod)
+        (status(&pod, "dying")["restartCount"].as_i64() >= Some(1)).then_some(())
+    });
+    let pod = eventually("readiness follows the probe", || {
+        let pod = cluster.object("pod", "probed");
+        (status(&pod, "c")["ready"] == true).then_some(pod)
     });
     assert_eq!(status(&pod, "c")["restartCount"], 0);
-    eventually("readiness follows the probe", || {
-        let pod = cluster.object("pod", "probed");
-        (status(&pod, "c")["ready"] == true).then_some(())
+    eventually("the event of the failed probe", || {
+        let events = cluster.kubectl(&["get", "events"]);
+        events.contains("Liveness probe failed").then_some(())
     });
-    let events = cluster.kubectl(&["get", "events"]);
-    assert!(events.contains("Liveness probe failed"), "{events}");
 }
 
 #[test]
@@ -213,17 +220,21 @@ spec:
     cluster.wait_ready("stubborn");
     let follow = cluster
         .kubectl_command(&["logs", "-f", "polite"])
-        .stdout(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .expect("kubectl logs");
+    let mut follow = Background(follow);
+    let mut log = BufReader::new(follow.0.stdout.take().expect("stdout"));
+    // Whoever follows too late finds no log any more.
+    let mut said = String::new();
+    log.read_line(&mut said).expect("a line");
+    assert_eq!(said, "hello\n");
     cluster.kubectl(&["delete", "pod", "polite", "stubborn", "--timeout=120s"]);
-    let output = follow
-        .wait_with_output()
+    log.read_to_string(&mut said)
         .expect("logs end with the container");
-    let log = String::from_utf8_lossy(&output.stdout);
-    let (stopping, bye) = (log.find("stopping"), log.find("bye"));
+    let (stopping, bye) = (said.find("stopping"), said.find("bye"));
     assert!(
         stopping.is_some() && bye > stopping,
-        "preStop comes first, then TERM:\n{log}"
+        "preStop comes first, then TERM:\n{said}"
     );
 }

@@ -8,10 +8,13 @@ fn demo() -> String {
         .replace("coracle-demo:1", "coracle-test:1")
 }
 
+/// As patient as these tests are.
 fn visitor() -> String {
     std::fs::read_to_string(repository().join("examples/visitor.yaml"))
         .expect("visitor")
         .replace("coracle-demo:1", "coracle-test:1")
+        .replace("timeout 2 wget", "timeout 10 wget")
+        .replace("-lt 50 ", "-lt 2000 ")
 }
 
 #[test]

@@ -49,7 +49,7 @@ spec:
   - name: c
     image: coracle-test:1
     command: [sh, -c, "trap 'while [ ! -e /tmp/go ]; do sleep 0.1; done; exit 0' TERM; while :; do sleep 0.1; done"]
-    readinessProbe: {periodSeconds: 1, exec: {command: ["false"]}}
+    readinessProbe: {periodSeconds: 1, timeoutSeconds: 10, exec: {command: ["false"]}}
 ---
 apiVersion: v1
 kind: Pod
@@ -183,7 +183,9 @@ fn a_static_pod_runs_and_is_mirrored() {
         serde_json::from_slice::<Value>(&output.stdout).ok()
     };
     let mirror = eventually("the mirror", || found().filter(ready));
-    assert_eq!(cluster.kubectl(&["logs", &name]).trim(), "lit");
+    eventually("its log", || {
+        (cluster.kubectl(&["logs", &name]).trim() == "lit").then_some(())
+    });
     cluster.kubectl(&["delete", "pod", &name]);
     let again = eventually("the mirror again", || {
         let other = |pod: &Value| pod["metadata"]["uid"] != mirror["metadata"]["uid"];

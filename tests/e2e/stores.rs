@@ -278,6 +278,10 @@ spec:
             ]);
             (list.split_whitespace().count() == count).then_some(())
         });
+        // The watch may be behind the list.
+        eventually("the watch to show all pods", || {
+            (pods.added().len() >= count).then_some(())
+        });
         assert_eq!(pods.added().len(), count, "no pod was made twice");
     };
     placed(20);
@@ -369,7 +373,7 @@ fn a_snapshot_brings_the_cluster_back() {
     cluster.kubectl(&["create", "configmap", "new"]);
     assert!(revision(&cluster.object("configmap", "new")) > last + 1_000_000);
     cluster.wait_ready("steady");
-    cluster.kubectl(&["delete", "pod", "steady", "--timeout=60s"]);
+    cluster.kubectl(&["delete", "pod", "steady", "--timeout=120s"]);
     cluster.apply(POD);
     cluster.wait_ready("steady");
     // A stopped cluster can be saved too.

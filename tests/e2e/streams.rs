@@ -112,7 +112,7 @@ fn exec(cluster: &Cluster, spdy: bool) {
 /// `script` gives kubectl a terminal, as a person has one.
 fn terminal(cluster: &Cluster, spdy: bool) {
     // The size arrives beside the start, not before it.
-    let inside = "for i in $(seq 100); do stty size 2>&1 | grep 99 && break; sleep 0.05; done; \
+    let inside = "for i in $(seq 2000); do stty size 2>&1 | grep 99 && break; sleep 0.05; done; \
                   tty; read line; echo got $line; exit 5";
     let kubectl = kubectl(cluster, spdy, &["exec", "-it", "boat", "--", "sh", "-c"]);
     let mut words: Vec<String> = vec!["kubectl".into()];
@@ -216,7 +216,12 @@ fn proxies(cluster: &Cluster) {
         "/api/v1/namespaces/default/services/boat:web/proxy/",
         "/api/v1/namespaces/default/services/boat:80/proxy/",
     ] {
-        assert_eq!(cluster.kubectl(&["get", "--raw", path]), "ahoy\n", "{path}");
+        // A Service has its endpoints a moment after its pod is ready.
+        eventually(path, || {
+            let asked = ["get", "--raw", path];
+            let output = cluster.kubectl_command(&asked).output().expect("kubectl");
+            (output.stdout == b"ahoy\n").then_some(())
+        });
     }
     let nodes = cluster.kubectl(&["get", "nodes", "-o", "name"]);
     let node = nodes.trim().trim_start_matches("node/");

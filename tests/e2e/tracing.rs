@@ -71,14 +71,16 @@ spec:
         "1000",
     ]);
     cluster.wait_ready("foreign");
-    assert_eq!(
-        trace(&cluster, "foreign")["hops"][0]["component"],
-        "external"
-    );
+    eventually("the first hop of another client", || {
+        let hops = trace(&cluster, "foreign")["hops"].clone();
+        (hops[0]["component"] == "external").then_some(())
+    });
 
     cluster.down();
     cluster.up(&[]);
-    assert!(has_hop(&trace(&cluster, "traced"), 11));
+    eventually("the last hop after a restart", || {
+        has_hop(&trace(&cluster, "traced"), 11).then_some(())
+    });
 }
 
 #[test]
@@ -97,6 +99,8 @@ fn our_client_shows_what_is_there() {
         "wait",
         "pod/hello",
         "--for=jsonpath={.status.phase}=Succeeded",
+        "--timeout",
+        "120",
     ]);
     let table = cluster.client(&["get", "pods", "-A"]);
     assert!(table.starts_with("NAMESPACE   NAME"), "{table}");

@@ -90,7 +90,7 @@ spec:
   containers:
   - name: c
     image: coracle-test:1
-    command: [sh, -c, "for i in 1 2 3 4 5 6 7 8 9 10; do wget -q -O - http://{serving} && exit 0; sleep 1; done; exit 1"]
+    command: [sh, -c, "until wget -q -T 10 -O - http://{serving}; do sleep 0.5; done"]
 "#
         ));
         cluster.wait_for_phase(&asking, "Succeeded");

@@ -37,21 +37,26 @@ fn use_is_shown_and_scaled_by() {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         output.status.success().then_some(text)
     };
-    let pods = eventually("figures of the pod", || {
-        top(&["top", "pods", "--containers", "--no-headers"]).filter(|text| text.contains("eager"))
+    // The first figures may be older than what the container writes.
+    eventually("figures of the pod", || {
+        let pods = top(&["top", "pods", "--containers", "--no-headers"])?;
+        let first = pods.lines().find(|line| line.contains("eager"))?;
+        let memory = first.split_whitespace().last().unwrap_or_default();
+        let mebibytes: u64 = memory.trim_end_matches("Mi").parse().expect("an amount");
+        (mebibytes >= 7).then_some(())
     });
-    let memory = pods.split_whitespace().last().unwrap_or_default();
-    let mebibytes: u64 = memory.trim_end_matches("Mi").parse().expect("an amount");
-    assert!(mebibytes >= 7, "{pods}");
-    let nodes = top(&["top", "nodes", "--no-headers"]).expect("figures of the node");
-    assert!(nodes.contains('%'), "{nodes}");
+    eventually("figures of the node", || {
+        top(&["top", "nodes", "--no-headers"]).filter(|nodes| nodes.contains('%'))
+    });
     eventually("a second pod", || {
         let set = cluster.object("deployment", "eager");
         (set["status"]["readyReplicas"] == 2).then_some(())
     });
-    let scaler = cluster.object("hpa", "eager");
-    let current = &scaler["status"]["currentMetrics"][0]["resource"]["current"];
-    assert!(current["averageValue"].is_string(), "{scaler}");
+    eventually("what the autoscaler acts on", || {
+        let scaler = cluster.object("hpa", "eager");
+        let current = &scaler["status"]["currentMetrics"][0]["resource"]["current"];
+        current["averageValue"].is_string().then_some(())
+    });
 
     let node = cluster.kubectl(&["get", "nodes", "-o", "name"]);
     let node = node.trim().trim_start_matches("node/");
@@ -73,8 +78,10 @@ fn use_is_shown_and_scaled_by() {
         ),
         ("/configz", "\"imagePullCredentialsVerificationPolicy\""),
     ] {
-        let text = page(path);
-        assert!(text.contains(expected), "{path}: {text}");
+        // Some pages show what was measured some seconds ago.
+        eventually(&format!("{expected} in {path}"), || {
+            page(path).contains(expected).then_some(())
+        });
     }
     let declared = cluster.object("node", node)["status"]["declaredFeatures"].clone();
     let restarts = "RestartAllContainersOnContainerExits";

@@ -17,7 +17,7 @@ use tracing::info;
 use crate::claims::Claims;
 use crate::cli::DEFAULT_DATA_DIR;
 use crate::join::JoinArguments;
-use crate::layout::{Layout, Settings, pass_through, private_dir, volatile_dir};
+use crate::layout::{Layout, Settings, pass_through, private_dir, secret_dir, volatile_dir};
 use crate::local_path::LocalPath;
 use crate::pki;
 use crate::server::{self, CLUSTER_DOMAIN, ClusterArguments, Tasks};
@@ -148,7 +148,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         layout.runtime(),
         layout.cni_conf(),
         layout.cni_bin(),
-        layout.cni_state(),
+        settings.cni_state(),
     ] {
         private_dir(&dir)?;
     }
@@ -157,7 +157,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         &layout.cni_bin(),
         &executable,
         &node_network,
-        &layout.cni_state(),
+        &settings.cni_state(),
     )
     .context("writing the CNI configuration")?;
 
@@ -203,6 +203,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         node_name: settings.node_name.clone(),
         node_ip: node_address,
         root: layout.kubelet(),
+        secret_root: secret_dir(&settings.secret_volumes()),
         log_dir: layout.pod_logs(),
         cri_socket: foreign_runtime.unwrap_or_else(|| settings.cri_socket()),
         cluster_dns: vec![dns_address.to_string()],

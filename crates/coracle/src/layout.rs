@@ -6,7 +6,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -145,10 +145,6 @@ impl Layout {
         self.data_dir.join("cni/bin")
     }
 
-    pub fn cni_state(&self) -> PathBuf {
-        self.data_dir.join("cni/state")
-    }
-
     pub fn server_log(&self) -> PathBuf {
         self.data_dir.join("server.log")
     }
@@ -193,6 +189,17 @@ impl Settings {
     /// Sockets, namespaces and bundles of this cluster, gone after a reboot.
     pub fn run_dir(&self) -> PathBuf {
         Path::new(RUN_ROOT).join(&self.cluster_id)
+    }
+
+    /// Which pod has which address, and what else our CNI plugin made for it: all of it in the
+    /// kernel, which a reboot empties.
+    pub fn cni_state(&self) -> PathBuf {
+        self.run_dir().join("cni")
+    }
+
+    /// Volumes that live in memory.
+    pub fn secret_volumes(&self) -> PathBuf {
+        self.run_dir().join("volumes")
     }
 
     pub fn cri_socket(&self) -> PathBuf {
@@ -293,6 +300,32 @@ pub fn volatile_dir(path: &Path) -> Result<()> {
         tracing::debug!(%error, path = %path.display(), "the run directory stays on the disk");
     }
     Ok(())
+}
+
+/// A file system in memory, for what must never reach a disk: not by way of swap either, where the
+/// kernel can promise that (6.4 and later). None: there can be none.
+pub fn secret_dir(path: &Path) -> Option<PathBuf> {
+    let made = private_dir(path).and_then(|()| {
+        if is_mount_point(path)? {
+            return Ok(());
+        }
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        let on = |options| mount(Some("coracle"), path, Some("tmpfs"), flags, Some(options));
+        on("mode=711,size=10%,noswap").or_else(|_| on("mode=711,size=10%"))?;
+        Ok(())
+    });
+    match made {
+        Ok(()) => Some(path.to_owned()),
+        Err(error) => {
+            tracing::warn!(%error, path = %path.display(), "no file system in memory");
+            None
+        }
+    }
+}
+
+fn is_mount_point(path: &Path) -> Result<bool> {
+    let above = path.parent().unwrap_or(Path::new("/"));
+    Ok(fs::metadata(path)?.dev() != fs::metadata(above)?.dev())
 }
 
 /// Lets everybody pass through a directory and the one above it, and see nothing: the users of pods

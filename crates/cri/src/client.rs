@@ -1,15 +1,19 @@
 //! A CRI client over a Unix socket. It connects on the first call and again after a broken
 //! connection, so that a restarted runtime needs nothing from its callers but another try.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use tower::service_fn;
 
-use crate::v1::{
-    image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient,
+use crate::{
+    calls::{Calls, Observer},
+    v1::{image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient},
 };
 
 /// Messages up to this size are accepted (upstream's limit).
@@ -28,14 +32,23 @@ pub enum Error {
 /// Both services of one runtime. Cheap to clone; each call takes `&mut`, so clone per task.
 #[derive(Clone, Debug)]
 pub struct Client {
-    pub runtime: RuntimeServiceClient<Channel>,
-    pub images: ImageServiceClient<Channel>,
+    pub runtime: RuntimeServiceClient<Calls>,
+    pub images: ImageServiceClient<Calls>,
 }
 
 impl Client {
     /// A client of the runtime listening at `socket`. Does not wait for the runtime: the first
     /// call connects, and fails with `Unavailable` if nobody listens.
     pub fn connect(socket: &Path) -> Result<Client, Error> {
+        Client::new(socket, None)
+    }
+
+    /// The same, with somebody who hears of every call.
+    pub fn observed(socket: &Path, observer: Arc<dyn Observer>) -> Result<Client, Error> {
+        Client::new(socket, Some(observer))
+    }
+
+    fn new(socket: &Path, observer: Option<Arc<dyn Observer>>) -> Result<Client, Error> {
         let path = socket.to_path_buf();
         let endpoint = Endpoint::try_from("http://runtime").map_err(|source| Error::Endpoint {
             socket: path.clone(),
@@ -45,6 +58,7 @@ impl Client {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         }));
+        let channel = Calls::new(channel, observer);
         Ok(Client {
             runtime: RuntimeServiceClient::new(channel.clone())
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)

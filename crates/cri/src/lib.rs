@@ -1,6 +1,7 @@
 //! The node-side contract: CRI v1 gRPC types, client and server code, and a client over a Unix
 //! socket. It decides nothing: what to run is the kubelet's, how to run it the runtime's.
 
+pub mod calls;
 pub mod client;
 
 /// The generated types of package `runtime.v1`, with `runtime_service_client`,

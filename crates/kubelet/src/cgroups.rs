@@ -95,6 +95,11 @@ impl Cgroups {
         }
     }
 
+    /// The kernel's: 1 or 2.
+    pub fn version(&self) -> u8 {
+        if self.shared.unified { 2 } else { 1 }
+    }
+
     /// The pod's cgroup as the runtime is told it.
     pub fn pod_path(&self, pod: &Pod) -> String {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();

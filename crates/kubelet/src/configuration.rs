@@ -60,6 +60,10 @@ pub struct Configuration {
     pub max_parallel_image_pulls: Option<usize>,
     pub image_pull_credentials_verification_policy: String,
     pub preloaded_images_verification_allowlist: Vec<String>,
+    /// A CredentialProviderConfig or a directory of them, and where its programs are; empty for none.
+    /// Flags of upstream's kubelet.
+    pub image_credential_provider_config: PathBuf,
+    pub image_credential_provider_bin_dir: PathBuf,
     /// An image unused for so long leaves; zero for never.
     #[serde(rename = "imageMaximumGCAge")]
     pub image_maximum_gc_age: String,
@@ -211,6 +215,8 @@ impl Default for Configuration {
             max_parallel_image_pulls: None,
             image_pull_credentials_verification_policy: "NeverVerifyPreloadedImages".to_owned(),
             preloaded_images_verification_allowlist: Vec::new(),
+            image_credential_provider_config: PathBuf::new(),
+            image_credential_provider_bin_dir: PathBuf::new(),
             image_maximum_gc_age: "0s".to_owned(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             node_status_max_images: 50,
@@ -528,6 +534,8 @@ mod tests {
             "serializeImagePulls: true\nmaxParallelImagePulls: 3\n",
             "imagePullCredentialsVerificationPolicy: Sometimes\n",
             "preloadedImagesVerificationAllowlist: [a/b]\n",
+            "imageCredentialProviderConfig: /etc/providers.yaml\n",
+            "imageCredentialProviderConfig: a\nimageCredentialProviderBinDir: b\n",
             "- a\n",
             "evictionHard: {memory.free: 1Gi}\n",
             "evictionSoft: {memory.available: 1Gi}\n",

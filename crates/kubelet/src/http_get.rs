@@ -1,7 +1,13 @@
 //! One HTTP GET from the node to a pod, for probes and lifecycle hooks: no connection is kept, a
 //! server certificate is not checked, as upstream does it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use http::{Request, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
@@ -15,7 +21,10 @@ use rustls::{
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio::net::TcpStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
 
 /// How much of an answer is read.
 const MAX_BODY: usize = 10 * 1024;
@@ -27,6 +36,8 @@ pub enum Error {
     Port(String),
     #[error("Get \"{url}\": {reason}")]
     Failed { url: String, reason: String },
+    #[error("Get \"{url}\": http: server gave HTTP response to HTTPS client")]
+    PlainAnswer { url: String },
 }
 
 pub struct Answer {
@@ -43,16 +54,12 @@ pub async fn get(
     agent: &str,
     timeout: Duration,
 ) -> Result<Answer, Error> {
-    let port = port(&action.port, container)?;
-    let host = action
-        .host
-        .clone()
-        .filter(|host| !host.is_empty())
-        .unwrap_or_else(|| pod_ip.to_owned());
+    let place = place(action, container, pod_ip)?;
     let scheme = action.scheme.as_deref().unwrap_or("HTTP").to_lowercase();
     let path = action.path.clone().unwrap_or_default();
     let slash = if path.starts_with('/') { "" } else { "/" };
-    let mut url = format!("{scheme}://{}:{port}{slash}{path}", bracketed(&host));
+    let first = format!("{scheme}://{place}{slash}{path}");
+    let mut url = first.clone();
     let work = async {
         for _ in 0..MAX_REDIRECTS {
             let Reply {
@@ -76,7 +83,6 @@ pub async fn get(
             reason: format!("stopped after {MAX_REDIRECTS} redirects"),
         })
     };
-    let first = format!("{scheme}://{}:{port}{slash}{path}", bracketed(&host));
     match tokio::time::timeout(timeout, work).await {
         Ok(result) => result,
         Err(_) => Err(Error::Failed {
@@ -92,6 +98,13 @@ struct Reply {
     status: u16,
     location: Option<String>,
     body: String,
+}
+
+/// Host and port of the GET that `action` describes.
+pub fn place(action: &HTTPGetAction, container: &Container, pod_ip: &str) -> Result<String, Error> {
+    let port = port(&action.port, container)?;
+    let host = action.host.as_deref().filter(|host| !host.is_empty());
+    Ok(format!("{}:{port}", bracketed(host.unwrap_or(pod_ip))))
 }
 
 /// A port by number or by its name in the container.
@@ -178,11 +191,16 @@ async fn once(url: &str, action: &HTTPGetAction, agent: &str) -> Result<Reply, E
         let name =
             ServerName::try_from(host.to_owned()).map_err(|error| failed(error.to_string()))?;
         let connector = tokio_rustls::TlsConnector::from(unverified());
-        let stream = connector
-            .connect(name, stream)
-            .await
-            .map_err(|error| failed(error.to_string()))?;
-        send(TokioIo::new(stream), request).await
+        let handshake = connector.connect(name, Overheard::new(stream));
+        match handshake.into_fallible().await {
+            Ok(stream) => send(TokioIo::new(stream), request).await,
+            Err((_, stream)) if stream.spoke_http() => {
+                return Err(Error::PlainAnswer {
+                    url: url.to_owned(),
+                });
+            }
+            Err((error, _)) => Err(error.to_string()),
+        }
     } else {
         send(TokioIo::new(stream), request).await
     };
@@ -235,6 +253,62 @@ fn resolve(base: &str, location: &str) -> String {
 
 fn host_of(url: &str) -> Option<String> {
     url.parse::<Uri>().ok()?.host().map(str::to_owned)
+}
+
+/// What a server that knows no TLS begins its answer with.
+const PLAIN_BEGINNING: &[u8] = b"HTTP/";
+
+/// A connection that remembers the first bytes that came.
+struct Overheard {
+    stream: TcpStream,
+    first: Vec<u8>,
+}
+
+impl Overheard {
+    fn new(stream: TcpStream) -> Overheard {
+        Overheard {
+            stream,
+            first: Vec::with_capacity(PLAIN_BEGINNING.len()),
+        }
+    }
+
+    fn spoke_http(&self) -> bool {
+        self.first == PLAIN_BEGINNING
+    }
+}
+
+impl AsyncRead for Overheard {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let missing = PLAIN_BEGINNING.len() - self.first.len();
+        let new = &buffer.filled()[before..];
+        let new = &new[..new.len().min(missing)];
+        self.first.extend_from_slice(new);
+        polled
+    }
+}
+
+impl AsyncWrite for Overheard {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }
 
 fn unverified() -> Arc<rustls::ClientConfig> {

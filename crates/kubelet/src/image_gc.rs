@@ -13,7 +13,7 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::{node_context::NodeContext, stats};
+use crate::{measures::Counter, node_context::NodeContext, stats};
 
 const PERIOD: Duration = Duration::from_secs(300);
 /// Containers asked for their mounts at one time.
@@ -130,7 +130,7 @@ async fn collect(node: &Arc<NodeContext>, began: i64) {
     if let Some(age) = configuration.image_maximum_age() {
         let old = too_old(&candidates, age.as_micros() as i64, began, now);
         candidates.retain(|image| !old.contains(&image.id));
-        let removed = remove(node, old).await.len();
+        let removed = remove(node, old, "age").await.len();
         if removed > 0 {
             tracing::info!(
                 removed,
@@ -158,7 +158,7 @@ async fn collect(node: &Arc<NodeContext>, began: i64) {
     };
     let minimum_age = configuration.image_minimum_age().as_micros() as i64;
     let chosen = choose(candidates.clone(), wanted, minimum_age, now);
-    let removed = remove(node, chosen).await;
+    let removed = remove(node, chosen, "space").await;
     let freed: u64 = candidates
         .iter()
         .filter(|image| removed.contains(&image.id))
@@ -185,7 +185,8 @@ pub async fn free_unused(node: &Arc<NodeContext>) {
     let minimum_age = node.configuration.image_minimum_age().as_micros() as i64;
     match look(node, now).await {
         Ok(candidates) => {
-            remove(node, choose(candidates, u64::MAX, minimum_age, now)).await;
+            let chosen = choose(candidates, u64::MAX, minimum_age, now);
+            remove(node, chosen, "space").await;
         }
         Err(status) => tracing::warn!(%status, "images could not be listed"),
     }
@@ -278,7 +279,7 @@ async fn mounted(
 }
 
 /// Returns those that are gone.
-async fn remove(node: &NodeContext, chosen: Vec<String>) -> BTreeSet<String> {
+async fn remove(node: &NodeContext, chosen: Vec<String>, why: &str) -> BTreeSet<String> {
     let mut removed = BTreeSet::new();
     for id in chosen {
         let request = v1::RemoveImageRequest {
@@ -289,6 +290,7 @@ async fn remove(node: &NodeContext, chosen: Vec<String>) -> BTreeSet<String> {
         };
         match node.cri.images.clone().remove_image(request).await {
             Ok(_) => {
+                node.measures.count(Counter::ImagesCollected, &[why]);
                 node.pulls.records.forget(&id).await;
                 removed.insert(id);
             }

@@ -8,7 +8,6 @@ mod cgroups;
 mod configuration;
 mod container;
 mod container_gc;
-mod counters;
 mod events;
 mod eviction;
 mod http_get;
@@ -17,6 +16,7 @@ mod images;
 mod lifecycle;
 mod log_format;
 mod log_rotation;
+mod measures;
 mod node;
 mod node_context;
 mod notices;
@@ -50,6 +50,8 @@ use crate::{
     admission::Admission,
     cgroups::{Cgroups, Driver},
     events::Events,
+    images::Providers,
+    measures::Measures,
     node::{Capacity, lease, registration},
     node_context::NodeContext,
     pods::Pods,
@@ -69,6 +71,8 @@ pub struct Config {
     pub node_ip: IpAddr,
     /// Pods and their volumes.
     pub root: PathBuf,
+    /// In memory, for volumes that must not reach a disk; without it each has a tmpfs of its own.
+    pub secret_root: Option<PathBuf>,
     /// Logs are `<log_dir>/<namespace>_<name>_<uid>/<container>/<n>.log`.
     pub log_dir: PathBuf,
     pub cri_socket: PathBuf,
@@ -102,6 +106,8 @@ pub enum Error {
         "running with swap on is not supported, please disable swap or set failSwapOn to false"
     )]
     Swap,
+    #[error("the image credential providers")]
+    CredentialProviders(#[from] images::ProvidersError),
     #[error("the kubelet's server could not listen")]
     Listen(#[source] std::io::Error),
 }
@@ -138,10 +144,19 @@ pub async fn run(
             source,
         })?;
     }
+    let tokens = Tokens::new(client.clone(), config.environment.clone());
+    let measures = Arc::new(Measures::default());
+    let providers = Providers::open(
+        &configuration,
+        client.clone(),
+        tokens.clone(),
+        config.environment.clone(),
+        measures.clone(),
+    )?;
     config.listen.set_nonblocking(true).map_err(Error::Listen)?;
     let listener = tokio::net::TcpListener::from_std(config.listen).map_err(Error::Listen)?;
     let kubelet_port = listener.local_addr().map_err(Error::Listen)?.port();
-    let cri = cri::Client::connect(&config.cri_socket)?;
+    let cri = cri::Client::observed(&config.cri_socket, measures.clone())?;
     let environment = config.environment;
 
     // The watches begin before the runtime answers, so that neither waits for the other.
@@ -174,13 +189,14 @@ pub async fn run(
     let context = Arc::new(NodeContext {
         admission,
         nodes,
+        last_node: Default::default(),
         pressure: Default::default(),
         shutting_down: Default::default(),
         rates: Default::default(),
         runtime_places: Default::default(),
         images_seen: Default::default(),
         probe_counts: Default::default(),
-        counters: Default::default(),
+        measures: measures.clone(),
         node_name: config.node_name,
         host_ip: config.node_ip.to_string(),
         log_dir,
@@ -196,11 +212,13 @@ pub async fn run(
         },
         volumes: Volumes {
             pods_root,
-            tokens: Tokens::new(client.clone(), environment.clone()),
+            secret_root: config.secret_root,
+            tokens,
             client: client.clone(),
             environment: environment.clone(),
+            claims: Default::default(),
         },
-        pulls: images::Pulls::open(&config.root, &configuration),
+        pulls: images::Pulls::open(&config.root, &configuration, providers),
         cgroups: Cgroups::new(&config.cgroup_root, &configuration, driver),
         configuration,
         config_maps: Referenced::new(client.clone(), environment.clone()),
@@ -229,6 +247,7 @@ pub async fn run(
         runtime_version: version.runtime_version,
     };
 
+    context.remember_node(registration::initial(&context, &identity));
     let pods = Pods::default();
     let mut manifests = Manifests::new(&context.configuration, context.node_name.clone());
     manifests.fetch().await;
@@ -240,7 +259,8 @@ pub async fn run(
         }
     };
     let (hint_sender, hints) = mpsc::channel(HINTS);
-    let changes = runtime::changes::run(cri, hint_sender, shutdown.clone());
+    let changes =
+        runtime::changes::run(cri, context.measures.clone(), hint_sender, shutdown.clone());
     let node = async {
         let Some(node) = wait_for_registration(&context, &identity, &shutdown).await else {
             return;

@@ -5,17 +5,18 @@ use std::{path::PathBuf, sync::Arc};
 use client::Informer;
 use environment::Environment;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
+use parking_lot::Mutex;
 
 use crate::{
     admission::Admission,
     cgroups::Cgroups,
     configuration::Configuration,
     container::fields::NodeFacts,
-    counters::Counters,
     events::Events,
     eviction::Pressure,
     image_gc,
     images::Pulls,
+    measures::Measures,
     node::Capacity,
     probes::ProbeCounts,
     referenced::Referenced,
@@ -42,9 +43,11 @@ pub struct NodeContext {
     /// What image collection has seen of images.
     pub images_seen: image_gc::Seen,
     pub probe_counts: Arc<ProbeCounts>,
-    pub counters: Counters,
+    pub measures: Arc<Measures>,
     /// The Node object of this node.
     pub nodes: Informer<Node>,
+    /// As last seen, or as it will register.
+    pub last_node: Mutex<Option<Arc<Node>>>,
     /// The runtime's name as `containerID`s carry it.
     pub runtime_name: String,
     pub client: kube::Client,
@@ -70,6 +73,21 @@ impl NodeContext {
             text(&metadata.name),
             text(&metadata.uid)
         ))
+    }
+
+    /// The Node object, as it was last seen if it is gone, or as it will register if it was never
+    /// there.
+    pub fn node_object(&self) -> Option<Arc<Node>> {
+        let found = self.nodes.get("", &self.node_name);
+        let mut last = self.last_node.lock();
+        if found.is_some() {
+            *last = found;
+        }
+        last.clone()
+    }
+
+    pub fn remember_node(&self, node: Node) {
+        *self.last_node.lock() = Some(Arc::new(node));
     }
 
     /// The pressures the node is under, as its conditions name them.

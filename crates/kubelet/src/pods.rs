@@ -27,7 +27,7 @@ use trace::Hop;
 
 use crate::{
     admission::{Rejection, preemption},
-    counters,
+    measures::{Counter, Histogram},
     node_context::NodeContext,
     pod::{mailbox::Mailbox, status::Verdict, worker::Worker},
     runtime::{changes::Hint, observe},
@@ -76,6 +76,11 @@ impl Pods {
     pub fn is_stuck(&self, now: i64) -> bool {
         let last = self.came_around.load(Ordering::Relaxed);
         last > 0 && now - last > STUCK.as_micros() as i64
+    }
+
+    /// When the loop that takes pods last came around, in microseconds; 0 before it runs.
+    pub fn came_around(&self) -> i64 {
+        self.came_around.load(Ordering::Relaxed)
     }
 
     pub fn list(&self) -> Vec<Arc<Pod>> {
@@ -196,9 +201,9 @@ impl Pods {
                 },
                 Some(hint) = hints.recv() => self.pass_on(hint),
                 Some(Ok((arrival, fresh))) = rechecks.join_next() => {
-                    let nothing = Node::default();
-                    let fresh = fresh.as_ref().unwrap_or(&nothing);
-                    self.take(&node, arrival, Some(fresh), &mut workers, &mut rechecks);
+                    let fresh = fresh.map(Arc::new).or_else(|| node.node_object());
+                    let fresh = fresh.unwrap_or_default();
+                    self.take(&node, arrival, Some(&fresh), &mut workers, &mut rechecks);
                 }
                 Some(ended) = workers.join_next() => {
                     if let Ok(uid) = ended {
@@ -299,7 +304,8 @@ impl Pods {
                 return;
             }
             Err(rejection) => {
-                node.counters.add(counters::REJECTIONS, &rejection.reason);
+                node.measures
+                    .count(Counter::AdmissionRejections, &[&rejection.reason]);
                 node.events
                     .warning(&pod, &rejection.reason, &rejection.message);
                 let verdict = Verdict {
@@ -320,6 +326,12 @@ impl Pods {
         };
         self.known.lock().insert(uid.clone(), entry);
         workers.spawn(run_worker(uid.clone(), worker));
+        let containers = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
+        let now = node.environment.now_micros();
+        node.measures
+            .observe(Histogram::ContainersPerPod, &[], containers as f64);
+        node.measures
+            .span(Histogram::PodWorkerStartDuration, &[], received, now);
         node.spans
             .record_bytes(&uid, Hop::WatchNode, "receive", received, bytes);
     }
@@ -342,7 +354,7 @@ impl Pods {
         if node.shutting_down.now() {
             return Err(Rejection::node_shutdown());
         }
-        let cached = node.nodes.get("", &node.node_name);
+        let cached = node.node_object();
         let object = fresh.or(cached.as_deref());
         let pressures = node.pressures();
         let rejections = match node.admission.admit(pod, object, &pressures) {
@@ -362,8 +374,8 @@ impl Pods {
             let victims = preemption::victims(pod, &shortages, &node.admission.granted())
                 .map_err(|missing| Rejection::no_victims(&missing))?;
             for victim in victims {
-                node.counters
-                    .add(counters::PREEMPTIONS, &shortages[0].resource);
+                node.measures
+                    .count(Counter::Preemptions, &[&shortages[0].resource]);
                 self.preempt(node, &victim);
             }
             if node.admission.admit(pod, object, &pressures).is_ok() {
@@ -465,6 +477,7 @@ impl Pods {
                 continue;
             }
             tracing::info!(pod = uid, "ending a pod that the API no longer has");
+            node.measures.count(Counter::OrphanedRuntimePods, &[]);
             let (pod, mailbox) = (Arc::new(pod), Arc::new(Mailbox::default()));
             mailbox.removed();
             let entry = Known {

@@ -1,5 +1,6 @@
 //! ConfigMaps and Secrets that pods of this node refer to: one small watch per object, shared by
-//! the pods that hold it and ended with the last of them.
+//! the pods that hold it and ended with the last of them. What is immutable is watched only until it
+//! has been read.
 
 use std::{
     collections::BTreeMap,
@@ -9,10 +10,28 @@ use std::{
 
 use client::{Informer, Informers, Object, Scope, Subscription};
 use environment::Environment;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use parking_lot::Mutex;
 
 /// How long a first read may take before the pod is told that it did not come.
 const FIRST_READ: Duration = Duration::from_secs(10);
+
+/// An object that may say that it never changes.
+pub trait Fixable: Object {
+    fn is_immutable(&self) -> bool;
+}
+
+impl Fixable for ConfigMap {
+    fn is_immutable(&self) -> bool {
+        self.immutable == Some(true)
+    }
+}
+
+impl Fixable for Secret {
+    fn is_immutable(&self) -> bool {
+        self.immutable == Some(true)
+    }
+}
 
 /// The referenced objects of one kind. Cheap to clone.
 pub struct Referenced<K> {
@@ -25,6 +44,8 @@ struct Entry<K> {
     namespace: String,
     name: String,
     informer: Informer<K>,
+    /// Of this object alone.
+    informers: Informers,
 }
 
 /// A hold on one object; while it lives the object is watched.
@@ -46,7 +67,7 @@ impl<K> Clone for Held<K> {
     }
 }
 
-impl<K: Object> Referenced<K> {
+impl<K: Fixable> Referenced<K> {
     pub fn new(client: kube::Client, environment: Environment) -> Referenced<K> {
         Referenced {
             client,
@@ -73,20 +94,26 @@ impl<K: Object> Referenced<K> {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             informer,
+            informers,
         });
         entries.insert(key, Arc::downgrade(&entry));
         Held(entry)
     }
 }
 
-impl<K: Object> Held<K> {
+impl<K: Fixable> Held<K> {
     /// The object, `Some(None)` if it does not exist, `None` if that could not be found out.
     pub async fn get(&self) -> Option<Option<Arc<K>>> {
         let entry = &self.0;
         tokio::time::timeout(FIRST_READ, entry.informer.synced())
             .await
             .ok()?;
-        Some(entry.informer.get(&entry.namespace, &entry.name))
+        let found = entry.informer.get(&entry.namespace, &entry.name);
+        if found.as_ref().is_some_and(|object| object.is_immutable()) {
+            // The watch ends, what it brought stays.
+            entry.informers.shut_down();
+        }
+        Some(found)
     }
 
     pub fn subscribe(&self) -> Subscription<K> {

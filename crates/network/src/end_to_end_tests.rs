@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use trace::Recorder;
 
-use crate::testing::{CLUSTER, Host, PATIENCE, ask_tcp, in_fresh_namespace};
+use crate::testing::{CLUSTER, Host, PATIENCE, RESEND, ask_tcp, in_fresh_namespace};
 
 type Frames = mpsc::UnboundedReceiver<Result<http_body::Frame<Bytes>, Infallible>>;
 
@@ -172,7 +172,7 @@ async fn eventually<T: Send + 'static>(
     attempt: impl Fn() -> std::io::Result<T> + Send + Sync + 'static,
 ) -> T {
     let attempt = Arc::new(attempt);
-    let deadline = tokio::time::Instant::now() + 20 * PATIENCE;
+    let deadline = tokio::time::Instant::now() + 2 * PATIENCE;
     let here = Arc::new(std::fs::File::open("/proc/thread-self/ns/net").unwrap());
     loop {
         let (attempt, here) = (attempt.clone(), here.clone());
@@ -193,7 +193,7 @@ fn resolve(server: Ipv4Addr, name: &str) -> std::io::Result<Ipv4Addr> {
     question.add_query(Query::query(Name::from_ascii(name).unwrap(), RecordType::A));
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     // Short: a question asked before the rules are there is lost, and the next one is not.
-    socket.set_read_timeout(Some(PATIENCE / 10))?;
+    socket.set_read_timeout(Some(4 * RESEND))?;
     socket.connect((server, 53))?;
     socket.send(&question.to_vec().unwrap())?;
     let mut buffer = [0; 512];

@@ -15,7 +15,10 @@ use crate::cni::{self, Variables};
 use crate::node::{self, NodeNetwork};
 
 pub const CLUSTER: &str = "7e57ed";
-pub const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an answer may take on a slow and busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// After this long a datagram is sent again.
+pub const RESEND: Duration = Duration::from_millis(500);
 
 /// Runs `test` on a thread of its own in a fresh network namespace that forwards packets.
 pub fn in_fresh_namespace(test: impl FnOnce() + Send + 'static) {
@@ -173,11 +176,16 @@ pub fn ask_tcp(address: Ipv4Addr, port: u16) -> std::io::Result<String> {
 
 pub fn ask_udp(address: Ipv4Addr, port: u16) -> std::io::Result<String> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    socket.set_read_timeout(Some(PATIENCE / 10))?;
     socket.connect((address, port))?;
+    ask_again(&socket)
+}
+
+/// Asks on a connected socket until there is an answer. A datagram may get lost while a link comes
+/// up, as anywhere; nobody but us sends it again.
+pub fn ask_again(socket: &UdpSocket) -> std::io::Result<String> {
+    socket.set_read_timeout(Some(RESEND))?;
     let mut buffer = [0; 64];
-    // A datagram may get lost while a link comes up, as anywhere; nobody but us sends it again.
-    for _ in 1..10 {
+    for _ in 0..PATIENCE.as_millis() / RESEND.as_millis() {
         socket.send(b"?")?;
         match socket.recv(&mut buffer) {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}

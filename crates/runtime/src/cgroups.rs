@@ -7,6 +7,7 @@ use std::{
     io::{self, BufRead, BufReader},
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use dbus::{
@@ -45,12 +46,17 @@ pub struct Hierarchies {
 }
 
 impl Hierarchies {
-    /// They were mounted when the machine started: what pods mounted since is left unread, unless a
-    /// hierarchy is missing.
+    /// They were mounted when the machine started, so that one look does for a process and its
+    /// children. What pods mounted since is left unread, unless a hierarchy is missing.
     pub fn detect() -> io::Result<Hierarchies> {
+        static FOUND: OnceLock<Hierarchies> = OnceLock::new();
+        if let Some(found) = FOUND.get() {
+            return Ok(found.clone());
+        }
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let table = BufReader::new(File::open("/proc/self/mountinfo")?);
-        Hierarchies::find(&own, table)
+        let found = Hierarchies::find(&own, table)?;
+        Ok(FOUND.get_or_init(|| found).clone())
     }
 
     /// `own` has a line for each hierarchy there is.

@@ -84,21 +84,42 @@ pub struct ExitRecord {
 /// A record of many changes is written anew, by rename, when it has grown to this many bytes.
 const LONGEST: u64 = 256 * 1024;
 
-/// One kind of record under `<root>/<kind>/<id>/record.json`.
+/// One kind of record: `<root>/<kind>/<id>/record.json` where more lies beside it, else
+/// `<root>/<kind>/<id>`.
 #[derive(Clone, Debug)]
-pub struct Directory(PathBuf);
+pub struct Directory {
+    path: PathBuf,
+    alone: bool,
+}
 
 impl Directory {
     pub fn new(root: &Path, kind: &str) -> Directory {
-        Directory(root.join(kind))
+        Directory {
+            path: root.join(kind),
+            alone: false,
+        }
+    }
+
+    pub fn alone(root: &Path, kind: &str) -> Directory {
+        Directory {
+            alone: true,
+            ..Directory::new(root, kind)
+        }
     }
 
     pub fn of(&self, id: &str) -> PathBuf {
-        self.0.join(id)
+        self.path.join(id)
+    }
+
+    fn record(&self, id: &str) -> PathBuf {
+        match self.alone {
+            true => self.of(id),
+            false => self.of(id).join("record.json"),
+        }
     }
 
     pub fn write(&self, id: &str, record: &impl Serialize) -> io::Result<()> {
-        let path = self.of(id).join("record.json");
+        let path = self.record(id);
         // Whatever a torn line before it left is ended first.
         let mut line = b"\n".to_vec();
         serde_json::to_writer(&mut line, record)?;
@@ -107,7 +128,7 @@ impl Directory {
         let append = || OpenOptions::new().append(true).create(true).open(&path);
         let mut file = match append() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                fs::create_dir_all(self.of(id))?;
+                fs::create_dir_all(path.parent().unwrap_or(&self.path))?;
                 append()
             }
             opened => opened,
@@ -123,7 +144,7 @@ impl Directory {
 
     /// Every readable record, and the directories that hold none (torn by a crash).
     pub fn load<T: DeserializeOwned>(&self) -> io::Result<(Vec<T>, Vec<PathBuf>)> {
-        let entries = match fs::read_dir(&self.0) {
+        let entries = match fs::read_dir(&self.path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok((Vec::new(), Vec::new()));
@@ -132,7 +153,8 @@ impl Directory {
         };
         let (mut records, mut torn) = (Vec::new(), Vec::new());
         for entry in entries.flatten() {
-            let bytes = fs::read(entry.path().join("record.json")).unwrap_or_default();
+            let id = entry.file_name();
+            let bytes = fs::read(self.record(&id.to_string_lossy())).unwrap_or_default();
             match newest(&bytes) {
                 Some(record) => records.push(record),
                 None => torn.push(entry.path()),
@@ -144,9 +166,13 @@ impl Directory {
     pub fn remove(&self, id: &str) -> io::Result<()> {
         failpoint::reach("before a record is removed");
         // The record goes first: what is left without one is swept up at the next start.
-        let _ = fs::remove_file(self.of(id).join("record.json"));
+        let removed = fs::remove_file(self.record(id));
         failpoint::reach("a record is removed, its directory is not");
-        match fs::remove_dir_all(self.of(id)) {
+        let removed = match self.alone {
+            true => removed,
+            false => fs::remove_dir_all(self.of(id)),
+        };
+        match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -227,5 +253,19 @@ mod tests {
         assert_eq!(load(&records), [long]);
         records.remove("a").unwrap();
         assert!(load(&records).is_empty());
+    }
+
+    #[test]
+    fn a_record_alone_is_one_file() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Directory::alone(root.path(), "things");
+        records.write("a", &"first").unwrap();
+        records.write("a", &"second").unwrap();
+        assert!(records.of("a").is_file());
+        assert_eq!(load(&records), ["second"]);
+        records.remove("a").unwrap();
+        records.remove("a").unwrap();
+        assert!(load(&records).is_empty());
+        assert_eq!(fs::read_dir(root.path().join("things")).unwrap().count(), 0);
     }
 }

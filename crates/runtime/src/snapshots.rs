@@ -37,19 +37,19 @@ pub enum Error {
 /// Where the parts of one container's file system lie.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
+    /// What outlives a reboot.
     directory: PathBuf,
+    rootfs: PathBuf,
 }
 
 impl Snapshot {
-    pub fn in_directory(directory: &Path) -> Snapshot {
-        Snapshot {
-            directory: directory.to_owned(),
-        }
+    pub fn new(directory: PathBuf, rootfs: PathBuf) -> Snapshot {
+        Snapshot { directory, rootfs }
     }
 
     /// Where it is mounted.
     pub fn rootfs(&self) -> PathBuf {
-        self.directory.join("rootfs")
+        self.rootfs.clone()
     }
 
     /// What the container has written.
@@ -106,12 +106,14 @@ impl Snapshot {
 
     /// Unmounts and removes everything the container wrote.
     pub fn remove(&self) -> Result<(), Error> {
-        let rootfs = self.rootfs();
-        sys::unmount(&rootfs).map_err(|source| Error::Mount {
-            path: rootfs.clone(),
-            layers: 0,
-            source,
-        })?;
+        // An older server mounted it beside the record.
+        for rootfs in [self.rootfs(), self.directory.join("rootfs")] {
+            sys::unmount(&rootfs).map_err(|source| Error::Mount {
+                path: rootfs.clone(),
+                layers: 0,
+                source,
+            })?;
+        }
         for entry in fs::read_dir(self.directory.join("images"))
             .into_iter()
             .flatten()
@@ -127,8 +129,9 @@ impl Snapshot {
             }
         }
         failpoint::reach("a snapshot is unmounted");
-        for part in ["images", "rootfs", "upper", "work", "empty"] {
-            let path = self.directory.join(part);
+        let parts = ["images", "rootfs", "upper", "work", "empty"];
+        let parts = parts.map(|part| self.directory.join(part));
+        for path in parts.into_iter().chain([self.rootfs()]) {
             match fs::remove_dir_all(&path) {
                 Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
                     return Err(Error::File { path, source });

@@ -44,6 +44,36 @@ pub unsafe fn fork_into(namespaces: CloneFlags) -> nix::Result<ForkResult> {
     })
 }
 
+/// Every signal does again what it does by default.
+pub fn forget_signals() {
+    for signal in 1..=64 {
+        // SAFETY: sets the default disposition; what cannot be set answers with an error.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+/// Closes every descriptor from this one on, whoever owns it: for a process that is about to
+/// become something else.
+pub fn close_from(first: RawFd) -> io::Result<()> {
+    // SAFETY: takes integers.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) };
+    if closed == 0 {
+        return Ok(());
+    }
+    // A kernel before 5.9.
+    for entry in fs::read_dir("/proc/self/fd")?.flatten() {
+        let number: Option<RawFd> = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        if let Some(number) = number.filter(|number| *number >= first) {
+            // SAFETY: closing a descriptor; the one of this listing may be closed already.
+            unsafe { libc::close(number) };
+        }
+    }
+    Ok(())
+}
+
 /// Nanoseconds since the Unix epoch, for processes that live outside the simulation (shim, oci).
 pub fn unix_nanos() -> i64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_REALTIME)

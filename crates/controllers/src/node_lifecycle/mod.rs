@@ -22,8 +22,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::watching::{self, enqueue, own_key};
-use crate::{Config, Error, meta};
-use zones::Limiter;
+use crate::{Config, Error};
+use zones::{Census, Limiter};
 
 /// v1.36's default node-monitor-grace-period.
 const GRACE: Duration = Duration::from_secs(50);
@@ -53,7 +53,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         nodes,
         leases,
         pods,
-        heartbeats: Mutex::default(),
+        known: Mutex::default(),
         limiter: Mutex::default(),
     });
     let reconcile = move |key: ObjectKey| {
@@ -63,15 +63,20 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     watching::run("node-lifecycle", 2, queue, feeds, reconcile, shutdown).await;
 }
 
+/// A node, its last sign of life and when *we* saw it: clocks of nodes are not compared with ours.
+struct Known {
+    node: Arc<Node>,
+    sign: String,
+    seen: Instant,
+}
+
 struct Controller {
     config: Config,
     events: Recorder,
     nodes: Informer<Node>,
     leases: Informer<Lease>,
     pods: Informer<Pod>,
-    /// The last sign of life of each node and when *we* saw it: clocks of nodes are not compared
-    /// with ours.
-    heartbeats: Mutex<BTreeMap<String, (String, Instant)>>,
+    known: Mutex<BTreeMap<String, Known>>,
     limiter: Mutex<Limiter>,
 }
 
@@ -81,7 +86,11 @@ impl Controller {
         self.leases.synced().await;
         self.pods.synced().await;
         let Some(node) = self.nodes.get("", name) else {
-            self.heartbeats.lock().remove(name);
+            let known = self.known.lock().remove(name);
+            if let Some(known) = known {
+                let message = format!("Removing Node {name} from Controller");
+                self.tell(&known.node, "RemovingNode", &message);
+            }
             return Ok(Outcome::Done);
         };
         let age = self.age_of_heartbeat(&node, name);
@@ -90,18 +99,22 @@ impl Controller {
             None => STARTUP_GRACE,
         };
         let mut node = (*node).clone();
-        if age >= grace && plan::ready_status(&node) != "Unknown" {
+        if age >= grace && plan::ready_status(&node) != Some("Unknown") {
             node = self.mark_unknown(&node, name).await?;
         }
-        if plan::ready_status(&node) != "True" {
-            self.mark_pods_not_ready(&node, name).await?;
-        }
+        self.mark_pods_not_ready(&node).await?;
         let wait = self.update_taints(&node, name).await?;
         let next = grace.saturating_sub(age).max(Duration::from_secs(5));
         Ok(Outcome::After(wait.map_or(next, |wait| wait.min(next))))
     }
 
-    fn age_of_heartbeat(&self, node: &Node, name: &str) -> Duration {
+    fn tell(&self, node: &Node, reason: &str, message: &str) {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let message = format!("Node {name} event: {message}");
+        self.events.normal(node, reason, message);
+    }
+
+    fn age_of_heartbeat(&self, node: &Arc<Node>, name: &str) -> Duration {
         let lease = self.leases.get("kube-node-lease", name);
         let renewed = lease
             .as_ref()
@@ -111,14 +124,22 @@ impl Controller {
             .and_then(|condition| condition.last_heartbeat_time.as_ref())
             .map(|time| time.0.to_string());
         let sign = format!("{renewed:?} {reported:?}");
-        let mut heartbeats = self.heartbeats.lock();
-        let entry = heartbeats
-            .entry(name.to_string())
-            .or_insert_with(|| (sign.clone(), Instant::now()));
-        if entry.0 != sign {
-            *entry = (sign, Instant::now());
+        let mut known = self.known.lock();
+        if !known.contains_key(name) {
+            let message = format!("Registered Node {name} in Controller");
+            self.tell(node, "RegisteredNode", &message);
         }
-        entry.1.elapsed()
+        let entry = known.entry(name.to_string()).or_insert_with(|| Known {
+            node: node.clone(),
+            sign: sign.clone(),
+            seen: Instant::now(),
+        });
+        entry.node = node.clone();
+        if entry.sign != sign {
+            entry.sign = sign;
+            entry.seen = Instant::now();
+        }
+        entry.seen.elapsed()
     }
 
     async fn mark_unknown(&self, node: &Node, name: &str) -> Result<Node, Error> {
@@ -130,36 +151,21 @@ impl Controller {
         let written = nodes
             .replace_status(name, &PostParams::default(), &updated)
             .await?;
-        let message = format!("Node {name} status is now: NodeNotReady");
-        self.events.normal(node, "NodeNotReady", message);
+        if plan::ready_status(node) == Some("True") {
+            let message = format!("Node {name} status is now: NodeNotReady");
+            self.events.normal(node, "NodeNotReady", message);
+        }
         Ok(written)
     }
 
-    /// Pods of a lost node leave their endpoints.
-    async fn mark_pods_not_ready(&self, node: &Node, node_name: &str) -> Result<(), Error> {
-        let since = plan::condition(node, "Ready")
-            .and_then(|condition| condition.last_transition_time.as_ref())
-            .map(|time| time.0);
+    /// Pods of a lost node leave their endpoints. Goes by what is, not by what was just done: who
+    /// leads next goes on where another one stopped.
+    async fn mark_pods_not_ready(&self, node: &Node) -> Result<(), Error> {
+        if plan::ready_status(node) != Some("Unknown") {
+            return Ok(());
+        }
         for pod in self.pods.list() {
-            let on_node = pod
-                .spec
-                .as_ref()
-                .is_some_and(|spec| spec.node_name.as_deref() == Some(node_name));
-            if !on_node || !meta::is_ready(&pod) {
-                continue;
-            }
-            // A node that is only not ready still has a kubelet that speaks for its pods: what it
-            // said after the node's change stands.
-            let spoken = pod
-                .status
-                .as_ref()
-                .and_then(|status| status.conditions.as_ref())
-                .into_iter()
-                .flatten()
-                .filter(|condition| condition.type_ == "Ready")
-                .filter_map(|condition| condition.last_transition_time.as_ref())
-                .any(|time| since.is_some_and(|since| time.0 > since));
-            if spoken && plan::ready_status(node) == "False" {
+            if !plan::is_unspoken_for(node, &pod) {
                 continue;
             }
             let now = self.config.environment.now().to_string();
@@ -189,14 +195,13 @@ impl Controller {
     async fn update_taints(&self, node: &Node, name: &str) -> Result<Option<Duration>, Error> {
         let wants_to_expel = plan::expelling(plan::ready_status(node)).is_some();
         let all = self.nodes.list();
-        let is_everything_lost = zones::is_everything_lost(all.iter().map(|node| &**node));
+        let census = Census::of(all.iter().map(|node| &**node));
         let mut wait = None;
         // When no node is left anywhere it is us who lost the others: whoever was to leave stays.
-        let mut expel = plan::is_expelling(node) && !is_everything_lost;
+        let mut expel = plan::is_expelling(node) && !census.is_everything_lost();
         if wants_to_expel && !expel {
             let zone = zones::zone_of(node);
-            let pace = zones::paces(all.iter().map(|node| &**node));
-            let pace = pace.get(&zone).copied().flatten();
+            let pace = census.pace(&zone);
             match self.limiter.lock().take(&zone, pace, Instant::now()) {
                 Ok(()) => expel = true,
                 Err(left) => wait = Some(left),

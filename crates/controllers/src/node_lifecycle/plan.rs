@@ -1,7 +1,9 @@
 //! Which taints and conditions a node should have. Pure.
 
-use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::meta;
 
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
 pub const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -29,12 +31,13 @@ const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 /// What a kubelet reports and we set to Unknown when it falls silent.
 const REPORTED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// The taint that drives pods away from a node of this readiness.
-pub fn expelling(ready: &str) -> Option<&'static str> {
+/// The taint that drives pods away from a node of this readiness; none from one that has not said
+/// anything yet.
+pub fn expelling(ready: Option<&str>) -> Option<&'static str> {
     match ready {
-        "True" => None,
-        "Unknown" => Some(UNREACHABLE),
-        _ => Some(NOT_READY),
+        Some("Unknown") => Some(UNREACHABLE),
+        Some("False") => Some(NOT_READY),
+        _ => None,
     }
 }
 
@@ -46,14 +49,14 @@ pub fn is_expelling(node: &Node) -> bool {
 }
 
 /// All taints of the node as they should be: foreign ones stay. `expel` drives pods away if
-/// readiness asks for it; a node that is well again is freed in any case.
+/// readiness asks for it; a node that is well again is freed in any case, and who leaves one that
+/// says nothing stays as it was decided.
 pub fn wanted_taints(node: &Node, expel: bool, now: &Time) -> Vec<Taint> {
     let ready = ready_status(node);
     let mut repelling: Vec<&str> = REPELLENT
         .iter()
-        .filter(|(kind, status, _)| match *kind {
-            "Ready" => ready == *status,
-            kind => condition(node, kind).is_some_and(|condition| condition.status == *status),
+        .filter(|(kind, status, _)| {
+            condition(node, kind).is_some_and(|condition| condition.status == *status)
         })
         .map(|(_, _, taint)| *taint)
         .collect();
@@ -74,7 +77,7 @@ pub fn wanted_taints(node: &Node, expel: bool, now: &Time) -> Vec<Taint> {
     };
     let right = |taint: &Taint| match taint.effect.as_str() {
         NO_SCHEDULE => repelling.contains(&taint.key.as_str()),
-        _ => expelling == Some(taint.key.as_str()),
+        _ => ready.is_none() || expelling == Some(taint.key.as_str()),
     };
     let mut wanted: Vec<Taint> = taints(node)
         .iter()
@@ -143,9 +146,17 @@ pub fn condition<'a>(node: &'a Node, kind: &str) -> Option<&'a NodeCondition> {
     conditions.iter().find(|condition| condition.type_ == kind)
 }
 
-/// `True`, `False` or `Unknown`; a node that has not said anything yet counts as not ready.
-pub fn ready_status(node: &Node) -> &str {
-    condition(node, "Ready").map_or("False", |condition| condition.status.as_str())
+/// `True`, `False` or `Unknown`; nothing while the node has not said anything.
+pub fn ready_status(node: &Node) -> Option<&str> {
+    condition(node, "Ready").map(|condition| condition.status.as_str())
+}
+
+/// Whether nobody speaks for this pod, though its word is that it is ready: its node is lost. A
+/// node that is not ready by its own word still has a kubelet that speaks for its pods.
+pub fn is_unspoken_for(node: &Node, pod: &Pod) -> bool {
+    ready_status(node) == Some("Unknown")
+        && Some(meta::node_name(pod)) == node.metadata.name.as_deref()
+        && meta::is_ready(pod)
 }
 
 #[cfg(test)]
@@ -222,6 +233,46 @@ mod tests {
             names(&wanted_taints(&changed, false, &now())),
             ["unreachable:NoSchedule"]
         );
+    }
+
+    #[test]
+    fn a_node_that_says_nothing_is_left_as_it_is() {
+        let before = serde_json::json!([
+            {"key": NOT_READY, "effect": "NoSchedule"}, {"key": NOT_READY, "effect": "NoExecute"}]);
+        let new = node(serde_json::json!([]), &[("DiskPressure", "False")], false);
+        assert_eq!(ready_status(&new), None);
+        assert_eq!(expelling(ready_status(&new)), None);
+        assert!(wanted_taints(&new, true, &now()).is_empty());
+        let tainted = node(before, &[], false);
+        assert_eq!(
+            names(&wanted_taints(&tainted, false, &now())),
+            ["not-ready:NoExecute"]
+        );
+    }
+
+    #[test]
+    fn only_the_pods_of_a_lost_node_are_spoken_for_by_others() {
+        let pod = |node: &str, ready: &str| -> Pod {
+            serde_json::from_value(serde_json::json!({
+                "spec": {"nodeName": node, "containers": []},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]},
+            }))
+            .unwrap()
+        };
+        let with = |status: &str| {
+            let mut node = node(serde_json::json!([]), &[("Ready", status)], false);
+            node.metadata.name = Some("n".to_string());
+            node
+        };
+        for (status, expected) in [("True", false), ("False", false), ("Unknown", true)] {
+            assert_eq!(
+                is_unspoken_for(&with(status), &pod("n", "True")),
+                expected,
+                "{status}"
+            );
+        }
+        assert!(!is_unspoken_for(&with("Unknown"), &pod("n", "False")));
+        assert!(!is_unspoken_for(&with("Unknown"), &pod("other", "True")));
     }
 
     #[test]

@@ -8,6 +8,10 @@ use k8s_openapi::api::core::v1::Node;
 use tokio::time::Instant;
 
 use super::plan::ready_status;
+use crate::meta;
+
+/// Nodes with this label do not count when a zone's health is told.
+const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
 
 /// One node every ten seconds.
 const NORMAL: Option<Duration> = Some(Duration::from_secs(10));
@@ -40,34 +44,40 @@ pub fn zone_of(node: &Node) -> String {
     )
 }
 
-/// Whether no node of any zone is ready.
-pub fn is_everything_lost<'a>(mut nodes: impl Iterator<Item = &'a Node>) -> bool {
-    !nodes.any(|node| ready_status(node) == "True")
+/// How many nodes of each zone are well and how many are not.
+pub struct Census {
+    zones: BTreeMap<String, (usize, usize)>,
 }
 
-/// The time between two nodes of each zone; none while its nodes are left alone.
-pub fn paces<'a>(nodes: impl Iterator<Item = &'a Node>) -> BTreeMap<String, Option<Duration>> {
-    let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-    for node in nodes {
-        let (well, lost) = counts.entry(zone_of(node)).or_default();
-        match ready_status(node) {
-            "True" => *well += 1,
-            _ => *lost += 1,
+impl Census {
+    /// Nodes that are excluded from disruption do not count.
+    pub fn of<'a>(nodes: impl Iterator<Item = &'a Node>) -> Census {
+        let mut zones: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+        for node in nodes.filter(|node| meta::label(&node.metadata, EXCLUDED).is_none()) {
+            let (well, lost) = zones.entry(zone_of(node)).or_default();
+            match ready_status(node) {
+                Some("True") => *well += 1,
+                _ => *lost += 1,
+            }
+        }
+        Census { zones }
+    }
+
+    /// Whether no node of any zone is ready.
+    pub fn is_everything_lost(&self) -> bool {
+        !self.zones.is_empty() && self.zones.values().all(|(well, _)| *well == 0)
+    }
+
+    /// The time between two nodes of a zone; none while its nodes are left alone.
+    pub fn pace(&self, zone: &str) -> Option<Duration> {
+        let counts = self.zones.get(zone).copied().unwrap_or_default();
+        match health(counts) {
+            _ if self.is_everything_lost() => STOPPED,
+            Health::Normal | Health::Lost => NORMAL,
+            Health::PartlyLost if counts.0 + counts.1 > BIG_ZONE => SLOW,
+            Health::PartlyLost => STOPPED,
         }
     }
-    let all_lost = counts.values().all(|(well, _)| *well == 0);
-    counts
-        .into_iter()
-        .map(|(zone, (well, lost))| {
-            let pace = match health((well, lost)) {
-                _ if all_lost => STOPPED,
-                Health::Normal | Health::Lost => NORMAL,
-                Health::PartlyLost if well + lost > BIG_ZONE => SLOW,
-                Health::PartlyLost => STOPPED,
-            };
-            (zone, pace)
-        })
-        .collect()
 }
 
 fn health((well, lost): (usize, usize)) -> Health {
@@ -125,7 +135,7 @@ mod tests {
     }
 
     fn pace(nodes: &[Node], zone: &str) -> Option<Duration> {
-        paces(nodes.iter())[&format!("/{zone}")]
+        Census::of(nodes.iter()).pace(&format!("/{zone}"))
     }
 
     #[test]
@@ -138,6 +148,20 @@ mod tests {
         assert_eq!(pace(&two, "a"), NORMAL);
         let none = [nodes("a", 0, 4), nodes("b", 0, 3)].concat();
         assert_eq!(pace(&none, "b"), STOPPED);
+    }
+
+    #[test]
+    fn excluded_nodes_do_not_count() {
+        let mut zone = nodes("a", 1, 3);
+        assert_eq!(pace(&zone, "a"), STOPPED);
+        for lost in &mut zone[2..] {
+            let labels = lost.metadata.labels.get_or_insert_default();
+            labels.insert(EXCLUDED.to_string(), String::new());
+        }
+        assert_eq!(pace(&zone, "a"), NORMAL);
+        let excluded = &zone[2..];
+        assert!(!Census::of(excluded.iter()).is_everything_lost());
+        assert_eq!(pace(excluded, "a"), NORMAL);
     }
 
     #[tokio::test(start_paused = true)]

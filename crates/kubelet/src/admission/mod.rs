@@ -98,8 +98,8 @@ impl Admission {
         }
     }
 
-    /// Takes the pod or says why not, the weightiest reason first. `node`: the Node object, if it
-    /// is known already. `pressures`: the node's conditions that are so.
+    /// Takes the pod or says why not, the weightiest reason first. `node`: the Node object, without
+    /// which no pod is taken. `pressures`: the node's conditions that are so.
     pub fn admit(
         &self,
         pod: &Arc<Pod>,
@@ -119,6 +119,12 @@ impl Admission {
         }
         if rejections.is_empty() {
             rejections = apparmor::check(pod, apparmor::is_enabled);
+        }
+        if rejections.is_empty() && node.is_none() {
+            rejections.push(Rejection::new(
+                "InvalidNodeInfo",
+                "Kubelet cannot get node info.",
+            ));
         }
         if rejections.is_empty() {
             rejections = placement::check_system(pod, node);
@@ -206,11 +212,12 @@ mod tests {
     #[test]
     fn what_is_granted_is_missing_to_the_next() {
         let admission = admission();
+        let node = Node::default();
         admission
-            .admit(&pod("a", "1500m"), None, &[])
+            .admit(&pod("a", "1500m"), Some(&node), &[])
             .expect("fits");
         let refused = admission
-            .admit(&pod("b", "1"), None, &[])
+            .admit(&pod("b", "1"), Some(&node), &[])
             .expect_err("too much");
         assert_eq!(refused[0].reason, "OutOfcpu");
         assert_eq!(
@@ -219,20 +226,33 @@ mod tests {
         );
         admission.release("a");
         admission
-            .admit(&pod("b", "1"), None, &[])
+            .admit(&pod("b", "1"), Some(&node), &[])
             .expect("fits now");
     }
 
     #[test]
     fn a_resize_counts_the_pod_itself_once() {
-        let admission = admission();
-        admission.admit(&pod("a", "1"), None, &[]).expect("fits");
+        let (admission, node) = (admission(), Node::default());
+        let fits = admission.admit(&pod("a", "1"), Some(&node), &[]);
+        fits.expect("fits");
         admission.resize(&pod("a", "2")).expect("all of the node");
         let refused = admission.resize(&pod("a", "3")).expect_err("too much");
         assert_eq!(refused.reason, "OutOfcpu");
         assert!(
-            admission.admit(&pod("b", "100m"), None, &[]).is_err(),
+            admission
+                .admit(&pod("b", "100m"), Some(&node), &[])
+                .is_err(),
             "the grant stands"
         );
+    }
+
+    #[test]
+    fn without_a_node_nothing_is_taken() {
+        let admission = admission();
+        let refused = admission.admit(&pod("a", "1"), None, &[]);
+        let refused = refused.expect_err("nobody knows the node");
+        assert_eq!(refused[0].reason, "InvalidNodeInfo");
+        assert_eq!(refused[0].message, "Kubelet cannot get node info.");
+        assert!(admission.granted().is_empty());
     }
 }

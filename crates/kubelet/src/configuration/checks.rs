@@ -212,6 +212,25 @@ impl Configuration {
                     .to_owned(),
             );
         }
+        for (name, path, other) in [
+            (
+                "imageCredentialProviderConfig",
+                &self.image_credential_provider_config,
+                &self.image_credential_provider_bin_dir,
+            ),
+            (
+                "imageCredentialProviderBinDir",
+                &self.image_credential_provider_bin_dir,
+                &self.image_credential_provider_config,
+            ),
+        ] {
+            if !(path.is_absolute() || path.as_os_str().is_empty() && other.as_os_str().is_empty())
+            {
+                return Err(format!(
+                    "invalid configuration: {name} {path:?} must be an absolute path"
+                ));
+            }
+        }
         let policies = [
             "NeverVerify",
             "NeverVerifyPreloadedImages",

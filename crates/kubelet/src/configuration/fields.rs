@@ -1,12 +1,12 @@
-//! The names of all fields of KubeletConfiguration v1beta1, to tell a field that is not ours from a
-//! mistake, and what those that are not ours may say because we do so anyway.
+//! The names of all fields of KubeletConfiguration v1beta1 and of those we add, to tell a field that
+//! is not ours from a mistake, and what those that are not ours may say because we do so anyway.
 
 use serde_json::Value;
 
 use super::Configuration;
 
 /// In alphabetical order.
-const FIELDS: [&str; 127] = [
+const FIELDS: [&str; 129] = [
     "address",
     "allowedUnsafeSysctls",
     "apiVersion",
@@ -55,6 +55,8 @@ const FIELDS: [&str; 127] = [
     "healthzBindAddress",
     "healthzPort",
     "httpCheckFrequency",
+    "imageCredentialProviderBinDir",
+    "imageCredentialProviderConfig",
     "imageGCHighThresholdPercent",
     "imageGCLowThresholdPercent",
     "imageMaximumGCAge",

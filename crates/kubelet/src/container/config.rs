@@ -13,6 +13,7 @@ pub struct Parts<'a> {
     pub image: &'a Image,
     pub environment: Vec<(String, String)>,
     pub mounts: Vec<v1::Mount>,
+    pub devices: Vec<v1::Device>,
     pub memory_capacity: i64,
     /// Whether containers without a seccomp profile get the runtime's.
     pub seccomp_default: bool,
@@ -99,6 +100,7 @@ pub fn config(
             })
             .collect(),
         mounts: parts.mounts,
+        devices: parts.devices,
         labels,
         annotations,
         log_path: format!("{}/{}.log", container.name, parts.restart_count),
@@ -170,6 +172,7 @@ mod tests {
                 image: &image,
                 environment: vec![("A".to_owned(), "1".to_owned())],
                 mounts: Vec::new(),
+                devices: Vec::new(),
                 memory_capacity: 1 << 30,
                 seccomp_default: false,
                 target_id: None,

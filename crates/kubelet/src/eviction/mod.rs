@@ -19,7 +19,8 @@ use tokio_util::sync::CancellationToken;
 use self::thresholds::{Level, Signal, Threshold};
 use crate::{
     admission::preemption::is_critical,
-    container_gc, counters, image_gc,
+    container_gc, image_gc,
+    measures::{Counter, Histogram},
     node_context::NodeContext,
     pod::status::Verdict,
     pods::Pods,
@@ -236,6 +237,7 @@ impl Relief<'_> {
             true => Depth::Deep,
             false => Depth::Shallow,
         };
+        let collected = self.node.environment.now_micros();
         let samples = match stats::collect(self.node, &running, depth).await {
             Ok(samples) => samples,
             Err(status) => {
@@ -293,7 +295,10 @@ impl Relief<'_> {
             None => HARD_GRACE,
             Some(_) => longest.max(HARD_GRACE),
         };
-        vec![self.evict(victim, threshold.signal.name(), reason, grace, true)]
+        let signal = threshold.signal.name();
+        let (measures, now) = (&self.node.measures, self.node.environment.now_micros());
+        measures.span(Histogram::EvictionStatsAge, &[signal], collected, now);
+        vec![self.evict(victim, signal, reason, grace, true)]
     }
 
     /// Removes what nobody needs from a starved disk. Returns whether that was enough.
@@ -327,7 +332,7 @@ impl Relief<'_> {
         } = reason;
         let events = &self.node.events;
         events.warning_annotated(pod, "Evicted", &message, annotations);
-        self.node.counters.add(counters::EVICTIONS, signal);
+        self.node.measures.count(Counter::Evictions, &[signal]);
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let verdict = Verdict {
             reason: "Evicted".to_owned(),

@@ -1,5 +1,5 @@
-//! Credentials for registries in imagePullSecrets, and which of them a repository is asked with.
-//! Pure.
+//! Credentials for registries, those in imagePullSecrets, and which of them a repository is asked
+//! with. Pure.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -10,14 +10,22 @@ use sha2::{Digest, Sha256};
 
 const DEFAULT_REGISTRY: &str = "index.docker.io";
 
-/// One way in, and the Secret it comes from.
+/// One way in, and where it comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Credential {
     pub auth: v1::AuthConfig,
-    pub origin: Origin,
+    pub source: Source,
 }
 
-/// Where a credential comes from, as the records of pulls keep it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    Secret(Origin),
+    ServiceAccount(ServiceAccountOrigin),
+    /// The node's own: what it opens is everybody's on this node.
+    Node,
+}
+
+/// The Secret of a credential, as the records of pulls keep it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Origin {
@@ -25,6 +33,15 @@ pub struct Origin {
     pub namespace: String,
     pub name: String,
     pub credential_hash: String,
+}
+
+/// The ServiceAccount that a credential was given to, as the records of pulls keep it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+pub struct ServiceAccountOrigin {
+    pub uid: String,
+    pub namespace: String,
+    pub name: String,
 }
 
 #[derive(serde::Deserialize)]
@@ -47,8 +64,12 @@ struct Entry {
 
 /// Those for `repository` (in full, with its host), the most particular first.
 pub fn matching(secrets: &[Arc<Secret>], repository: &str) -> Vec<Credential> {
-    let mut known: Vec<(String, Credential)> =
-        secrets.iter().flat_map(|secret| entries(secret)).collect();
+    let known = secrets.iter().flat_map(|secret| entries(secret));
+    choose(known.collect(), repository)
+}
+
+/// Those of `known`, by their [`place`], that are for `repository`, the most particular first.
+pub fn choose(mut known: Vec<(String, Credential)>, repository: &str) -> Vec<Credential> {
     known.sort_by(|(a, _), (b, _)| Reverse(a).cmp(&Reverse(b)));
     let chosen = |test: &dyn Fn(&str) -> bool| -> Vec<Credential> {
         let found = known.iter().filter(|(registry, _)| test(registry));
@@ -98,13 +119,14 @@ fn entries(secret: &Secret) -> Vec<(String, Credential)> {
                 identity_token: entry.identitytoken,
                 ..Default::default()
             };
-            (place(&registry), Credential { auth, origin })
+            let source = Source::Secret(origin);
+            (place(&registry), Credential { auth, source })
         })
         .collect()
 }
 
 /// Host and path of an entry: `https://reg.example/v1/` is `reg.example`.
-fn place(registry: &str) -> String {
+pub fn place(registry: &str) -> String {
     let bare = registry
         .trim_start_matches("https://")
         .trim_start_matches("http://");
@@ -122,8 +144,8 @@ fn place(registry: &str) -> String {
     }
 }
 
-/// Hosts match part by part, where `*` stands for any characters of a part; paths by their beginning.
-fn matches(registry: &str, repository: &str) -> bool {
+/// Hosts match part by part, as file names match a shell's patterns; paths by their beginning.
+pub fn matches(registry: &str, repository: &str) -> bool {
     let split = |text: &str| -> (String, String) {
         let (host, path) = text.split_once('/').unwrap_or((text, ""));
         (host.to_owned(), path.to_owned())
@@ -146,13 +168,42 @@ fn matches(registry: &str, repository: &str) -> bool {
 }
 
 fn matches_part(glob: &str, part: &str) -> bool {
-    match glob.split_once('*') {
-        None => glob == part,
-        Some((before, after)) => part.strip_prefix(before).is_some_and(|rest| {
-            let ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
-            ends.into_iter().any(|at| matches_part(after, &rest[at..]))
-        }),
+    let (mut pattern, mut rest) = (glob.chars(), part.chars());
+    let Some(wanted) = pattern.next() else {
+        return part.is_empty();
+    };
+    match wanted {
+        '*' => {
+            let mut ends = part.char_indices().map(|(at, _)| at).chain([part.len()]);
+            ends.any(|at| matches_part(pattern.as_str(), &part[at..]))
+        }
+        '?' => rest.next().is_some() && matches_part(pattern.as_str(), rest.as_str()),
+        '[' => {
+            let Some((class, after)) = pattern.as_str().split_once(']') else {
+                return false;
+            };
+            rest.next().is_some_and(|c| in_class(class, c)) && matches_part(after, rest.as_str())
+        }
+        plain => rest.next() == Some(plain) && matches_part(pattern.as_str(), rest.as_str()),
     }
+}
+
+/// `a-z0`, or `^a-z0` for all others.
+fn in_class(class: &str, wanted: char) -> bool {
+    let (others, class) = match class.strip_prefix('^') {
+        Some(class) => (true, class),
+        None => (false, class),
+    };
+    let class: Vec<char> = class.chars().collect();
+    let mut at = 0;
+    let mut found = false;
+    while at < class.len() {
+        let range = class.get(at + 1) == Some(&'-') && at + 2 < class.len();
+        let last = if range { class[at + 2] } else { class[at] };
+        found |= (class[at]..=last).contains(&wanted);
+        at += if range { 3 } else { 1 };
+    }
+    found != others
 }
 
 #[cfg(test)]
@@ -206,5 +257,21 @@ mod tests {
         assert_eq!(users(&all, "docker.io/library/x"), ["hub"]);
         assert_eq!(users(&all, "reg.example:5000/x"), ["port"]);
         assert!(users(&all, "other.test/x").is_empty());
+    }
+
+    #[test]
+    fn hosts_match_as_file_names_do() {
+        for (glob, repository, expected) in [
+            ("*.*.example", "a.b.example/x", true),
+            ("*.example", "a.b.example/x", false),
+            ("reg-?.example", "reg-1.example/x", true),
+            ("reg-?.example", "reg-.example/x", false),
+            ("reg-[0-9a].example", "reg-7.example/x", true),
+            ("reg-[^0-9].example", "reg-7.example/x", false),
+            ("reg*le:5000/team", "regle:5000/team/x", true),
+            ("reg.example:5000", "reg.example/x", false),
+        ] {
+            assert_eq!(matches(glob, repository), expected, "{glob} {repository}");
+        }
     }
 }

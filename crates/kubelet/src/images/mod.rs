@@ -1,21 +1,27 @@
 //! Makes sure that a container's image is on the node: the three pull policies, credentials from
-//! imagePullSecrets, upstream's reasons and messages. The waiting between tries is the plan's.
+//! imagePullSecrets and from programs, upstream's reasons and messages. The waiting between tries is
+//! the plan's.
 
 mod credentials;
 mod names;
+mod providers;
 mod pull_records;
 
 use std::path::Path;
 
 use client::events::Severity;
 use cri::v1;
-use environment::Environment;
 use k8s_openapi::api::core::v1::{Container, Pod, Secret};
 use tokio::sync::Semaphore;
 
+pub use self::providers::{Error as ProvidersError, Providers};
 use self::{credentials::Credential, pull_records::PullRecords};
 use crate::{
-    backoff::go_duration, configuration::Configuration, events::Events, token_bucket::TokenBucket,
+    backoff::go_duration,
+    configuration::Configuration,
+    measures::{Counter, Histogram, Measures},
+    node_context::NodeContext,
+    token_bucket::TokenBucket,
 };
 
 /// What all pulls of this node share: how many run at once, and who may use what was pulled.
@@ -24,11 +30,12 @@ pub struct Pulls {
     slots: Option<Semaphore>,
     rate: Option<TokenBucket>,
     pub records: PullRecords,
+    pub providers: Option<Providers>,
 }
 
 impl Pulls {
     /// `root`: the kubelet's directory. Blocking.
-    pub fn open(root: &Path, configuration: &Configuration) -> Pulls {
+    pub fn open(root: &Path, configuration: &Configuration, providers: Option<Providers>) -> Pulls {
         let at_once = match configuration.serialize_image_pulls {
             true => Some(1),
             false => configuration.max_parallel_image_pulls,
@@ -40,6 +47,14 @@ impl Pulls {
                 configuration.registry_burst,
             ),
             records: PullRecords::open(root.join("image_manager"), configuration),
+            providers,
+        }
+    }
+
+    /// Adds what the programs know to those of the pod's Secrets.
+    async fn ask_providers(&self, found: &mut Vec<Credential>, repository: &str, pod: &Pod) {
+        if let Some(providers) = &self.providers {
+            found.extend(providers.credentials(repository, pod).await);
         }
     }
 }
@@ -52,6 +67,8 @@ pub struct Image {
     /// The user the image wants, by number or by name.
     pub uid: Option<i64>,
     pub username: String,
+    /// From when until when it was pulled, in microseconds, if it had to be.
+    pub pulled: Option<(i64, i64)>,
 }
 
 /// Why there is none: `reason` is the container's waiting reason.
@@ -67,20 +84,42 @@ pub struct Request<'a> {
     pub secrets: &'a [std::sync::Arc<Secret>],
 }
 
-pub async fn ensure(
-    cri: &cri::Client,
-    events: &Events,
-    environment: &Environment,
-    pulls: &Pulls,
-    request: Request<'_>,
-) -> Result<Image, Failure> {
+/// What was found out before it came to an end.
+struct Looked<'a> {
+    measures: &'a Measures,
+    policy: &'a str,
+    present: &'static str,
+    pull: &'static str,
+}
+
+impl Drop for Looked<'_> {
+    fn drop(&mut self) {
+        let policy = self.policy.to_lowercase();
+        let labels = [policy.as_str(), self.present, self.pull];
+        self.measures.count(Counter::EnsureImageRequests, &labels);
+    }
+}
+
+pub async fn ensure(node: &NodeContext, request: Request<'_>) -> Result<Image, Failure> {
     let Request {
         pod,
         container,
         secrets,
     } = request;
+    let (cri, environment, pulls) = (&node.cri, &node.environment, &node.pulls);
+    let policy = container
+        .image_pull_policy
+        .as_deref()
+        .unwrap_or("IfNotPresent");
+    let mut looked = Looked {
+        measures: &node.measures,
+        policy,
+        present: "unknown",
+        pull: "unknown",
+    };
     let name = container.image.clone().unwrap_or_default();
     let tell = |severity, reason: &str, message: &str| {
+        let events = &node.events;
         events.container(pod, &container.name, severity, reason, message);
     };
     let full = match names::with_tag(&name) {
@@ -93,12 +132,9 @@ pub async fn ensure(
             return Err(failed(&tell, "InvalidImageName", message));
         }
     };
-    let policy = container
-        .image_pull_policy
-        .as_deref()
-        .unwrap_or("IfNotPresent");
     let repository = names::repository(&full);
-    let credentials = credentials::matching(secrets, &repository);
+    let mut credentials = credentials::matching(secrets, &repository);
+    let mut asked = false;
     if policy != "Always" {
         let present = match status(cri, &full).await {
             Ok(present) => present,
@@ -108,21 +144,41 @@ pub async fn ensure(
                 return Err(failed(&tell, "ImageInspectError", message));
             }
         };
+        looked.present = if present.is_some() { "true" } else { "false" };
+        looked.pull = "false";
         let records = &pulls.records;
-        let may_use = |image: &&v1::Image| records.may_use(&name, &image.id, &credentials);
-        if let Some(image) = present.as_ref().filter(may_use) {
+        let mut usable = None;
+        if let Some(image) = &present {
+            let mut may_use = records.may_use(&name, &image.id, &credentials);
+            if !may_use && records.knows_accounts(&name, &image.id) {
+                pulls
+                    .ask_providers(&mut credentials, &repository, pod)
+                    .await;
+                asked = true;
+                may_use = records.may_use(&name, &image.id, &credentials);
+            }
+            usable = Some(image).filter(|_| may_use);
+        }
+        if let Some(image) = usable {
             let message = format!(
                 "Container image \"{name}\" already present on machine and can be accessed by the pod"
             );
             tell(Severity::Normal, "Pulled", &message);
             return Ok(found(image));
         }
+        looked.pull = "true";
         if policy == "Never" {
             let message =
                 format!("Container image \"{name}\" is not present with pull policy of Never");
             tell(Severity::Warning, "ErrImageNeverPull", &message);
             return Err(failed(&tell, "ErrImageNeverPull", message));
         }
+    }
+    looked.pull = "true";
+    if !asked {
+        pulls
+            .ask_providers(&mut credentials, &repository, pod)
+            .await;
     }
     tell(
         Severity::Normal,
@@ -147,6 +203,9 @@ pub async fn ensure(
             let (took, waited) = (go_duration(now - start), go_duration(now - wanted));
             let image = status(cri, &reference).await.ok().flatten();
             let size = image.as_ref().map_or(0, |image| image.size);
+            let label = [size_label(size)];
+            let histogram = Histogram::ImagePullDuration;
+            node.measures.span(histogram, &label, wanted, now);
             if let Some(image) = &image {
                 let now = environment.now();
                 pulls.records.pulled(&name, &image.id, used, now).await;
@@ -161,6 +220,7 @@ pub async fn ensure(
             );
             let mut found = image.as_ref().map(found).unwrap_or_default();
             found.reference = reference;
+            found.pulled = Some((wanted, now));
             Ok(found)
         }
         Err(text) => {
@@ -275,11 +335,33 @@ fn spec(name: &str) -> v1::ImageSpec {
     }
 }
 
+/// The class of an image of so many bytes, as `/metrics` names it.
+fn size_label(bytes: u64) -> &'static str {
+    const MB: u64 = 1 << 20;
+    const GB: u64 = 1 << 30;
+    match bytes {
+        0 => "N/A",
+        _ if bytes <= 10 * MB => "0-10MB",
+        _ if bytes <= 100 * MB => "10MB-100MB",
+        _ if bytes <= 500 * MB => "100MB-500MB",
+        _ if bytes <= GB => "500MB-1GB",
+        _ if bytes <= 5 * GB => "1GB-5GB",
+        _ if bytes <= 10 * GB => "5GB-10GB",
+        _ if bytes <= 20 * GB => "10GB-20GB",
+        _ if bytes <= 30 * GB => "20GB-30GB",
+        _ if bytes <= 40 * GB => "30GB-40GB",
+        _ if bytes <= 60 * GB => "40GB-60GB",
+        _ if bytes <= 100 * GB => "60GB-100GB",
+        _ => "GT100GB",
+    }
+}
+
 fn found(image: &v1::Image) -> Image {
     Image {
         reference: image.id.clone(),
         uid: image.uid.as_ref().map(|uid| uid.value),
         username: image.username.clone(),
+        pulled: None,
     }
 }
 

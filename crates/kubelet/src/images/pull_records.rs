@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
-    credentials::{Credential, Origin},
+    credentials::{Credential, Origin, ServiceAccountOrigin, Source},
     names,
 };
 use crate::configuration::Configuration;
@@ -62,6 +62,8 @@ struct Record {
 struct Access {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kubernetes_secrets: Vec<Origin>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    kubernetes_service_accounts: Vec<ServiceAccountOrigin>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     node_pods_accessible: bool,
 }
@@ -150,8 +152,16 @@ impl PullRecords {
         }
         let access = record.and_then(|record| record.credential_mapping.get(&repository));
         access.is_some_and(|access| {
-            access.node_pods_accessible || credentials.iter().any(|one| access.knows(&one.origin))
+            access.node_pods_accessible || credentials.iter().any(|one| access.knows(&one.source))
         })
+    }
+
+    /// Whether a ServiceAccount may open what is there: only then are accounts asked for.
+    pub fn knows_accounts(&self, name: &str, id: &str) -> bool {
+        let state = self.state.lock();
+        let record = state.pulled.get(id);
+        let access = record.and_then(|one| one.credential_mapping.get(&names::repository(name)));
+        access.is_some_and(|access| !access.kubernetes_service_accounts.is_empty())
     }
 
     /// A pull begins.
@@ -191,7 +201,7 @@ impl PullRecords {
                 .entry(names::repository(name))
                 .or_default();
             let before = access.clone();
-            access.add(used.map(|credential| &credential.origin));
+            access.add(used.map_or(&Source::Node, |credential| &credential.source));
             let changed = *access != before;
             record.last_updated_time = Time(now);
             changed.then(|| record.clone())
@@ -232,25 +242,39 @@ impl PullRecords {
 }
 
 impl Access {
-    /// The same Secret, or the same credential in another one.
-    fn knows(&self, origin: &Origin) -> bool {
+    /// The same Secret, or the same credential in another one; the same ServiceAccount.
+    fn knows(&self, source: &Source) -> bool {
+        let origin = match source {
+            Source::Secret(origin) => origin,
+            Source::ServiceAccount(origin) => {
+                return self.kubernetes_service_accounts.contains(origin);
+            }
+            Source::Node => return false,
+        };
         self.kubernetes_secrets.iter().any(|known| {
             let place = |one: &Origin| (one.uid.clone(), one.namespace.clone(), one.name.clone());
             known.credential_hash == origin.credential_hash || place(known) == place(origin)
         })
     }
 
-    fn add(&mut self, origin: Option<&Origin>) {
-        match origin {
-            None => {
+    fn add(&mut self, source: &Source) {
+        match source {
+            Source::Node => {
                 *self = Access {
                     node_pods_accessible: true,
                     ..Access::default()
                 };
             }
-            Some(_) if self.node_pods_accessible => {}
-            Some(origin) if self.kubernetes_secrets.contains(origin) => {}
-            Some(origin) => {
+            _ if self.node_pods_accessible => {}
+            Source::ServiceAccount(origin) => {
+                let known = &mut self.kubernetes_service_accounts;
+                if !known.contains(origin) {
+                    known.truncate(MOST_ORIGINS - 1);
+                    known.push(origin.clone());
+                }
+            }
+            Source::Secret(origin) if self.kubernetes_secrets.contains(origin) => {}
+            Source::Secret(origin) => {
                 self.kubernetes_secrets.retain(|known| {
                     (&known.uid, &known.namespace, &known.name)
                         != (&origin.uid, &origin.namespace, &origin.name)
@@ -283,12 +307,50 @@ mod tests {
     fn credential(name: &str, hash: &str) -> Credential {
         Credential {
             auth: Default::default(),
-            origin: Origin {
+            source: Source::Secret(Origin {
                 uid: format!("uid-{name}"),
                 namespace: "n".to_owned(),
                 name: name.to_owned(),
                 credential_hash: hash.to_owned(),
-            },
+            }),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_pulled_for_an_account_is_that_accounts() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let account = |uid: &str| Credential {
+            auth: Default::default(),
+            source: Source::ServiceAccount(ServiceAccountOrigin {
+                uid: uid.to_owned(),
+                namespace: "n".to_owned(),
+                name: "builder".to_owned(),
+            }),
+        };
+        let records = open(directory.path());
+        let now = Timestamp::UNIX_EPOCH;
+        assert!(!records.knows_accounts("reg/x:1", "id"));
+        let mine = account("1");
+        records.pulled("reg/x:1", "id", Some(&mine), now).await;
+        for records in [records, open(directory.path())] {
+            assert!(records.knows_accounts("reg/x:2", "id"));
+            assert!(!records.may_use("reg/x:1", "id", &[]));
+            assert!(records.may_use("reg/x:1", "id", std::slice::from_ref(&mine)));
+            let again = account("2");
+            assert!(
+                !records.may_use("reg/x:1", "id", &[again]),
+                "another of that name"
+            );
+            let node = Credential {
+                auth: Default::default(),
+                source: Source::Node,
+            };
+            assert!(!records.may_use("reg/x:1", "id", std::slice::from_ref(&node)));
+            records.pulled("reg/x:1", "id", Some(&node), now).await;
+            assert!(records.may_use("reg/x:1", "id", &[]), "now the node's");
+            // As it was, for the second turn.
+            records.forget("id").await;
+            records.pulled("reg/x:1", "id", Some(&mine), now).await;
         }
     }
 

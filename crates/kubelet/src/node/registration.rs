@@ -51,26 +51,8 @@ pub async fn register(context: &NodeContext, identity: &Identity) -> kube::Resul
     }
     let mut status = self::status(context, identity, None).await;
     let node = Node {
-        metadata: ObjectMeta {
-            name: Some(context.node_name.clone()),
-            labels: Some(labels(context, identity)),
-            annotations: Some(BTreeMap::from([(
-                "volumes.kubernetes.io/controller-managed-attach-detach".to_owned(),
-                "true".to_owned(),
-            )])),
-            ..ObjectMeta::default()
-        },
-        spec: Some(NodeSpec {
-            provider_id: Some(context.configuration.provider_id.clone())
-                .filter(|provider_id| !provider_id.is_empty()),
-            pod_cidr: Some(identity.pod_cidr.clone()).filter(|cidr| !cidr.is_empty()),
-            pod_cidrs: Some(vec![identity.pod_cidr.clone()])
-                .filter(|_| !identity.pod_cidr.is_empty()),
-            taints: Some(context.configuration.register_with_taints.clone())
-                .filter(|taints| !taints.is_empty()),
-            ..NodeSpec::default()
-        }),
         status: Some(status.clone()),
+        ..initial(context, identity)
     };
     let present = match api.create(&PostParams::default(), &node).await {
         Ok(created) => {
@@ -97,6 +79,32 @@ pub async fn register(context: &NodeContext, identity: &Identity) -> kube::Resul
         return Ok(present);
     }
     write(&api, context, &status).await
+}
+
+/// The Node object as it registers, but for its status.
+pub fn initial(context: &NodeContext, identity: &Identity) -> Node {
+    Node {
+        metadata: ObjectMeta {
+            name: Some(context.node_name.clone()),
+            labels: Some(labels(context, identity)),
+            annotations: Some(BTreeMap::from([(
+                "volumes.kubernetes.io/controller-managed-attach-detach".to_owned(),
+                "true".to_owned(),
+            )])),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NodeSpec {
+            provider_id: Some(context.configuration.provider_id.clone())
+                .filter(|provider_id| !provider_id.is_empty()),
+            pod_cidr: Some(identity.pod_cidr.clone()).filter(|cidr| !cidr.is_empty()),
+            pod_cidrs: Some(vec![identity.pod_cidr.clone()])
+                .filter(|_| !identity.pod_cidr.is_empty()),
+            taints: Some(context.configuration.register_with_taints.clone())
+                .filter(|taints| !taints.is_empty()),
+            ..NodeSpec::default()
+        }),
+        status: None,
+    }
 }
 
 /// Keeps the status current until `shutdown`.

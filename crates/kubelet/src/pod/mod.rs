@@ -4,6 +4,7 @@
 pub mod conditions;
 pub mod containers;
 pub mod mailbox;
+mod measuring;
 pub mod phase;
 pub mod plan;
 pub mod resize;

@@ -17,20 +17,21 @@ use kube::{
     Api,
     api::{DeleteParams, Preconditions},
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use trace::Hop;
 
 use super::{
     containers::{self, find_lasting as find_container},
+    measuring::{SandboxStart, cgroups_changed},
     resize, status_writer,
 };
 use crate::{
     container::{
         config, dns, env, hosts, sandbox, security, service_env, termination_message, users,
     },
-    counters,
     images::{self, Image, rpc_error},
     lifecycle,
+    measures::{Counter, Histogram},
     node_context::NodeContext,
     resources,
     runtime::{ContainerRecord, ContainerState, Observed, Sandbox, observe},
@@ -52,7 +53,11 @@ pub struct StartFailure {
 
 pub async fn observe_pod(node: Arc<NodeContext>, pod: Arc<Pod>) -> Result<Observed, tonic::Status> {
     let uid = uid(&pod);
-    match observe::pod(&node.cri, &uid).await {
+    let began = Instant::now();
+    let observed = observe::pod(&node.cri, &uid).await;
+    let took = began.elapsed();
+    node.measures.time(Histogram::PlegRelistDuration, &[], took);
+    match observed {
         Ok(mut observed) => {
             for record in &mut observed.containers {
                 complete_message(&node, &pod, record).await;
@@ -101,10 +106,13 @@ pub async fn create_sandbox(
     let log_dir = node.pod_log_dir(&pod);
     let pods_root = node.volumes.pods_root().to_owned();
     let resolver = node.configuration.resolv_conf.clone();
+    let measures = node.measures.clone();
     let prepared = tokio::task::spawn_blocking(move || {
+        let began = Instant::now();
         cgroups
             .create(&for_cgroup)
             .map_err(|error| error.to_string())?;
+        cgroups_changed(&measures, "create", began.elapsed());
         std::fs::create_dir_all(&log_dir).map_err(|error| error.to_string())?;
         users::ensure(&pods_root, &for_cgroup).map_err(|error| error.to_string())?;
         // Absent on a machine without a resolver: then there is nothing to inherit.
@@ -144,10 +152,13 @@ pub async fn create_sandbox(
     };
     let request = v1::RunPodSandboxRequest {
         config: Some(sandbox_config(&node, &pod, attempt, &resolv_conf)),
-        runtime_handler,
+        runtime_handler: runtime_handler.clone(),
     };
+    let measured = SandboxStart::begin(&node.measures, &pod, &runtime_handler);
     let run = async {
-        let response = node.cri.runtime.clone().run_pod_sandbox(request).await?;
+        let response = node.cri.runtime.clone().run_pod_sandbox(request).await;
+        measured.end(response.is_ok());
+        let response = response?;
         let id = response.into_inner().pod_sandbox_id;
         let found = observe::sandbox(&node.cri, id).await?;
         found.ok_or_else(|| tonic::Status::not_found("the new sandbox is gone"))
@@ -156,11 +167,9 @@ pub async fn create_sandbox(
         Ok(sandbox) => {
             node.spans
                 .record(&uid(&pod), Hop::Node, "RunPodSandbox", wanted, start);
-            node.counters.add(counters::STARTED_PODS, "");
             Ok(sandbox)
         }
         Err(status) => {
-            node.counters.add(counters::STARTED_PODS_ERRORS, "");
             let message = format!("Failed to create pod sandbox: {}", rpc_error(&status));
             node.events
                 .warning(&pod, "FailedCreatePodSandBox", &message);
@@ -201,14 +210,7 @@ pub async fn ensure_image(
         container: &container,
         secrets: &secrets,
     };
-    let result = images::ensure(
-        &node.cri,
-        &node.events,
-        &node.environment,
-        &node.pulls,
-        request,
-    )
-    .await;
+    let result = images::ensure(&node, request).await;
     if result.is_ok() {
         let name = format!("EnsureImage {}", container.name);
         node.spans
@@ -251,14 +253,11 @@ pub async fn start_container(
         node.events
             .container(pod, &container.name, severity, reason, message);
     };
-    let kind = match containers::role(pod, &container.name) {
-        containers::Role::Init => "init_container",
-        containers::Role::App => "container",
-        containers::Role::Ephemeral => "ephemeral_container",
-    };
-    node.counters.add(counters::STARTED_CONTAINERS, kind);
+    let kind = kind(pod, &container.name);
+    node.measures.count(Counter::StartedContainers, &[kind]);
     let fail = |reason: &'static str, message: String, record| {
-        node.counters.add(counters::STARTED_CONTAINERS_ERRORS, kind);
+        node.measures
+            .count(Counter::StartedContainersErrors, &[kind, reason]);
         tell(Severity::Warning, "Failed", &format!("Error: {message}"));
         StartFailure {
             reason,
@@ -328,7 +327,7 @@ pub async fn start_container(
         .and_then(|lifecycle| lifecycle.post_start.as_ref());
     if let Some(hook) = hook {
         let ip = pod_ips.first().cloned().unwrap_or_default();
-        if let Err(error) = lifecycle::run(&node.cri, hook, pod, container, &id, &ip).await {
+        if let Err(error) = lifecycle::run(&node, hook, pod, container, &id, &ip).await {
             tracing::info!(pod = uid, container = container.name, %error, "a postStart hook failed");
             tell(
                 Severity::Warning,
@@ -425,11 +424,14 @@ async fn container_config(
     )
     .await
     .map_err(|error| error.to_string())?;
+    let devices =
+        volumes::devices::of(container, &start.mounted).map_err(|error| error.to_string())?;
     let parts = config::Parts {
         restart_count: start.restart_count,
         image: &start.image,
         environment,
         mounts,
+        devices,
         memory_capacity: node.capacity.memory,
         seccomp_default: node.configuration.seccomp_default,
         target_id: start.target_id.clone(),
@@ -518,14 +520,7 @@ async fn volume_images(
             container: &wanted,
             secrets: &secrets,
         };
-        let image = images::ensure(
-            &node.cri,
-            &node.events,
-            &node.environment,
-            &node.pulls,
-            request,
-        )
-        .await?;
+        let image = images::ensure(node, request).await?;
         found.insert(volume.name.clone(), image.reference);
     }
     Ok(found)
@@ -632,7 +627,7 @@ pub async fn kill_container(node: Arc<NodeContext>, mut kill: Kill) -> Option<Co
         && grace > 0
     {
         let limit = Duration::from_secs(grace as u64);
-        let run = lifecycle::run(&node.cri, hook, pod, spec, &kill.id, &kill.pod_ip);
+        let run = lifecycle::run(&node, hook, pod, spec, &kill.id, &kill.pod_ip);
         match tokio::time::timeout(limit, run).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
@@ -703,9 +698,11 @@ pub async fn resize_container(
         }
     }
     let (cgroups, for_cgroup) = (node.cgroups.clone(), pod.clone());
+    let began = Instant::now();
     tokio::task::spawn_blocking(move || cgroups.widen(&for_cgroup))
         .await
         .map_err(|error| error.to_string())?;
+    cgroups_changed(&node.measures, "update", began.elapsed());
     let mut limits = config::limits(&pod, &container, node.capacity.memory);
     config::enforce_cpu(&mut limits, node.configuration.cpu_quota_period());
     // Unset means unchanged here; no limit has to be said.
@@ -811,7 +808,9 @@ pub async fn finish(
             tracing::warn!(pod = uid, %error, "a pod's volumes could not be removed");
             tokio::time::sleep(RETRY_PAUSE).await;
         }
+        let began = Instant::now();
         node.cgroups.remove(&uid).await;
+        cgroups_changed(&node.measures, "destroy", began.elapsed());
         let _ = tokio::fs::remove_dir_all(node.pod_log_dir(&pod)).await;
     };
     let api_has_it = last.is_some();
@@ -869,6 +868,15 @@ pub fn pod_ips(node: &NodeContext, pod: &Pod, sandbox: &Sandbox) -> Vec<String> 
         vec![node.host_ip.clone()]
     } else {
         sandbox.ips.clone()
+    }
+}
+
+/// What `/metrics` calls a container of this role.
+pub fn kind(pod: &Pod, container: &str) -> &'static str {
+    match containers::role(pod, container) {
+        containers::Role::Init => "init_container",
+        containers::Role::App => "container",
+        containers::Role::Ephemeral => "ephemeral_container",
     }
 }
 

@@ -7,6 +7,7 @@
 //! differs from what the API has, written. Nothing in the loop waits for a task.
 
 mod clock;
+mod measuring;
 mod outcomes;
 mod resizing;
 mod sightings;
@@ -28,9 +29,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use trace::Hop;
 
+use self::measuring::{Round, Told};
 use super::{
     containers::{self, find_lasting as find_container},
     mailbox::{Mailbox, News},
+    measuring::Startup,
     plan::{self, Action, Busy, Goal, KillReason, Situation, Step},
     resize::{self, Pending, Progress},
     status::{self, Verdict, Waiting},
@@ -98,6 +101,7 @@ enum Outcome {
     },
     StatusWritten {
         value: Value,
+        told: Told,
         result: Result<(), status_writer::Error>,
     },
     /// What the volumes held is given back, or not yet.
@@ -186,6 +190,14 @@ pub struct Worker {
     told_running: bool,
     told_ready: bool,
     received: i64,
+    /// This pod had begun to run before this worker.
+    known_before: bool,
+    startup: Startup,
+    /// Ids of ended containers that have been counted; `None` before the first look.
+    counted_ends: Option<BTreeSet<String>>,
+    round: Option<Round>,
+    /// What the next round is for.
+    next_round: &'static str,
     wake_at: Option<i64>,
     /// Wall and steady clock when last looked at.
     clocks: Option<(i64, tokio::time::Instant)>,
@@ -254,6 +266,11 @@ impl Worker {
             told_running: false,
             told_ready: false,
             received,
+            known_before: false,
+            startup: Startup::default(),
+            counted_ends: None,
+            round: None,
+            next_round: "create",
             wake_at: None,
             clocks: None,
             done: false,
@@ -368,6 +385,8 @@ impl Worker {
                 self.readiness_passed.insert(id.to_owned());
             }
         }
+        self.known_before = status.start_time.is_some();
+        self.startup.told = self.known_before;
         self.told_running = status.phase.as_deref() == Some("Running");
         self.told_ready = self.told_running;
     }
@@ -397,6 +416,7 @@ impl Worker {
 
     fn hear(&mut self, news: News) {
         if let Some(pod) = news.pod {
+            self.next_round = "update";
             let metadata_changed = self.pod.metadata.labels != pod.metadata.labels
                 || self.pod.metadata.annotations != pod.metadata.annotations;
             self.refresh_volumes |= metadata_changed;
@@ -481,6 +501,8 @@ impl Worker {
             self.match_probes();
         }
         self.tell();
+        self.count_ends();
+        self.time_round();
     }
 
     fn plan(&self) -> Vec<Action> {

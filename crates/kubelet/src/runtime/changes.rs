@@ -2,13 +2,14 @@
 //! net. An event is only a hint to read that pod again, and not even that when the pod's worker
 //! knows all it tells.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use cri::v1;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{Sighting, observe};
+use crate::measures::{Counter, Histogram, Measures};
 
 /// A hint that something changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,11 +29,24 @@ const RECONNECT_FIRST: Duration = Duration::from_millis(20);
 const RECONNECT_LAST: Duration = Duration::from_secs(2);
 
 /// Sends hints until `shutdown`.
-pub async fn run(cri: cri::Client, hints: mpsc::Sender<Hint>, shutdown: CancellationToken) {
+pub async fn run(
+    cri: cri::Client,
+    measures: Arc<Measures>,
+    hints: mpsc::Sender<Hint>,
+    shutdown: CancellationToken,
+) {
     let mut relist = RELIST;
     let mut reconnect = RECONNECT_FIRST;
     let mut next_relist = Instant::now() + relist;
+    let mut last: Option<Instant> = None;
+    let mut relisting = || {
+        let now = Instant::now();
+        if let Some(last) = last.replace(now) {
+            measures.time(Histogram::PlegRelistInterval, &[], now - last);
+        }
+    };
     loop {
+        let began = Instant::now();
         let stream = cri
             .runtime
             .clone()
@@ -40,10 +54,14 @@ pub async fn run(cri: cri::Client, hints: mpsc::Sender<Hint>, shutdown: Cancella
             .await;
         match stream {
             Ok(stream) => {
+                measures.count(Counter::EventedPlegConnections, &[]);
+                let took = began.elapsed();
+                measures.time(Histogram::EventedPlegConnectionLatency, &[], took);
                 reconnect = RECONNECT_FIRST;
                 relist = RELIST;
                 let mut stream = stream.into_inner();
                 // What happened while nobody listened is found by reading everything once.
+                relisting();
                 if hints.send(Hint::All).await.is_err() {
                     return;
                 }
@@ -52,6 +70,7 @@ pub async fn run(cri: cri::Client, hints: mpsc::Sender<Hint>, shutdown: Cancella
                         () = shutdown.cancelled() => return,
                         () = tokio::time::sleep_until(next_relist) => {
                             next_relist = Instant::now() + relist;
+                            relisting();
                             if hints.send(Hint::All).await.is_err() {
                                 return;
                             }
@@ -68,11 +87,15 @@ pub async fn run(cri: cri::Client, hints: mpsc::Sender<Hint>, shutdown: Cancella
             Err(status) if status.code() == tonic::Code::Unimplemented => {
                 relist = RELIST_WITHOUT_STREAM;
                 reconnect = relist;
+                relisting();
                 if hints.send(Hint::All).await.is_err() {
                     return;
                 }
             }
-            Err(status) => tracing::debug!(%status, "the runtime's event stream is not available"),
+            Err(status) => {
+                measures.count(Counter::EventedPlegConnectionErrors, &[]);
+                tracing::debug!(%status, "the runtime's event stream is not available");
+            }
         }
         tokio::select! {
             () = shutdown.cancelled() => return,

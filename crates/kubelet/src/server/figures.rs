@@ -1,11 +1,11 @@
 //! The pages of numbers: `/stats/summary`, the metrics, `/configz`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use cri::v1;
 use http::{HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 
-use super::{Body, cadvisor, json, metrics, resources, text};
+use super::{Body, cadvisor, json, metrics, own, resources, text};
 use crate::{
     node_context::NodeContext,
     pods::Pods,
@@ -26,7 +26,7 @@ pub async fn answer(
         ["configz"] => Ok(json(
             serde_json::json!({"kubeletconfig": node.configuration}).to_string(),
         )),
-        ["metrics"] => own(node).await,
+        ["metrics"] => itself(node, pods).await,
         ["metrics", "probes"] => Ok(plain(metrics::probes(&node.probe_counts))),
         ["metrics", "resource"] => Ok(resource(node, pods).await),
         ["metrics", "cadvisor"] => cadvisor(node, pods).await,
@@ -92,31 +92,19 @@ async fn all_pods(node: &NodeContext, machine: &stats::Machine) -> Option<summar
 
 /// This process, of which the kubelet is a part.
 async fn own_process() -> Option<summary::Group> {
-    let stat = tokio::fs::read_to_string("/proc/self/stat").await.ok()?;
-    // The name, in parentheses, may hold spaces.
-    let fields: Vec<u64> = stat
-        .rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .skip(1)
-        .map(|field| field.parse().unwrap_or(0))
-        .collect();
-    // Counted from the process' parent on: faults, major faults, times in hundredths of a second,
-    // resident pages.
-    let field = |index: usize| fields.get(index).copied().unwrap_or(0);
-    let resident = field(20).saturating_mul(4096);
+    let process = tokio::task::spawn_blocking(stats::read_process)
+        .await
+        .ok()?;
     Some(summary::Group {
-        started_at: 0,
+        started_at: (process.started * 1e9) as i64,
         cpu: Cpu {
-            total: (field(10) + field(11)).saturating_mul(10_000_000),
+            total: (process.cpu_seconds * 1e9) as u64,
             ..Cpu::default()
         },
         memory: Memory {
-            working_set: resident,
-            usage: resident,
-            rss: resident,
-            page_faults: field(6),
-            major_page_faults: field(8),
+            working_set: process.resident,
+            usage: process.resident,
+            rss: process.resident,
             ..Memory::default()
         },
     })
@@ -164,7 +152,7 @@ async fn runtime_metrics(node: &NodeContext) -> cadvisor::RuntimeMetrics {
     }
 }
 
-async fn own(node: &NodeContext) -> Result<Response<Body>, tonic::Status> {
+async fn itself(node: &NodeContext, pods: &Pods) -> Result<Response<Body>, tonic::Status> {
     let (mut runtime, mut other) = (node.cri.runtime.clone(), node.cri.runtime.clone());
     let (sandboxes, containers) = tokio::try_join!(
         runtime.list_pod_sandbox(v1::ListPodSandboxRequest { filter: None }),
@@ -173,7 +161,28 @@ async fn own(node: &NodeContext) -> Result<Response<Body>, tonic::Status> {
     let ready = v1::PodSandboxState::SandboxReady as i32;
     let running = sandboxes.into_inner().items;
     let running = running.iter().filter(|item| item.state == ready).count();
-    let mut states: BTreeMap<&str, usize> = BTreeMap::new();
+    let claims = node.volumes.claims.list();
+    let read = tokio::task::spawn_blocking(move || {
+        let spaces = claims.into_iter().map(|(claim, path)| {
+            let space = stats::space(&path);
+            (claim, space)
+        });
+        (stats::read_process(), spaces.collect())
+    });
+    let (process, claims) = read.await.unwrap_or_default();
+    let providers = node.pulls.providers.as_ref();
+    let mut gauges = own::Gauges {
+        node_name: &node.node_name,
+        running_pods: running,
+        shutdown: node.shutting_down.times(),
+        cgroup_version: node.cgroups.version(),
+        last_seen: pods.came_around() as f64 / 1e6,
+        provider_config: providers.map(|providers| providers.hash.as_str()),
+        process,
+        claims,
+        ..own::Gauges::default()
+    };
+    gauges.count_pods(&pods.list(), &pods.active());
     for container in containers.into_inner().containers {
         let state = match v1::ContainerState::try_from(container.state) {
             Ok(v1::ContainerState::ContainerCreated) => "created",
@@ -181,15 +190,9 @@ async fn own(node: &NodeContext) -> Result<Response<Body>, tonic::Status> {
             Ok(v1::ContainerState::ContainerExited) => "exited",
             _ => "unknown",
         };
-        *states.entry(state).or_insert(0) += 1;
+        *gauges.containers.entry(state).or_insert(0) += 1;
     }
-    Ok(plain(metrics::own(
-        &node.node_name,
-        running,
-        &states,
-        node.shutting_down.times(),
-        &node.counters,
-    )))
+    Ok(plain(own::page(&gauges, &node.measures)))
 }
 
 async fn samples(

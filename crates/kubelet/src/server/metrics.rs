@@ -1,9 +1,9 @@
-//! `/metrics` and `/metrics/probes` in Prometheus' text form, with upstream's names; a page of any
-//! metrics. Pure.
+//! `/metrics/probes` in Prometheus' text form, with upstream's names, and what any page of metrics is
+//! written with. Pure.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::fmt::Write;
 
-use crate::{counters::Counters, probes::ProbeCounts};
+use crate::probes::ProbeCounts;
 
 /// A page of metrics under construction.
 #[derive(Default)]
@@ -16,7 +16,7 @@ impl Page {
         self.text.contains(&format!("# TYPE {name} "))
     }
 
-    /// Begins a metric. `kind` is `counter` or `gauge`.
+    /// Begins a metric. `kind` is `counter`, `gauge` or `histogram`.
     pub fn metric(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
@@ -69,89 +69,4 @@ pub fn probes(counts: &ProbeCounts) -> String {
         page.value("prober_probe_total", &labels, count as f64, None);
     }
     page.finish()
-}
-
-/// The kubelet itself.
-pub fn own(
-    node_name: &str,
-    pods: usize,
-    containers: &BTreeMap<&str, usize>,
-    (shutdown_start, shutdown_end): (f64, f64),
-    counters: &Counters,
-) -> String {
-    let mut page = Page::default();
-    for family in counters.read() {
-        page.metric(family.name, "counter", family.help);
-        for (label, count) in &family.counts {
-            let pair = (family.label, label.as_str());
-            let labels = if family.label.is_empty() {
-                vec![]
-            } else {
-                vec![pair]
-            };
-            page.value(family.name, &labels, *count as f64, None);
-        }
-    }
-    page.metric(
-        "kubelet_node_name",
-        "gauge",
-        "[ALPHA] The node's name. The count is always 1.",
-    );
-    page.value("kubelet_node_name", &[("node", node_name)], 1.0, None);
-    page.metric(
-        "kubelet_running_pods",
-        "gauge",
-        "[BETA] Number of pods that have a running pod sandbox",
-    );
-    page.value("kubelet_running_pods", &[], pods as f64, None);
-    page.metric(
-        "kubelet_running_containers",
-        "gauge",
-        "[BETA] Number of containers currently running",
-    );
-    for (state, count) in containers {
-        page.value(
-            "kubelet_running_containers",
-            &[("container_state", state)],
-            *count as f64,
-            None,
-        );
-    }
-    for (which, seconds) in [("start", shutdown_start), ("end", shutdown_end)] {
-        let name = format!("kubelet_graceful_shutdown_{which}_time_seconds");
-        let help =
-            format!("[ALPHA] Last graceful shutdown {which} time since unix epoch in seconds");
-        page.metric(&name, "gauge", &help);
-        page.value(&name, &[], seconds, None);
-    }
-    page.metric(
-        "kubernetes_build_info",
-        "gauge",
-        "[ALPHA] A metric with a constant '1' value labeled by version and platform.",
-    );
-    let labels = [
-        ("git_version", "v1.36.4"),
-        ("major", "1"),
-        ("minor", "36"),
-        ("platform", "linux"),
-    ];
-    page.value("kubernetes_build_info", &labels, 1.0, None);
-    page.finish()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::counters;
-
-    #[test]
-    fn the_kubelets_own_figures_have_lines() {
-        let counters = Counters::default();
-        counters.add(counters::EVICTIONS, "memory.available");
-        let running = BTreeMap::from([("running", 4)]);
-        let text = own("n1", 3, &running, (0.0, 0.0), &counters);
-        assert!(text.contains("kubelet_evictions{eviction_signal=\"memory.available\"} 1\n"));
-        assert!(text.contains("kubelet_started_pods_total 0\n"), "{text}");
-        assert!(text.contains("kubelet_running_containers{container_state=\"running\"} 4\n"));
-    }
 }

@@ -11,6 +11,8 @@ mod log_file;
 mod logs;
 mod metrics;
 mod node_logs;
+mod own;
+mod requests;
 mod resources;
 mod running_pods;
 mod sessions;
@@ -90,7 +92,12 @@ async fn serve(
     let user = authorize::user_of(stream.get_ref().1.peer_certificates());
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let (node, pods, user) = (node.clone(), pods.clone(), user.clone());
-        async move { Ok::<_, Infallible>(answer(&node, &pods, user, request).await) }
+        async move {
+            let timed = requests::Timed::begin(&node.measures, request.method(), request.uri());
+            let response = answer(&node, &pods, user, request).await;
+            drop(timed);
+            Ok::<_, Infallible>(response)
+        }
     });
     let builder = auto::Builder::new(TokioExecutor::new());
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);

@@ -13,7 +13,7 @@ use streaming::{proxy, upgrade};
 use tokio::net::TcpStream;
 
 use super::{Body, Refusal, logs};
-use crate::{node_context::NodeContext, pods::Pods, runtime::observe};
+use crate::{measures::Counter, node_context::NodeContext, pods::Pods, runtime::observe};
 
 /// A refusal of the runtime's streaming server is never longer.
 const LARGEST_REFUSAL: usize = 64 * 1024;
@@ -95,6 +95,16 @@ pub async fn answer(
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     if target.uid.as_ref().is_some_and(|wanted| *wanted != uid) {
         return Err(refusal(StatusCode::NOT_FOUND, "pod not found"));
+    }
+    let subresource = match target.action {
+        Action::Exec => Some("exec"),
+        Action::Attach => Some("attach"),
+        Action::PortForward => Some("portforward"),
+        Action::Run => None,
+    };
+    if let Some(subresource) = subresource.filter(|_| upgrade::is_websocket(request.headers())) {
+        let counter = Counter::WebSocketStreamingRequests;
+        node.measures.count(counter, &[subresource]);
     }
     let mut runtime = node.cri.runtime.clone();
     let observed = observe::pod(&node.cri, &uid).await.map_err(failed)?;

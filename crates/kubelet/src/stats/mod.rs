@@ -5,6 +5,7 @@ mod disk;
 mod file_systems;
 mod machine;
 mod pressure;
+mod process;
 mod rates;
 pub mod summary;
 
@@ -13,13 +14,14 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 use cri::v1;
 use k8s_openapi::api::core::v1::Pod;
 
-pub use disk::{Space, Usage};
+pub use disk::{Space, Usage, space};
 pub use file_systems::{FileSystems, Layout, RuntimePlaces};
 pub use machine::{Machine, has_swap, read as read_machine};
 pub use pressure::Stall;
+pub use process::{Process, read as read_process};
 pub use rates::Rates;
 
-use crate::{node_context::NodeContext, runtime::label};
+use crate::{node_context::NodeContext, runtime::label, volumes::Claim};
 
 /// How much of the disks is looked at: walking directories takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +99,10 @@ pub struct PodSample {
     pub volumes: BTreeMap<String, VolumeSample>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct VolumeSample {
+    /// The claim it stands for, if it does.
+    pub claim: Option<String>,
     pub usage: Usage,
     /// Of the file system it lies on.
     pub space: Space,
@@ -203,14 +207,26 @@ pub async fn collect(
 /// Where one pod's files are.
 struct Places {
     logs: PathBuf,
-    /// Name, path, whether it is none of the pod's own disk.
-    volumes: Vec<(String, PathBuf, bool)>,
+    volumes: Vec<Place>,
+}
+
+/// Where one volume is.
+struct Place {
+    name: String,
+    path: PathBuf,
+    claim: Option<String>,
+    /// It is none of the pod's own disk.
+    apart: bool,
 }
 
 impl Places {
     fn of(node: &NodeContext, pod: &Pod) -> Places {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let directory = node.volumes.pod_dir(uid).join("volumes");
+        let in_memory_root = node.volumes.secret_root.as_ref().map(|root| root.join(uid));
+        let claims = node.volumes.claims.list();
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let pod_name = pod.metadata.name.clone().unwrap_or_default();
         let volumes = pod
             .spec
             .iter()
@@ -223,6 +239,21 @@ impl Places {
                     let in_memory = medium.is_some_and(|medium| {
                         medium.as_ref().is_some_and(|medium| !medium.is_empty())
                     });
+                    let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+                        (Some(source), _) => Some(source.claim_name.clone()),
+                        (None, Some(_)) => Some(format!("{pod_name}-{}", volume.name)),
+                        _ => None,
+                    };
+                    if let Some(name) = claim {
+                        let namespace = namespace.clone();
+                        let key = Claim { namespace, name };
+                        return Some(Place {
+                            name: volume.name.clone(),
+                            path: claims.get(&key)?.clone(),
+                            claim: Some(key.name),
+                            apart: true,
+                        });
+                    }
                     let plugin = if medium.is_some() {
                         "empty-dir"
                     } else if volume.config_map.is_some() {
@@ -238,8 +269,16 @@ impl Places {
                     };
                     // Of these upstream counts emptyDir and configMap as the pod's storage.
                     let apart = in_memory || !matches!(plugin, "empty-dir" | "configmap");
-                    let path = directory.join(format!("kubernetes.io~{plugin}"));
-                    Some((volume.name.clone(), path.join(&volume.name), apart))
+                    let below = PathBuf::from(format!("kubernetes.io~{plugin}")).join(&volume.name);
+                    let in_memory = in_memory_root.as_ref().map(|root| root.join(&below));
+                    Some(Place {
+                        name: volume.name.clone(),
+                        path: in_memory
+                            .filter(|path| path.exists())
+                            .unwrap_or_else(|| directory.join(&below)),
+                        claim: None,
+                        apart,
+                    })
                 })
                 .collect(),
         }
@@ -258,13 +297,23 @@ impl Places {
         let volumes = self
             .volumes
             .iter()
-            .map(|(name, path, in_memory)| {
-                let sample = VolumeSample {
-                    usage: disk::usage(path),
-                    space: disk::space(path),
-                    in_memory: *in_memory,
+            .map(|place| {
+                let space = disk::space(&place.path);
+                let usage = match place.claim {
+                    None => disk::usage(&place.path),
+                    // Upstream asks the file system, too: a claim may hold very much.
+                    Some(_) => Usage {
+                        bytes: space.used,
+                        inodes: space.inodes.saturating_sub(space.inodes_free),
+                    },
                 };
-                (name.clone(), sample)
+                let sample = VolumeSample {
+                    claim: place.claim.clone(),
+                    usage,
+                    space,
+                    in_memory: place.apart,
+                };
+                (place.name.clone(), sample)
             })
             .collect();
         (logs, volumes)

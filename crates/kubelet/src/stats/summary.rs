@@ -134,6 +134,9 @@ fn one(pod: &PodSample, time: &str, input: &Input<'_>) -> Value {
         .map(|(name, volume)| {
             let mut value = at(volume.space, volume.usage);
             value["name"] = json!(name);
+            if let Some(claim) = &volume.claim {
+                value["pvcRef"] = json!({"name": claim, "namespace": pod.namespace});
+            }
             value
         })
         .collect();

@@ -6,16 +6,23 @@ use std::path::PathBuf;
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, PersistentVolume, PersistentVolumeClaim};
 use kube::Api;
 
-use super::{Context, Error, blocking, host_path, ownership};
+use super::{Context, Error, blocking, devices, host_path, ownership};
 
 pub(super) struct Bound {
+    /// Of the volume, or of the link to its device.
     pub path: PathBuf,
+    pub device: bool,
     pub read_only: bool,
 }
 
-/// The path of the volume that the claim `name` of the pod's namespace is bound to. `owned`: the
-/// claim must have been made for this pod.
-pub(super) async fn set_up(context: &Context<'_>, name: &str, owned: bool) -> Result<Bound, Error> {
+/// The path of the volume that the claim `name` of the pod's namespace is bound to. `used_as`: what
+/// the pod calls it. `owned`: the claim must have been made for this pod.
+pub(super) async fn set_up(
+    context: &Context<'_>,
+    used_as: &str,
+    name: &str,
+    owned: bool,
+) -> Result<Bound, Error> {
     let namespace = context
         .pod
         .metadata
@@ -68,6 +75,20 @@ pub(super) async fn set_up(context: &Context<'_>, name: &str, owned: bool) -> Re
     let read_only = spec
         .access_modes
         .is_some_and(|modes| modes == ["ReadOnlyMany"]);
+    let mode = spec.volume_mode.as_deref().unwrap_or("Filesystem");
+    devices::check_mode(context.pod, used_as, mode)?;
+    if mode == "Block" {
+        // Of what is here, only local volumes can be devices.
+        let local = spec.local.ok_or(Error::Unsupported)?;
+        let link = context.device_link("kubernetes.io~local-volume", volume_name);
+        let (path, device) = (link.clone(), PathBuf::from(local.path));
+        blocking(move || devices::link(&link, &device)).await?;
+        return Ok(Bound {
+            path,
+            device: true,
+            read_only,
+        });
+    }
     if let Some(local) = &spec.local {
         let path = PathBuf::from(&local.path);
         let (root, group) = (path.clone(), context.fs_group());
@@ -79,10 +100,22 @@ pub(super) async fn set_up(context: &Context<'_>, name: &str, owned: bool) -> Re
                     root.display()
                 )));
             }
+            if !root.is_dir() && !root.is_file() {
+                return Err(Error::HostPath(format!(
+                    "path \"{}\" is neither a directory nor a file: devices are not formatted",
+                    root.display()
+                )));
+            }
             ownership::apply(&root, group, read_only, only_on_mismatch)
         })
         .await?;
-        return Ok(Bound { path, read_only });
+        let claims = &context.volumes.claims;
+        claims.mounted(context.uid(), namespace, name, &path);
+        return Ok(Bound {
+            path,
+            device: false,
+            read_only,
+        });
     }
     if let Some(source) = &spec.host_path {
         let source = HostPathVolumeSource {
@@ -90,7 +123,11 @@ pub(super) async fn set_up(context: &Context<'_>, name: &str, owned: bool) -> Re
             type_: source.type_.clone(),
         };
         let path = host_path::set_up(&source).await?;
-        return Ok(Bound { path, read_only });
+        return Ok(Bound {
+            path,
+            device: false,
+            read_only,
+        });
     }
     Err(Error::Unsupported)
 }

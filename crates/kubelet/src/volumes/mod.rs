@@ -6,7 +6,9 @@
 
 mod atomic_writer;
 mod claim;
+mod claims;
 mod config_map;
+pub mod devices;
 mod downward_api;
 mod empty_dir;
 mod host_path;
@@ -20,6 +22,7 @@ mod tokens;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -29,9 +32,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Volume};
 
 use crate::{
     container::{fields::NodeFacts, security},
-    referenced::{Held, Referenced},
+    referenced::{Fixable, Held, Referenced},
 };
 pub use atomic_writer::{File, Payload};
+pub use claims::{Claim, Claims};
 pub use sub_path::read as read_inside;
 pub use tokens::Tokens;
 
@@ -53,6 +57,8 @@ pub enum Error {
     Claim(String),
     #[error("{0}")]
     Medium(String),
+    #[error("{0}")]
+    Device(String),
     #[error("no volume plugin matched")]
     Unsupported,
     #[error("{what}: {source}")]
@@ -79,6 +85,10 @@ impl std::fmt::Display for Failure {
                 formatter,
                 "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process volumes=[{volume}]: {error}"
             ),
+            Error::Device(_) => write!(
+                formatter,
+                "MapVolume.MapBlockVolume failed for volume \"{volume}\" : {error}"
+            ),
             _ => write!(
                 formatter,
                 "MountVolume.SetUp failed for volume \"{volume}\" : {error}"
@@ -89,11 +99,23 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+impl Failure {
+    /// The event's.
+    pub fn reason(&self) -> &'static str {
+        match self.error {
+            Error::Device(_) => "FailedMapVolume",
+            _ => "FailedMount",
+        }
+    }
+}
+
 /// Set-up volumes.
 #[derive(Clone, Debug, Default)]
 pub struct Mounted {
     /// Host path by volume name.
     pub paths: BTreeMap<String, PathBuf>,
+    /// Links to the devices of block volumes, by volume name. They are in no other list.
+    pub devices: BTreeMap<String, PathBuf>,
     /// Volumes that may only be read, whatever the mount says.
     pub read_only: BTreeSet<String>,
     /// Images mounted as volumes, by volume name, as the runtime knows them.
@@ -113,9 +135,12 @@ pub struct HeldObjects {
 #[derive(Clone)]
 pub struct Volumes {
     pub pods_root: PathBuf,
+    /// In memory: `<secret_root>/<uid>/<plugin>/<volume>`, where there is such a file system.
+    pub secret_root: Option<PathBuf>,
     pub tokens: Tokens,
     pub client: kube::Client,
     pub environment: Environment,
+    pub claims: Claims,
 }
 
 /// What setting up one volume needs to know.
@@ -172,7 +197,11 @@ impl Volumes {
             if ready.read_only {
                 mounted.read_only.insert(name.clone());
             }
-            mounted.paths.insert(name, ready.path);
+            let places = match ready.device {
+                true => &mut mounted.devices,
+                false => &mut mounted.paths,
+            };
+            places.insert(name, ready.path);
             mounted.refresh_at = match (mounted.refresh_at, ready.refresh_at) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
@@ -184,8 +213,16 @@ impl Volumes {
     /// Removes everything of the pod from disk. Nothing mounted below is ever followed.
     pub async fn tear_down(&self, uid: &str) -> Result<(), Error> {
         self.tokens.forget(uid);
+        self.claims.forget(uid);
         let directory = self.pod_dir(uid);
+        let in_memory = self.secret_root.as_ref().map(|root| root.join(uid));
         blocking(move || {
+            if let Some(directory) = in_memory
+                && let Err(error) = std::fs::remove_dir_all(&directory)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                return Err(at("removing", &directory)(error));
+            }
             if !directory.exists() {
                 return Ok(());
             }
@@ -199,10 +236,14 @@ impl Volumes {
     /// object does.
     pub async fn release(&self, uid: &str) -> Result<(), Error> {
         self.tokens.forget(uid);
+        self.claims.forget(uid);
         let directory = self.pod_dir(uid);
+        let mut parts: Vec<PathBuf> = ["volume-subpaths", "volumes", "volumeDevices"]
+            .map(|part| directory.join(part))
+            .into();
+        parts.extend(self.secret_root.as_ref().map(|root| root.join(uid)));
         blocking(move || {
-            for part in ["volume-subpaths", "volumes"] {
-                let directory = directory.join(part);
+            for directory in parts {
                 if !directory.exists() {
                     continue;
                 }
@@ -216,15 +257,17 @@ impl Volumes {
 
     /// UIDs that have a directory here, to find what a crash left behind.
     pub async fn known_uids(&self) -> Vec<String> {
-        let mut uids = Vec::new();
-        let Ok(mut entries) = tokio::fs::read_dir(&self.pods_root).await else {
-            return uids;
-        };
-        while let Ok(Some(entry)) = entries.next_entry().await {
-            uids.push(entry.file_name().to_string_lossy().into_owned());
+        let mut uids = BTreeSet::new();
+        for root in [Some(&self.pods_root), self.secret_root.as_ref()] {
+            let Some(root) = root else { continue };
+            let Ok(mut entries) = tokio::fs::read_dir(root).await else {
+                continue;
+            };
+            while let Ok(Some(entry)) = entries.next_entry().await {
+                uids.insert(entry.file_name().to_string_lossy().into_owned());
+            }
         }
-        uids.sort();
-        uids
+        uids.into_iter().collect()
     }
 }
 
@@ -270,7 +313,7 @@ impl HeldObjects {
     }
 }
 
-fn hold<K: client::Object>(
+fn hold<K: Fixable>(
     referenced: &Referenced<K>,
     namespace: &str,
     names: Vec<String>,
@@ -284,6 +327,8 @@ fn hold<K: client::Object>(
 
 struct Ready {
     path: PathBuf,
+    /// It is a device, not a directory or file.
+    device: bool,
     read_only: bool,
     refresh_at: Option<i64>,
 }
@@ -315,7 +360,7 @@ async fn set_up_on_node(context: &Context<'_>, volume: &Volume) -> Result<Ready,
     }
     if let Some(source) = &volume.secret {
         let payload = secret::payload(context, source).await?;
-        let path = context.directory("kubernetes.io~secret", name);
+        let path = context.secret_directory("kubernetes.io~secret", name);
         return context.write(path, payload, true, None).await;
     }
     if let Some(source) = &volume.downward_api {
@@ -324,24 +369,25 @@ async fn set_up_on_node(context: &Context<'_>, volume: &Volume) -> Result<Ready,
             source.items.as_deref().unwrap_or_default(),
             source.default_mode.unwrap_or(0o644),
         )?;
-        let path = context.directory("kubernetes.io~downward-api", name);
+        let path = context.secret_directory("kubernetes.io~downward-api", name);
         return context.write(path, payload, true, None).await;
     }
     if let Some(source) = &volume.projected {
         let (payload, refresh_at) = projected::payload(context, source).await?;
-        let path = context.directory("kubernetes.io~projected", name);
+        let path = context.secret_directory("kubernetes.io~projected", name);
         return context.write(path, payload, true, refresh_at).await;
     }
     let claim = volume.persistent_volume_claim.as_ref();
     let bound = if let Some(source) = claim {
-        claim::set_up(context, &source.claim_name, false).await?
+        claim::set_up(context, name, &source.claim_name, false).await?
     } else if volume.ephemeral.is_some() {
         let pod = context.pod.metadata.name.as_deref().unwrap_or_default();
-        claim::set_up(context, &format!("{pod}-{name}"), true).await?
+        claim::set_up(context, name, &format!("{pod}-{name}"), true).await?
     } else {
         return Err(Error::Unsupported);
     };
     Ok(Ready {
+        device: bound.device,
         read_only: bound.read_only || claim.is_some_and(|claim| claim.read_only == Some(true)),
         ..Ready::at(bound.path)
     })
@@ -351,6 +397,7 @@ impl Ready {
     fn at(path: PathBuf) -> Ready {
         Ready {
             path,
+            device: false,
             read_only: false,
             refresh_at: None,
         }
@@ -365,6 +412,22 @@ impl Context<'_> {
     fn directory(&self, plugin: &str, name: &str) -> PathBuf {
         let pod = self.volumes.pod_dir(self.uid());
         pod.join("volumes").join(plugin).join(name)
+    }
+
+    /// Of a volume that must not reach a disk.
+    fn secret_directory(&self, plugin: &str, name: &str) -> PathBuf {
+        let on_disk = self.directory(plugin, name);
+        match &self.volumes.secret_root {
+            // That of a pod which an older kubelet started has a tmpfs of its own.
+            Some(root) if !on_disk.exists() => root.join(self.uid()).join(plugin).join(name),
+            _ => on_disk,
+        }
+    }
+
+    /// Where the link to a block volume's device is.
+    fn device_link(&self, plugin: &str, volume: &str) -> PathBuf {
+        let pod = self.volumes.pod_dir(self.uid());
+        pod.join("volumeDevices").join(plugin).join(volume)
     }
 
     fn fs_group(&self) -> Option<i64> {
@@ -393,7 +456,7 @@ impl Context<'_> {
         }
     }
 
-    /// Puts a payload in place, on a tmpfs when it must not reach a disk.
+    /// Puts a payload in place, on a tmpfs of its own when it must not reach a disk and would.
     async fn write(
         &self,
         path: PathBuf,
@@ -408,10 +471,16 @@ impl Context<'_> {
             self.volumes.environment.name_suffix(9)
         );
         let directory = path.clone();
+        let on_disk = path.starts_with(&self.volumes.pods_root);
         blocking(move || {
+            let new = !directory.exists();
             std::fs::create_dir_all(&directory).map_err(at("creating", &directory))?;
-            if in_memory {
+            if in_memory && on_disk {
                 mount_table::mount_tmpfs(&directory, None)?;
+            } else if in_memory && new {
+                // As open as the root of a tmpfs; what is in it has modes of its own.
+                std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o777))
+                    .map_err(at("changing", &directory))?;
             }
             let changed = atomic_writer::write(&directory, &payload, &generation)?;
             if changed {
@@ -497,6 +566,12 @@ mod tests {
                 "error processing PVC n/c: PVC is not bound".to_owned()
             )),
             "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: error processing PVC n/c: PVC is not bound"
+        );
+        assert_eq!(
+            failure(Error::Device(
+                "path \"/x\" is not a block device".to_owned()
+            )),
+            "MapVolume.MapBlockVolume failed for volume \"v\" : path \"/x\" is not a block device"
         );
     }
 }

@@ -185,11 +185,8 @@ pub fn termination_message_file(
     restart_count: i32,
 ) -> PathBuf {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    volumes
-        .pod_dir(uid)
-        .join("containers")
-        .join(&container.name)
-        .join(restart_count.to_string())
+    let name = format!("{}.{restart_count}.termination", container.name);
+    volumes.pod_dir(uid).join(name)
 }
 
 fn text(path: &std::path::Path) -> String {

@@ -52,17 +52,13 @@ async fn a_registry_that_is_down_is_asked_again() {
     let mut pod = one("main");
     pod["containers"][0]["image"] = json!("far-away:1");
     node.create("waiting", pod).await;
-    let waiting = node
-        .wait("waiting", |pod| {
-            waits_for(pod).as_deref() == Some("ErrImagePull")
-        })
-        .await;
-    let text = serde_json::to_string(&waiting.status).expect("text");
-    assert!(text.contains(message), "{text}");
-    node.wait("waiting", |pod| {
-        waits_for(pod).as_deref() == Some("ImagePullBackOff")
-    })
-    .await;
+    for reason in ["ErrImagePull", "ImagePullBackOff"] {
+        let waiting = node
+            .wait("waiting", |pod| waits_for(pod).as_deref() == Some(reason))
+            .await;
+        let text = serde_json::to_string(&waiting.status).expect("text");
+        assert!(text.contains(message), "{text}");
+    }
     node.create("other", one("other")).await;
     node.wait("other", ready).await;
     node.runtime.state().failing.clear();
@@ -83,9 +79,11 @@ async fn a_pod_without_an_address_waits_for_one() {
     let said = event.message.unwrap_or_default();
     assert!(said.starts_with("Failed to create pod sandbox: "), "{said}");
     assert!(said.contains(message), "{said}");
-    let waiting = node.wait("waiting", |_| true).await;
-    let reason = waits_for(&waiting);
-    assert_eq!(reason.as_deref(), Some("ContainerCreating"));
+    // The event may come before the first status.
+    node.wait("waiting", |pod| {
+        waits_for(pod).as_deref() == Some("ContainerCreating")
+    })
+    .await;
     assert!(ready(&node.wait("before", |_| true).await));
     node.runtime.state().failing.clear();
     node.wait("waiting", ready).await;
@@ -103,8 +101,9 @@ async fn a_clock_that_is_set_stops_nothing() {
         node.wait(&name, |pod| restarts(pod) == 1 && ready(pod))
             .await;
         node.runtime.end(&name, 1);
+        // On a slow machine it may have waited long enough already, and runs again.
         node.wait(&name, |pod| {
-            waits_for(pod).as_deref() == Some("CrashLoopBackOff")
+            waits_for(pod).as_deref() == Some("CrashLoopBackOff") || restarts(pod) == 2
         })
         .await;
         node.move_clock(jump);
@@ -212,8 +211,7 @@ async fn a_kubelet_killed_at_any_step_goes_on_from_there() {
                     // A container that was made and not started is made anew, and counts.
                     assert!(restarts(&pod) <= 1, "{:?}", node.runtime.calls());
                     let delete = DeleteParams::default();
-                    node.pods().delete(&name, &delete).await.expect("deleted");
-                    deleted = true;
+                    deleted = node.pods().delete(&name, &delete).await.is_ok();
                 }
                 // A busy machine answers later.
                 Ok(Some(_)) | Err(_) => {}
@@ -269,7 +267,8 @@ async fn node_is(node: &Node, status: &str, message: &str) {
     let nodes: Api<NodeObject> = Api::all(node.admin.clone());
     let mut last = None;
     for _ in 0..ATTEMPTS {
-        let found = nodes.get_opt(NODE).await.expect("read");
+        // A busy machine answers later.
+        let found = nodes.get_opt(NODE).await.ok().flatten();
         let conditions = found.and_then(|node| node.status?.conditions);
         last = conditions
             .into_iter()
@@ -289,8 +288,8 @@ async fn node_is(node: &Node, status: &str, message: &str) {
 async fn event(node: &Node, reason: &str) -> Event {
     let events: Api<Event> = Api::namespaced(node.admin.clone(), "default");
     for _ in 0..ATTEMPTS {
-        let list = events.list(&ListParams::default()).await.expect("listed");
-        let mut items = list.items.into_iter();
+        let list = events.list(&ListParams::default()).await;
+        let mut items = list.into_iter().flat_map(|list| list.items);
         if let Some(found) = items.find(|event| event.reason.as_deref() == Some(reason)) {
             return found;
         }

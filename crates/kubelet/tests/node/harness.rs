@@ -22,11 +22,14 @@ use store::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::runtime::Runtime;
+use crate::{
+    asking::{Administrator, Authority, new_key, value},
+    runtime::Runtime,
+};
 
 pub const NODE: &str = "node-1";
 /// How often, every 10 ms, a test looks for something before it calls it missing.
-pub const ATTEMPTS: usize = 6_000;
+pub const ATTEMPTS: usize = 12_000;
 
 pub struct Node {
     pub runtime: Runtime,
@@ -40,6 +43,7 @@ pub struct Node {
     tls: Arc<rustls::ServerConfig>,
     configuration: kubelet::Configuration,
     cgroup_root: String,
+    administrator: Administrator,
     kubelet: Option<(tokio::task::JoinHandle<()>, CancellationToken)>,
 }
 
@@ -50,23 +54,34 @@ impl Node {
 
     /// Its place for static pods is set by the node.
     pub async fn start_with(configuration: kubelet::Configuration) -> Node {
+        let mut node = Node::prepare(configuration).await;
+        node.start_kubelet();
+        node
+    }
+
+    /// Why the kubelet does not start with this configuration.
+    pub async fn refused(configuration: kubelet::Configuration) -> kubelet::Error {
+        let mut node = Node::prepare(configuration).await;
+        let (config, client) = node.parts_of_kubelet();
+        let running = kubelet::run(config, client, CancellationToken::new());
+        running.await.expect_err("the kubelet does not start")
+    }
+
+    /// All but the kubelet.
+    async fn prepare(configuration: kubelet::Configuration) -> Node {
         client::connect::install_crypto_provider();
         let environment = Environment::system();
         let disk = SimulatedDisk::new(1).mount();
         let store = Embedded::open(disk, environment.clone(), Options::default())
             .await
             .expect("a store");
-        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key");
-        let mut parameters =
-            rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
-        parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let certificate = parameters.self_signed(&key).expect("a certificate");
+        let authority = Authority::new();
         let api = ApiServer::start(apiserver::Config {
             store,
             environment: environment.clone(),
             timelines: trace::Timelines::open(None, environment.clone()).expect("timelines"),
-            client_ca_pem: certificate.pem(),
-            service_account_key_pem: key.serialize_pem(),
+            client_ca_pem: authority.certificate.pem(),
+            service_account_key_pem: new_key().serialize_pem(),
             issuer: "https://kubernetes.default.svc.cluster.local".to_owned(),
             service_range: "10.96.0.0/12".to_owned(),
             dns_service_ip: "10.96.0.10".to_owned(),
@@ -78,16 +93,15 @@ impl Node {
         })
         .await
         .expect("an API server");
-        let private = rustls_pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(certificate.der().clone()).expect("a root");
-        let verifier = rustls::server::WebPkiClientVerifier::builder(Arc::new(roots))
+        let roots = Arc::new(authority.roots());
+        let verifier = rustls::server::WebPkiClientVerifier::builder(roots)
             .allow_unauthenticated()
             .build()
             .expect("a verifier");
+        let (chain, key) = authority.issue("localhost", "system:nodes");
         let tls = rustls::ServerConfig::builder()
             .with_client_cert_verifier(verifier)
-            .with_single_cert(vec![certificate.der().clone()], private.into())
+            .with_single_cert(chain, key)
             .expect("a TLS configuration");
         let admin = client::connect::from_service(api.in_process(Identity::administrator()));
         let directory = tempfile::tempdir().expect("a directory");
@@ -103,6 +117,7 @@ impl Node {
             tls: Arc::new(tls),
             configuration,
             cgroup_root: format!("/coracle-test-{}", environment.name_suffix(8)),
+            administrator: Administrator::new(&authority),
             kubelet: None,
         };
         let account: ServiceAccount =
@@ -112,7 +127,6 @@ impl Node {
         let clock = Environment::shifted(node.clock_shift.clone());
         node.runtime.state().clock = Some(clock);
         node.start_runtime();
-        node.start_kubelet();
         node
     }
 
@@ -155,13 +169,14 @@ impl Node {
         }
     }
 
-    pub fn start_kubelet(&mut self) {
+    fn parts_of_kubelet(&mut self) -> (kubelet::Config, kube::Client) {
         let listen = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
         self.kubelet_port = listen.local_addr().expect("an address").port();
         let config = kubelet::Config {
             node_name: NODE.to_owned(),
             node_ip: "127.0.0.1".parse().expect("an address"),
             root: self.directory.path().join("kubelet"),
+            secret_root: None,
             log_dir: self.directory.path().join("logs"),
             cri_socket: self.directory.path().join("cri.sock"),
             cluster_dns: vec!["10.96.0.10".to_owned()],
@@ -183,6 +198,11 @@ impl Node {
             recorder: trace::Recorder::off(),
         };
         let client = client::connect::from_service(self.api.in_process(Identity::node(NODE)));
+        (config, client)
+    }
+
+    pub fn start_kubelet(&mut self) {
+        let (config, client) = self.parts_of_kubelet();
         let shutdown = CancellationToken::new();
         let task = tokio::spawn({
             let shutdown = shutdown.clone();
@@ -214,6 +234,24 @@ impl Node {
 
     pub fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.admin.clone(), "default")
+    }
+
+    /// What the kubelet's server answers an administrator.
+    pub async fn get(&self, path: &str) -> String {
+        self.administrator.get(self.kubelet_port, path).await
+    }
+
+    /// Waits until `/metrics` has such a value.
+    pub async fn metric(&self, series: &str, wanted: impl Fn(f64) -> bool) {
+        let mut page = String::new();
+        for _ in 0..ATTEMPTS / 10 {
+            page = self.get("/metrics").await;
+            if value(&page, series).is_some_and(&wanted) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("{series} did not become as wanted: {page}");
     }
 
     /// Creates a pod bound to this node.
@@ -262,6 +300,17 @@ impl Node {
             self.runtime.calls(),
             serde_json::to_string_pretty(&last).unwrap_or_default()
         );
+    }
+
+    /// Waits until something holds, looking often.
+    pub async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) {
+        for _ in 0..ATTEMPTS {
+            if holds().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("never {what}; calls: {:?}", self.runtime.calls());
     }
 
     /// Ends the kubelet; what it left in the kernel goes with the node.

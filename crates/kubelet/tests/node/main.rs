@@ -1,10 +1,16 @@
 //! The kubelet against a real API server in this process and a scripted runtime that speaks real
 //! CRI over a Unix socket: what is asked of the runtime, and what the API is told.
 
+mod asking;
+mod block_volumes;
 mod faults;
 mod harness;
+mod hooks;
+mod immutable;
 mod lifecycle;
+mod measures;
 mod pressure;
+mod providers;
 mod pulls;
 mod refusals;
 mod restarts;

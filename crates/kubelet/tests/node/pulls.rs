@@ -55,8 +55,10 @@ async fn an_image_pulled_with_a_secret_needs_it() {
     let events: Api<Event> = Api::namespaced(node.admin.clone(), "default");
     let words = "Unable to retrieve some image pull secrets (lost); attempting to pull the image may not succeed.";
     for attempt in 0.. {
-        let list = events.list(&ListParams::default()).await.expect("events");
-        let mut messages = list.items.into_iter().filter_map(|event| event.message);
+        // A busy machine answers later.
+        let list = events.list(&ListParams::default()).await;
+        let items = list.into_iter().flat_map(|list| list.items);
+        let mut messages = items.filter_map(|event| event.message);
         if messages.any(|message| message == words) {
             break;
         }

@@ -12,7 +12,10 @@ fn write(node: &Node, image: &str) {
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - name: main\n    image: {image}\n"
     );
     std::fs::create_dir_all(node.manifests()).expect("a directory");
-    std::fs::write(node.manifests().join("web.yaml"), text).expect("written");
+    // Whole from the beginning: the kubelet reads it when it appears.
+    let aside = node.directory.path().join("web.yaml");
+    std::fs::write(&aside, text).expect("written");
+    std::fs::rename(aside, node.manifests().join("web.yaml")).expect("moved");
 }
 
 fn image(pod: &Pod) -> Option<&str> {
@@ -66,11 +69,14 @@ async fn a_static_pod_is_mirrored_and_follows_its_manifest() {
 
     std::fs::remove_file(node.manifests().join("web.yaml")).expect("removed");
     node.wait_gone(NAME).await;
-    let calls = node.runtime.calls();
-    let removed = calls
-        .iter()
-        .filter(|call| call.starts_with("RemovePodSandbox"));
-    assert_eq!(removed.count(), 2, "{calls:?}");
+    node.until("removed twice", async || {
+        let calls = node.runtime.calls();
+        let removed = calls
+            .iter()
+            .filter(|call| call.starts_with("RemovePodSandbox"));
+        removed.count() == 2
+    })
+    .await;
     node.close().await;
 }
 

@@ -401,14 +401,22 @@ fn the_server_speaks_udp_and_tcp_and_asks_others() {
                 100
             );
 
-            let outside = over_udp(address, &question("example.org.", RecordType::A, None)).await;
+            // The other one is waited for for a moment only, which a busy machine may take from it.
+            let patiently = async |name: &str, records: usize| {
+                let asked = question(name, RecordType::A, None);
+                let mut answer = over_udp(address, &asked).await;
+                for _ in 0..30 {
+                    if answer.answers.len() >= records {
+                        break;
+                    }
+                    answer = over_udp(address, &asked).await;
+                }
+                answer
+            };
+            let outside = patiently("example.org.", 1).await;
             assert_eq!(outside.metadata.id, 4711);
             assert_eq!(outside.answers[0].data, RData::A(A::new(192, 0, 2, 80)));
-            let alias = over_udp(
-                address,
-                &question("out.prod.svc.cluster.local.", RecordType::A, None),
-            )
-            .await;
+            let alias = patiently("out.prod.svc.cluster.local.", 2).await;
             assert_eq!(alias.answers.len(), 2);
             let silent = over_udp(address, &question("silent.example.", RecordType::A, None)).await;
             assert_eq!(silent.metadata.response_code, ResponseCode::ServFail);

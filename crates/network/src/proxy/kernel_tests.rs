@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use super::plan::{TCP, UDP};
 use super::*;
 use crate::node;
-use crate::testing::{CLUSTER, Host, Pod, ask_tcp, ask_udp, in_fresh_namespace, ruleset, run};
+use crate::testing::{
+    CLUSTER, Host, Pod, ask_again, ask_tcp, ask_udp, in_fresh_namespace, ruleset, run,
+};
 
 const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 1, 1);
 
@@ -219,22 +221,15 @@ fn a_udp_client_is_moved_off_a_lost_endpoint() {
         let mut table = Table::new(ranges(&host), &served_by(&[&a]));
         client.namespace.run(|| {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-            socket
-                .set_read_timeout(Some(crate::testing::PATIENCE))
-                .unwrap();
             socket.connect((SERVICE, 80)).unwrap();
-            let ask = || {
-                socket.send(b"?").unwrap();
-                let mut buffer = [0; 64];
-                let length = socket.recv(&mut buffer).unwrap();
-                String::from_utf8_lossy(&buffer[..length]).into_owned()
-            };
+            let ask = || ask_again(&socket).unwrap();
             assert!(ask().starts_with("a "));
             table.become_like(&served_by(&[&b]));
             assert!(ask().starts_with("a "), "the kernel remembers the flow");
             let stale = table.installed.take_stale();
             assert_eq!(forget_flows(&mut table.connection, &stale).unwrap(), 1);
-            assert!(ask().starts_with("b "));
+            // An answer to what was asked twice may still lie there.
+            assert!((0..100).any(|_| ask().starts_with("b ")));
             assert_eq!(forget_flows(&mut table.connection, &stale).unwrap(), 0);
             table.become_like(&served_by(&[&a, &b]));
             assert!(table.installed.take_stale().is_empty(), "nobody was lost");

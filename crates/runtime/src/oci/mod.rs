@@ -10,7 +10,7 @@ mod plain;
 mod scope;
 mod seal;
 
-pub use seal::{is_own_executable, sealed_executable};
+pub use seal::{is_own_executable, is_sealed, own_executable_sealed};
 
 use std::{
     ffi::OsString,
@@ -70,6 +70,11 @@ impl Error {
 
 /// `coracle oci [--root R] [--log F] create|run|start|state|kill|delete|exec|features …`.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    ExitCode::from(call(arguments))
+}
+
+/// The same in a process of one thread that was made for it. Returns the exit code, if at all.
+pub fn call(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     // Rust ignores SIGPIPE; containers must not inherit that.
     // SAFETY: sets a default disposition before any thread or child exists.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
@@ -78,7 +83,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(invocation) => invocation,
         Err(error) => {
             eprintln!("{error}");
-            return ExitCode::from(2);
+            return 2;
         }
     };
     // Opened now: an exec that fails no longer sees the host's files.
@@ -88,7 +93,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     });
     let causes = causes::listen();
     match run(invocation) {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => code,
         Err(error) => {
             let error = match causes.and_then(|causes| causes.told()) {
                 Some(cause) if !error.to_string().contains(&cause) => {
@@ -97,7 +102,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 _ => error,
             };
             report(log, &error);
-            ExitCode::FAILURE
+            1
         }
     }
 }

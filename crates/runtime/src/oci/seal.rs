@@ -8,10 +8,11 @@ use std::{
     fs::File,
     io::{self, Seek, Write},
     os::{
-        fd::{AsRawFd, FromRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
         unix::{ffi::OsStrExt, fs::MetadataExt},
     },
     path::Path,
+    sync::OnceLock,
 };
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -48,9 +49,19 @@ pub fn ensure() -> Result<(), Error> {
     }
 }
 
+/// The same descriptor for as long as this process lives; every shim is started from it.
+pub fn own_executable_sealed() -> Option<BorrowedFd<'static>> {
+    static SEALED: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let sealed = SEALED.get_or_init(|| {
+        sealed_executable()
+            .inspect_err(|error| tracing::warn!(%error, "sealing our own executable"))
+            .ok()
+    });
+    sealed.as_ref().map(AsFd::as_fd)
+}
+
 /// A descriptor of this process's executable that can be run but never leads to a writable file.
-/// A shim keeps one and runs `/proc/self/fd/<n>`.
-pub fn sealed_executable() -> io::Result<OwnedFd> {
+fn sealed_executable() -> io::Result<OwnedFd> {
     match clone_read_only(c"/proc/self/exe") {
         Ok(fd) => Ok(fd),
         Err(_) => copy_to_memfd(),
@@ -66,7 +77,8 @@ pub fn is_own_executable(program: &Path) -> bool {
     }
 }
 
-fn is_sealed() -> io::Result<bool> {
+/// Whether this process runs from a sealed executable.
+pub fn is_sealed() -> io::Result<bool> {
     let executable = File::open("/proc/self/exe")?;
     // SAFETY: asks for the seals of an open descriptor; fails with EINVAL if it is no memfd.
     let seals = unsafe { libc::fcntl(executable.as_raw_fd(), libc::F_GET_SEALS) };

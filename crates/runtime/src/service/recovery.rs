@@ -90,8 +90,11 @@ impl Runtime {
             .container_records
             .load::<ContainerRecord>()
             .map_err(Error::file(root))?;
-        for directory in torn_sandboxes.into_iter().chain(torn_containers) {
-            remove_with_mounts(directory)?;
+        for path in torn_sandboxes.into_iter().chain(torn_containers) {
+            match path.is_dir() {
+                true => remove_with_mounts(path)?,
+                false => fs::remove_file(&path).map_err(Error::file(path))?,
+            }
         }
         let known: BTreeSet<&str> = sandboxes.iter().map(|record| record.id.as_str()).collect();
         let (mut kept, mut orphans) = (Vec::new(), Vec::new());

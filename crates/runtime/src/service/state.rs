@@ -113,7 +113,7 @@ impl Runtime {
             images,
             hierarchies,
             mount_points,
-            sandbox_records: Directory::new(&config.root, "sandboxes"),
+            sandbox_records: Directory::alone(&config.root, "sandboxes"),
             container_records: Directory::new(&config.root, "containers"),
             events: broadcast::channel(EVENTS_KEPT).0,
             handler_features: tokio::sync::OnceCell::new(),
@@ -173,16 +173,12 @@ impl Runtime {
     }
 
     pub fn files(&self, sandbox: &str) -> Files {
-        // Those of a pod that an older server made lie beside its record.
-        let before = self.0.sandbox_records.of(sandbox).join("files");
-        Files(match before.exists() {
-            true => before,
-            false => self.shim_directory(sandbox).join("files"),
-        })
+        Files(self.shim_directory(sandbox).join("files"))
     }
 
     pub fn snapshot(&self, container: &str) -> Snapshot {
-        Snapshot::in_directory(&self.0.container_records.of(container))
+        let rootfs = self.0.config.state.join("rootfs").join(container);
+        Snapshot::new(self.0.container_records.of(container), rootfs)
     }
 
     /// What a container of a pod with users of its own is made of, where they can reach it.

@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     ffi::OsString,
     fs, io,
-    os::fd::OwnedFd,
+    os::fd::{AsRawFd, OwnedFd},
     path::{Path, PathBuf},
     process::Stdio,
     sync::{
@@ -29,7 +29,7 @@ use super::{
         ShimState, Started,
     },
 };
-use crate::{failpoint, sys};
+use crate::{failpoint, oci, sys};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -123,7 +123,7 @@ pub async fn start(
     fs::write(layout.config(), bytes).map_err(failed)?;
     failpoint::reach("a shim's directory is made");
     let listener = sys::listen(&layout.socket()).map_err(failed)?;
-    let mut child = tokio::process::Command::new(program)
+    let mut child = shim_command(program)
         .args(arguments)
         .arg("--data-dir")
         .arg(data_dir)
@@ -147,6 +147,23 @@ pub async fn start(
         }
     });
     attach(stream, news).map_err(failed)
+}
+
+/// A shim of our own program runs from a sealed executable, as do its children that enter
+/// containers.
+fn shim_command(program: &OsString) -> tokio::process::Command {
+    let sealed = match oci::is_own_executable(program.as_ref()) {
+        true => oci::own_executable_sealed(),
+        false => None,
+    };
+    let Some(sealed) = sealed else {
+        return tokio::process::Command::new(program);
+    };
+    // The descriptor closes on exec, after its path has been followed.
+    let path = format!("/proc/self/fd/{}", sealed.as_raw_fd());
+    let mut command = tokio::process::Command::new(path);
+    command.arg0(program);
+    command
 }
 
 /// Finds a shim that an earlier server started.

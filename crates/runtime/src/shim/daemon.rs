@@ -92,10 +92,7 @@ extern "C" fn on_signal(signal: libc::c_int) {
 /// Handlers rather than a blocked mask or ignored signals: those would be inherited by containers.
 fn install_handlers() -> io::Result<OwnedFd> {
     // What the server's own parent made it ignore is no business of containers either.
-    for signal in 1..=64 {
-        // SAFETY: sets the default disposition; what cannot be set answers with an error.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
-    }
+    sys::forget_signals();
     // SAFETY: creates a new descriptor, checked below.
     let fd: RawFd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     if fd < 0 {

@@ -1,6 +1,6 @@
 //! The per-pod shim: our binary again, single-threaded, outliving the server. It owns the pod's
-//! processes (as their subreaper), their output and their exit codes, and runs the OCI command as
-//! a child. It never calls libcontainer and never reads images or CRI messages.
+//! processes (as their subreaper), their output and their exit codes, and has a child for each OCI
+//! command. It never calls libcontainer itself and never reads images or CRI messages.
 
 mod attachment;
 pub mod client;

@@ -1,43 +1,39 @@
 //! Starting the OCI command, and pipes that are read without waiting.
 
 use std::{
+    ffi::OsString,
     fs::{self, File},
     io::{self, Read},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::{net::UnixListener, process::CommandExt},
+        unix::net::UnixListener,
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::{
+    fcntl::{FcntlArg, OFlag, fcntl},
+    unistd::ForkResult,
+};
 use serde::Deserialize;
 
-use crate::oci;
+use crate::{oci, sys};
 
-/// The three streams given to a child.
+/// The three streams given to a child; none is `/dev/null`.
+#[derive(Default)]
 pub struct Streams {
-    pub stdin: Stdio,
-    pub stdout: Stdio,
-    pub stderr: Stdio,
+    pub stdin: Option<OwnedFd>,
+    pub stdout: Option<OwnedFd>,
+    pub stderr: Option<OwnedFd>,
 }
 
-impl Streams {
-    pub fn none() -> Streams {
-        Streams {
-            stdin: Stdio::null(),
-            stdout: Stdio::null(),
-            stderr: Stdio::null(),
-        }
-    }
-}
-
-/// The OCI command, found once. If it is our own binary, it is run from a sealed descriptor of it,
-/// which also keeps this shim's version in use after an upgrade.
+/// The OCI command, found once. Our own needs no other program: it is a child of this shim that
+/// calls it. Shims run from a sealed executable, and so it does too; which also keeps this shim's
+/// version in use after an upgrade.
 pub struct OciCommand {
     command: Vec<String>,
-    sealed: Option<OwnedFd>,
+    ours: bool,
 }
 
 impl OciCommand {
@@ -45,17 +41,18 @@ impl OciCommand {
         let own = command
             .first()
             .is_some_and(|program| oci::is_own_executable(Path::new(program)));
-        let sealed = own.then(oci::sealed_executable).and_then(|sealed| {
-            sealed
-                .inspect_err(|error| eprintln!("shim: sealing the OCI command: {error}"))
-                .ok()
-        });
-        OciCommand { command, sealed }
+        let sealed = || {
+            oci::is_sealed()
+                .inspect_err(|error| eprintln!("shim: looking at our own executable: {error}"))
+                .unwrap_or(false)
+        };
+        let ours = own && command.get(1).is_some_and(|name| name == "oci") && sealed();
+        OciCommand { command, ours }
     }
 
     /// Whether it is our own, which leaves the plainest things to the shim.
     pub fn is_ours(&self) -> bool {
-        self.sealed.is_some()
+        self.ours
     }
 
     /// Starts it and returns its pid; its end is seen by the loop.
@@ -70,27 +67,57 @@ impl OciCommand {
             .command
             .split_first()
             .ok_or(io::ErrorKind::InvalidInput)?;
-        let path = match &self.sealed {
-            // The descriptor closes on exec, after its path has been followed.
-            Some(fd) => format!("/proc/self/fd/{}", fd.as_raw_fd()),
-            None => program.clone(),
-        };
+        let mut all: Vec<OsString> = first.iter().map(OsString::from).collect();
+        all.extend(["--root".into(), root.into(), "--log".into(), log.into()]);
+        all.extend(["--log-format", "json"].map(OsString::from));
+        all.extend(arguments.iter().map(OsString::from));
         let _ = fs::remove_file(log);
-        let child = Command::new(path)
-            .arg0(program)
-            .args(first)
-            .arg("--root")
-            .arg(root)
-            .arg("--log")
-            .arg(log)
-            .args(["--log-format", "json"])
-            .args(arguments)
-            .stdin(streams.stdin)
-            .stdout(streams.stdout)
-            .stderr(streams.stderr)
+        if self.ours {
+            return fork_ours(all, streams);
+        }
+        let stdio = |stream: Option<OwnedFd>| stream.map_or_else(Stdio::null, Stdio::from);
+        let child = Command::new(program)
+            .args(all)
+            .stdin(stdio(streams.stdin))
+            .stdout(stdio(streams.stdout))
+            .stderr(stdio(streams.stderr))
             .spawn()?;
         Ok(child.id() as i32)
     }
+}
+
+/// Calls our own OCI command in a child, as if that had been started as a program: with nothing of
+/// the shim's but its memory, in which it ends.
+fn fork_ours(arguments: Vec<OsString>, streams: Streams) -> io::Result<i32> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    // SAFETY: this process has one thread, so the child may go on using everything.
+    if let ForkResult::Parent { child } = unsafe { nix::unistd::fork()? } {
+        return Ok(child.as_raw());
+    }
+    let ended = std::panic::catch_unwind(|| {
+        let _ = nix::sys::prctl::set_name(c"coracle-oci");
+        sys::forget_signals();
+        take_streams(&null, &streams)?;
+        // The first argument is the command's own name.
+        io::Result::Ok(oci::call(arguments.into_iter().skip(1)))
+    });
+    let code = ended.map_or(101, |code| code.unwrap_or(1));
+    // SAFETY: ends this process without running what the shim registered or dropping what it owns.
+    unsafe { libc::_exit(code.into()) }
+}
+
+/// Makes them the standard streams of this process, and closes all else.
+fn take_streams(null: &File, streams: &Streams) -> io::Result<()> {
+    let given = [&streams.stdin, &streams.stdout, &streams.stderr];
+    for (number, stream) in given.into_iter().enumerate() {
+        let from = stream.as_ref().map_or(null.as_raw_fd(), AsRawFd::as_raw_fd);
+        // SAFETY: both are descriptors of this process, and `from` is none of the standard ones,
+        // which the shim keeps open.
+        if unsafe { libc::dup2(from, number as i32) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    sys::close_from(3)
 }
 
 /// The last error the OCI command wrote to its log.

@@ -3,7 +3,6 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    process::Stdio,
 };
 
 use base64::Engine;
@@ -194,12 +193,12 @@ impl Shim {
             .map(|path| LogFile::open(&path))
             .transpose()
             .map_err(failed("opening the log"))?;
-        let (mut streams, mut outputs) = (Streams::none(), [None, None]);
+        let (mut streams, mut outputs) = (Streams::default(), [None, None]);
         if attachable && !wishes.terminal {
             let (out, out_child) = Pipe::new().map_err(failed("making a pipe"))?;
             let (err, err_child) = Pipe::new().map_err(failed("making a pipe"))?;
-            streams.stdout = Stdio::from(out_child);
-            streams.stderr = Stdio::from(err_child);
+            streams.stdout = Some(out_child);
+            streams.stderr = Some(err_child);
             outputs = [
                 Some((out, LineBuffer::new("stdout"))),
                 Some((err, LineBuffer::new("stderr"))),
@@ -208,7 +207,7 @@ impl Shim {
         let mut kept_stdin = None;
         if wishes.stdin && !wishes.terminal {
             let (reader, writer) = io::pipe().map_err(failed("making a pipe"))?;
-            streams.stdin = Stdio::from(reader);
+            streams.stdin = Some(reader.into());
             kept_stdin = Some(writer.into());
         }
         let scratch = self.scratch();
@@ -291,7 +290,7 @@ impl Shim {
             },
             scratch,
             &arguments,
-            Streams::none(),
+            Streams::default(),
         )
     }
 
@@ -346,9 +345,9 @@ impl Shim {
         let (out, out_child) = Pipe::new().map_err(failed("making a pipe"))?;
         let (err, err_child) = Pipe::new().map_err(failed("making a pipe"))?;
         let streams = Streams {
-            stdin: Stdio::null(),
-            stdout: Stdio::from(out_child),
-            stderr: Stdio::from(err_child),
+            stdin: None,
+            stdout: Some(out_child),
+            stderr: Some(err_child),
         };
         let process_file = scratch.process.to_string_lossy().into_owned();
         let pid_file = scratch.pid_file.to_string_lossy().into_owned();
@@ -565,7 +564,12 @@ impl Shim {
         let kind = JobKind::Delete {
             container: id.into(),
         };
-        self.start(kind, scratch, &["delete", "--force", id], Streams::none())?;
+        self.start(
+            kind,
+            scratch,
+            &["delete", "--force", id],
+            Streams::default(),
+        )?;
         if let Some(container) = self.containers.get_mut(id) {
             container.phase = Phase::Deleting(exit);
         }

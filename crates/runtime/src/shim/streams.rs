@@ -8,7 +8,6 @@ use std::{
         unix::net::UnixListener,
     },
     path::PathBuf,
-    process::Stdio,
     time::Duration,
 };
 
@@ -44,11 +43,11 @@ impl Shim {
                 message: format!("container {id} is not running"),
             });
         }
-        let mut streams = Streams::none();
+        let mut streams = Streams::default();
         let places = [&mut streams.stdin, &mut streams.stdout, &mut streams.stderr];
         for (place, wanted) in places.into_iter().zip(wanted) {
             if wanted {
-                *place = Stdio::from(descriptors.next().ok_or_else(missing)?);
+                *place = Some(descriptors.next().ok_or_else(missing)?);
             }
         }
         let scratch = self.scratch();

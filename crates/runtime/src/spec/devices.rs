@@ -15,14 +15,18 @@ use super::Error;
 pub fn build(requested: &[Device], privileged: bool) -> Result<(Vec<Value>, Vec<Value>), Error> {
     let (mut nodes, mut rules) = (Vec::new(), Vec::new());
     for device in requested {
-        add(
-            Path::new(&device.host_path),
-            &device.container_path,
-            &device.permissions,
-            &mut nodes,
-            &mut rules,
-        )
-        .map_err(|error| Error::Device(device.host_path.clone(), error))?;
+        // What is asked for by name may be a link to it, as the kubelet keeps one for a block volume.
+        fs::canonicalize(&device.host_path)
+            .and_then(|host| {
+                add(
+                    &host,
+                    &device.container_path,
+                    &device.permissions,
+                    &mut nodes,
+                    &mut rules,
+                )
+            })
+            .map_err(|error| Error::Device(device.host_path.clone(), error))?;
     }
     if privileged {
         for_all_of_host(Path::new("/dev"), &mut nodes);
@@ -105,4 +109,33 @@ pub fn node(host: &Path, container: &str) -> std::io::Result<Option<Value>> {
         "major": libc::major(metadata.rdev()), "minor": libc::minor(metadata.rdev()),
         "fileMode": metadata.mode() & 0o7777, "uid": metadata.uid(), "gid": metadata.gid(),
     })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_is_asked_for_stands_for_its_device() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("volume");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        let device = Device {
+            container_path: "/dev/xvda".to_owned(),
+            host_path: link.display().to_string(),
+            permissions: "r".to_owned(),
+        };
+        let (nodes, rules) = build(std::slice::from_ref(&device), false).unwrap();
+        assert_eq!(nodes[0]["path"], "/dev/xvda");
+        assert_eq!(
+            (&nodes[0]["major"], &nodes[0]["minor"]),
+            (&json!(1), &json!(3))
+        );
+        assert_eq!(rules[0]["access"], "r");
+        let gone = Device {
+            host_path: directory.path().join("gone").display().to_string(),
+            ..device
+        };
+        assert!(build(&[gone], false).is_err());
+    }
 }

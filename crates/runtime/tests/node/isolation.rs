@@ -52,7 +52,7 @@ fn a_pod_has_users_of_its_own() {
         if !maps_users() {
             return Ok(());
         }
-        let bridge = server.configure_bridge(21)?;
+        let bridge = server.configure_bridge()?;
         let result = users(server).await;
         delete_link(&bridge);
         result
@@ -65,7 +65,7 @@ fn a_pod_has_users_of_its_own_with_runc() {
         if !maps_users() {
             return Ok(());
         }
-        let bridge = server.configure_bridge(22)?;
+        let bridge = server.configure_bridge()?;
         let result = users(server).await;
         delete_link(&bridge);
         result
@@ -260,7 +260,7 @@ async fn mounts(server: &mut Server) -> Result<()> {
     let mixed = server.run(&sandbox, &pod, mixed).await?;
     server.output(&id, &["touch", "/ro/before/fine"]).await?;
     for refused in ["/ro/x", "/rro/x", "/rro/before/x"] {
-        let code = server.exec(&id, &["touch", refused], 20).await?.exit_code;
+        let code = server.exec(&id, &["touch", refused], 120).await?.exit_code;
         ensure!(code != 0, "{refused} was written");
     }
     let reported = server.status(&id).await?.mounts;
@@ -283,7 +283,7 @@ async fn mounts(server: &mut Server) -> Result<()> {
     ] {
         let flag = format!("{path}/after/flag");
         let seen = server
-            .exec(container, &["stat", &flag], 20)
+            .exec(container, &["stat", &flag], 120)
             .await?
             .exit_code
             == 0;

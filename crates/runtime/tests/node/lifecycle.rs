@@ -58,7 +58,7 @@ async fn lifecycle(server: &mut Server) -> Result<()> {
     );
     // Exec: output, code, environment, user, and the command that does not exist.
     let echoed = server
-        .exec(&id, &["sh", "-c", "echo hello; echo oops >&2; exit 3"], 10)
+        .exec(&id, &["sh", "-c", "echo hello; echo oops >&2; exit 3"], 120)
         .await?;
     ensure!(
         echoed.exit_code == 3 && echoed.stdout == b"hello\n" && echoed.stderr == b"oops\n",
@@ -70,11 +70,11 @@ async fn lifecycle(server: &mut Server) -> Result<()> {
             .await?
             == "yes"
     );
-    ensure!(server.exec(&id, &["no-such-command"], 10).await.is_err());
+    ensure!(server.exec(&id, &["no-such-command"], 120).await.is_err());
     let late = server.exec(&id, &["sleep", "60"], 1).await;
     ensure!(late.is_err_and(|status| status.code() == tonic::Code::DeadlineExceeded));
     let big = server
-        .exec(&id, &["sh", "-c", "yes | head -c 3000000"], 30)
+        .exec(&id, &["sh", "-c", "yes | head -c 3000000"], 120)
         .await?;
     ensure!(big.stdout.len() == 3_000_000, "{}", big.stdout.len());
     // Its first process is number 1, and the SIGPIPE disposition is the usual one.
@@ -85,10 +85,13 @@ async fn lifecycle(server: &mut Server) -> Result<()> {
     // Numbers 32 and 33 belong to the C library, which ignores them in what it spawns.
     let mask = u64::from_str_radix(ignored.trim_start_matches("SigIgn:").trim(), 16)?;
     ensure!(mask & 0x7fff_ffff == 0, "{ignored}");
-    // Stop with grace: the trap's exit code, then idempotence.
+    // Stop with grace: the trap's exit code, then idempotence. Until the shell has caught the
+    // signal, as the first process it would not be told of it at all.
+    let caught = "while ! grep -q '^SigCgt:.*[4567cdef]...$' /proc/1/status; do sleep 0.05; done";
+    server.output(&id, &["sh", "-c", caught]).await?;
     let stop = StopContainerRequest {
         container_id: id.clone(),
-        timeout: 10,
+        timeout: 120,
     };
     server.runtime.stop_container(stop.clone()).await?;
     server.runtime.stop_container(stop).await?;
@@ -109,7 +112,7 @@ async fn lifecycle(server: &mut Server) -> Result<()> {
         log.iter().any(|line| line.starts_with("stdout F part")),
         "{log:?}"
     );
-    let gone = server.exec(&id, &["true"], 1).await;
+    let gone = server.exec(&id, &["true"], 120).await;
     ensure!(gone.is_err_and(|status| status.code() == tonic::Code::FailedPrecondition));
     exits(server, &sandbox, &pod).await?;
     // A second start, and removal of everything, twice.
@@ -263,7 +266,14 @@ fn limits_are_kept_and_out_of_memory_is_told() {
             ensure!(found.trim() == *expected, "{file}: {found}");
         }
         // Every pod's processes are bounded, and what the kernel counts is what stats tell.
-        let processes = read(if legacy { "pids" } else { "" }, "pids.current");
+        let mut processes = String::new();
+        for _ in 0..1200 {
+            processes = read(if legacy { "pids" } else { "" }, "pids.current");
+            if processes.trim() == "1" {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
         ensure!(processes.trim() == "1", "{processes}");
         ensure!(
             server
@@ -323,9 +333,12 @@ fn events_filters_and_logs() {
             .run(&sandbox, &pod, container("main", &["sh", "-c", script]))
             .await?;
         let log = server.directory.join("logs/seen/main.log");
-        while server.log("seen", "main.log").is_empty() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        let first_line = async {
+            while server.log("seen", "main.log").is_empty() {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(120), first_line).await?;
         std::fs::rename(&log, log.with_extension("1"))?;
         server
             .runtime

@@ -8,7 +8,7 @@ use super::server::{Server, container, with_server};
 #[test]
 fn pods_outlive_the_server() {
     with_server(&[], async |server| {
-        let bridge = server.configure_bridge(2)?;
+        let bridge = server.configure_bridge()?;
         let result = survive(server).await;
         let _ = std::process::Command::new("ip")
             .args(["link", "delete", &bridge])
@@ -66,13 +66,16 @@ async fn survive(server: &mut Server) -> Result<()> {
     server.kill()?;
     let lines = server.log("keeps", "stays.log").len();
     // While no server runs, one container ends and the other goes on writing its log.
-    while server.log("keeps", "stays.log").len() < lines + 10 {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    let written = async {
+        while server.log("keeps", "stays.log").len() < lines + 10 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(120), written).await?;
     server.launch().await?;
     ensure!(server.pid(&stays).await? == pid);
     ensure!(server.status(&stays).await?.state() == ContainerState::ContainerRunning);
-    let status = server.status(&ends).await?;
+    let status = server.wait_exit(&ends).await?;
     ensure!(
         status.state() == ContainerState::ContainerExited && status.exit_code == 5,
         "{status:?}"
@@ -108,11 +111,7 @@ fn after_a_reboot_everything_has_ended() {
             .await?;
         server.kill()?;
         // What a reboot does to records: they name another boot.
-        let path = server
-            .root()
-            .join("sandboxes")
-            .join(&sandbox)
-            .join("record.json");
+        let path = server.root().join("sandboxes").join(&sandbox);
         let text = std::fs::read_to_string(&path)?;
         let last = text.trim_end().lines().last().unwrap_or_default();
         let mut record: serde_json::Value = serde_json::from_str(last)?;

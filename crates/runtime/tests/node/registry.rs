@@ -28,6 +28,17 @@ pub struct Demands {
 impl Registry {
     /// Serves `directory`, which several may share.
     pub async fn start(directory: &Path, demands: Demands) -> Result<Registry> {
+        // A port is free when it is chosen; somebody may be faster.
+        for _ in 0..5 {
+            if let Some(registry) = Registry::serve(directory, &demands).await? {
+                return Ok(registry);
+            }
+        }
+        anyhow::bail!("the registry does not start")
+    }
+
+    /// Nothing when it has ended, as it does when its port is taken.
+    async fn serve(directory: &Path, demands: &Demands) -> Result<Option<Registry>> {
         let port = std::net::TcpListener::bind("127.0.0.1:0")?
             .local_addr()?
             .port();
@@ -60,13 +71,15 @@ impl Registry {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let registry = Registry { process, port };
-        for _ in 0..3000 {
-            if tokio::net::TcpStream::connect(("127.0.0.1", port))
-                .await
-                .is_ok()
-            {
-                return Ok(registry);
+        let mut registry = Registry { process, port };
+        for _ in 0..6000 {
+            let asked = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+            // Whoever else has the port answers too, so this comes second.
+            if registry.process.try_wait()?.is_some() {
+                return Ok(None);
+            }
+            if asked.is_ok() {
+                return Ok(Some(registry));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

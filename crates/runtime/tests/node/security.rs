@@ -164,14 +164,14 @@ async fn privileges(server: &mut Server) -> Result<()> {
     }
     ensure!(
         server
-            .exec(&plain, &["unshare", "-n", "true"], 10)
+            .exec(&plain, &["unshare", "-n", "true"], 120)
             .await?
             .exit_code
             != 0
     );
     ensure!(
         server
-            .exec(&plain, &["mount", "-t", "tmpfs", "x", "/tmp"], 10)
+            .exec(&plain, &["mount", "-t", "tmpfs", "x", "/tmp"], 120)
             .await?
             .exit_code
             != 0
@@ -181,7 +181,7 @@ async fn privileges(server: &mut Server) -> Result<()> {
             .exec(
                 &plain,
                 &["sh", "-c", "echo 1 > /proc/sys/kernel/domainname"],
-                10
+                120
             )
             .await?
             .exit_code
@@ -212,7 +212,7 @@ async fn privileges(server: &mut Server) -> Result<()> {
     );
     ensure!(
         server
-            .exec(&user, &["touch", "/tmp/x"], 10)
+            .exec(&user, &["touch", "/tmp/x"], 120)
             .await?
             .exit_code
             != 0,
@@ -265,7 +265,7 @@ async fn mounts(server: &mut Server, sandbox: &str, pod: &PodSandboxConfig) -> R
     ensure!(server.output(&id, &["cat", "/etc/hosts"]).await? == "content");
     ensure!(
         server
-            .exec(&id, &["touch", "/data/ro/x"], 10)
+            .exec(&id, &["touch", "/data/ro/x"], 120)
             .await?
             .exit_code
             != 0

@@ -23,6 +23,8 @@ use super::image::{Archive, BUSYBOX};
 pub struct Server {
     pub directory: PathBuf,
     pub cluster_id: String,
+    /// Which server of this process it is.
+    number: u32,
     oci: Vec<String>,
     process: Option<Child>,
     /// For the next launch.
@@ -95,7 +97,7 @@ pub fn with_prepared_server<F: AsyncFnOnce(&mut Server) -> Result<()>>(
             Err(error) => Err(error.context("the server does not start")),
         };
         let log = std::fs::read_to_string(server.directory.join("server.log")).unwrap_or_default();
-        let cleaned = server.clean_up();
+        let cleaned = server.clean_up().await;
         if let Err(error) = result {
             panic!("{error:?}\nserver log:\n{log}");
         }
@@ -119,6 +121,7 @@ impl Server {
         Ok(Server {
             directory,
             cluster_id,
+            number,
             oci: oci.iter().map(|part| (*part).to_owned()).collect(),
             process: None,
             environment: Vec::new(),
@@ -162,7 +165,8 @@ impl Server {
             .spawn()?;
         self.process = Some(child);
         let socket = self.state().join("cri.sock");
-        for _ in 0..500 {
+        // Before it listens it may wait for its network, and removes what was left unfinished.
+        for _ in 0..6000 {
             ensure!(!self.has_died(), "the server has ended");
             if std::os::unix::net::UnixStream::connect(&socket).is_ok() {
                 let connector = tower::service_fn(move |_| {
@@ -207,7 +211,7 @@ impl Server {
     }
 
     /// What remains must be nothing.
-    fn clean_up(&mut self) -> Result<()> {
+    async fn clean_up(&mut self) -> Result<()> {
         self.kill()?;
         // It waits for systemd where that makes the cgroups.
         tokio::task::block_in_place(|| {
@@ -227,17 +231,15 @@ impl Server {
         }
         let slice = format!("/sys/fs/cgroup/coracle_{}.slice", self.cluster_id);
         ensure!(!Path::new(&slice).exists(), "{slice} is left");
-        for process in std::fs::read_dir("/proc")?.flatten() {
-            let arguments = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-            let ours = String::from_utf8_lossy(&arguments).contains(&directory);
-            let alive = std::fs::read_to_string(process.path().join("stat"))
-                .is_ok_and(|stat| !stat.contains(") Z"));
-            ensure!(
-                !(ours && alive),
-                "process {:?} is left",
-                process.file_name()
-            );
+        // What was just told to end, or ends because all it speaks to did, takes a moment.
+        for _ in 0..600 {
+            if processes_of(&directory).is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        let left = processes_of(&directory);
+        ensure!(left.is_empty(), "processes are left: {left:?}");
         std::fs::remove_dir_all(&self.directory)?;
         Ok(())
     }
@@ -455,8 +457,15 @@ impl Server {
         Ok(())
     }
 
+    /// The beginning of the addresses that pods get on this server's bridge, and no others.
+    pub fn addresses(&self) -> String {
+        // Of the range for tests (RFC 2544), and elsewhere in it than other runs on this machine.
+        let first = std::process::id() % 256 * 53;
+        format!("198.18.{}.", (first + self.number) % 256)
+    }
+
     /// Debian's bridge plugin on a bridge of this test's own.
-    pub fn configure_bridge(&self, subnet: u8) -> Result<String> {
+    pub fn configure_bridge(&self) -> Result<String> {
         let bridge = format!("crt{}", self.cluster_id);
         let configuration = serde_json::json!({
             "cniVersion": "0.4.0", "name": format!("test-{}", self.cluster_id),
@@ -464,7 +473,7 @@ impl Server {
                 "type": "bridge", "bridge": bridge, "isGateway": true,
                 "ipam": {
                     "type": "host-local", "dataDir": self.directory.join("ipam"),
-                    "ranges": [[{"subnet": format!("10.231.{subnet}.0/24")}]],
+                    "ranges": [[{"subnet": format!("{}0/24", self.addresses())}]],
                 },
             }],
         });
@@ -474,6 +483,18 @@ impl Server {
         )?;
         Ok(bridge)
     }
+}
+
+/// The command lines of living processes that name the directory.
+fn processes_of(directory: &str) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let named = processes.filter_map(|process| {
+        let arguments = std::fs::read(process.path().join("cmdline")).ok()?;
+        let arguments = String::from_utf8_lossy(&arguments).replace('\0', " ");
+        let stat = std::fs::read_to_string(process.path().join("stat")).ok()?;
+        (arguments.contains(directory) && !stat.contains(") Z")).then_some(arguments)
+    });
+    named.collect()
 }
 
 pub fn container(name: &str, command: &[&str]) -> ContainerConfig {

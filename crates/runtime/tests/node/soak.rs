@@ -21,10 +21,9 @@ fn number(name: &str, default: usize) -> usize {
 /// Removes the bridge whatever happens.
 async fn on_a_bridge(
     server: &mut Server,
-    subnet: u8,
     test: impl AsyncFnOnce(&mut Server) -> Result<()>,
 ) -> Result<()> {
-    let bridge = server.configure_bridge(subnet)?;
+    let bridge = server.configure_bridge()?;
     let result = test(server).await;
     let _ = std::process::Command::new("ip")
         .args(["link", "delete", &bridge])
@@ -42,7 +41,7 @@ fn pod_config(server: &Server, name: &str) -> PodSandboxConfig {
 
 #[test]
 fn pods_leave_nothing_behind() {
-    with_server(&[], async |server| on_a_bridge(server, 21, many_pods).await);
+    with_server(&[], async |server| on_a_bridge(server, many_pods).await);
 }
 
 async fn many_pods(server: &mut Server) -> Result<()> {
@@ -121,7 +120,7 @@ async fn one_pod(handle: &mut Handle, pod: PodSandboxConfig) -> Result<()> {
         let request = ExecSyncRequest {
             container_id,
             cmd: vec!["true".into()],
-            timeout: 60,
+            timeout: 120,
         };
         let output = runtime.exec_sync(request).await?.into_inner();
         ensure!(output.exit_code == 0, "{output:?}");
@@ -140,7 +139,7 @@ async fn one_pod(handle: &mut Handle, pod: PodSandboxConfig) -> Result<()> {
 #[test]
 fn a_server_that_dies_anywhere_recovers() {
     with_server(&[], async |server| {
-        on_a_bridge(server, 22, die_everywhere).await
+        on_a_bridge(server, die_everywhere).await
     });
 }
 

@@ -34,7 +34,7 @@ impl Worker {
                 self.volumes = Step::Failed { until: now + delay };
                 self.node
                     .events
-                    .warning(&self.pod, "FailedMount", failure.to_string());
+                    .warning(&self.pod, failure.reason(), failure.to_string());
             }
             Outcome::Refreshed(Ok(mounted)) => {
                 self.refreshing = false;
@@ -144,10 +144,17 @@ impl Worker {
                     observed.sandboxes.retain(|sandbox| sandbox.id != id);
                 }
             }
-            Outcome::StatusWritten { value, result } => {
+            Outcome::StatusWritten {
+                value,
+                told,
+                result,
+            } => {
                 self.writing = false;
                 match result {
-                    Ok(()) => self.written = value,
+                    Ok(()) => {
+                        self.written = value;
+                        self.measure_status(told);
+                    }
                     // The watch will tell what became of it.
                     Err(status_writer::Error::Gone) => self.written = value,
                     Err(error) => tracing::warn!(
@@ -168,6 +175,9 @@ impl Worker {
     ) {
         match result {
             Ok(image) => {
+                if let Some((from, to)) = image.pulled {
+                    self.startup.pulled(from, to);
+                }
                 self.pull_failures.remove(&container);
                 self.pull_backoffs.remove(&container);
                 if self

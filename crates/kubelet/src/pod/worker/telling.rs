@@ -270,6 +270,10 @@ impl Worker {
             }
             Outcome::StatusWritten {
                 value,
+                told: Told {
+                    computed,
+                    first_running,
+                },
                 result: result.map(drop),
             }
         });

@@ -1,7 +1,5 @@
 //! The whole protocol against plugins that are shell scripts: they write down what they were told.
 
-use std::os::unix::fs::PermissionsExt;
-
 use super::*;
 
 struct Stage {
@@ -43,11 +41,21 @@ impl Stage {
              file=$calls/$number-$CNI_COMMAND-{name}\nINPUT=$(cat)\nprintf %s \"$INPUT\" > $file\n{body}\n",
             self.path("calls").display()
         );
-        // Written aside and moved: a file that is open for writing cannot be run.
-        let aside = self.path(&format!("{name}.new"));
-        std::fs::write(&aside, text).unwrap();
-        std::fs::set_permissions(&aside, std::fs::Permissions::from_mode(0o755)).unwrap();
-        std::fs::rename(aside, self.path("bin").join(name)).unwrap();
+        // A file that is open for writing cannot be run, and what this process has open, others that
+        // it starts meanwhile have too. So another one writes it.
+        let mut writer = std::process::Command::new("sh")
+            .args([
+                "-c",
+                "cat > \"$0.new\" && chmod 755 \"$0.new\" && mv \"$0.new\" \"$0\"",
+            ])
+            .arg(self.path("bin").join(name))
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = writer.stdin.take().unwrap();
+        std::io::Write::write_all(&mut input, text.as_bytes()).unwrap();
+        drop(input);
+        assert!(writer.wait().unwrap().success());
     }
 
     fn network(&self) -> Network {

@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
@@ -34,24 +35,31 @@ impl Members {
     ) -> Members {
         let directory = tempfile::tempdir().expect("temporary directory");
         let tls = secure(directory.path());
-        let members = (0..count)
-            .map(|number| Member {
-                name: format!("m{number}"),
+        let mut members = Members {
+            directory,
+            members: Vec::new(),
+            tls,
+        };
+        // A port is free when it is chosen; somebody may be faster.
+        for attempt in 0..5 {
+            let member = |number| Member {
+                name: format!("m{attempt}-{number}"),
                 client: free_port(),
                 peer: free_port(),
                 process: None,
-            })
-            .collect();
-        let mut members = Members {
-            directory,
-            members,
-            tls,
-        };
-        for index in 0..count {
-            members.restart(index);
+            };
+            members.members = (0..count).map(member).collect();
+            for index in 0..count {
+                members.restart(index);
+            }
+            if members.serve().await {
+                return members;
+            }
+            for index in 0..count {
+                members.kill(index);
+            }
         }
-        members.wait_until_served().await;
-        members
+        panic!("etcd does not start: {}", members.log());
     }
 
     pub fn options(&self) -> Options {
@@ -113,17 +121,27 @@ impl Members {
         self.members[index].process = Some(process);
     }
 
-    pub async fn wait_until_served(&self) {
-        for _ in 0..10 {
+    /// Waits until they can be used; false when one of them has ended.
+    async fn serve(&mut self) -> bool {
+        for _ in 0..40 {
             match Etcd::connect(self.options()).await {
-                Ok(_) => return,
+                Ok(_) => return true,
                 Err(Error::Unavailable(_)) => {}
                 Err(error) => panic!("etcd refuses: {error}"),
             }
+            let mut processes = self.members.iter_mut().flat_map(|one| &mut one.process);
+            if processes.any(|process| process.try_wait().expect("etcd").is_some()) {
+                return false;
+            }
         }
-        let log = self.directory.path().join("m0.log");
-        let log = std::fs::read_to_string(log).unwrap_or_default();
-        panic!("etcd does not serve: {log}");
+        panic!("etcd does not serve: {}", self.log());
+    }
+
+    /// What the first of them said.
+    fn log(&self) -> String {
+        let name = self.members.first().map_or("", |member| &member.name);
+        let log = self.directory.path().join(format!("{name}.log"));
+        std::fs::read_to_string(log).unwrap_or_default()
     }
 
     fn scheme(&self) -> &'static str {
@@ -142,10 +160,17 @@ impl Drop for Members {
     }
 }
 
-/// Free at this moment.
+/// Free at this moment, and not among those that connections get: one of them would keep a member
+/// from coming back to its port.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bind");
-    listener.local_addr().expect("address").port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id() * 37 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 20_000 + (number % 10_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 fn binary() -> PathBuf {
