@@ -560,6 +560,7 @@ mod tests {
             "eventRecordQPS: -1\n",
             "registryPullQPS: -1\n",
             "runOnce: true\n",
+            "enableSystemLogQuery: true\nenableSystemLogHandler: false\n",
         ] {
             std::fs::write(&file, text).expect("written");
             assert!(

@@ -131,6 +131,12 @@ impl Configuration {
                     .to_owned(),
             );
         }
+        if self.enable_system_log_query && !self.enable_system_log_handler {
+            return Err(
+                "invalid configuration: enableSystemLogHandler is required for enableSystemLogQuery"
+                    .to_owned(),
+            );
+        }
         if self.other.get("runOnce") == Some(&serde_json::Value::Bool(true)) {
             return Err("invalid configuration: runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set".to_owned());
         }

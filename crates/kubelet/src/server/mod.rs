@@ -8,6 +8,7 @@ mod checkpoint;
 mod figures;
 pub mod health;
 mod log_file;
+mod log_query;
 mod logs;
 mod metrics;
 mod node_logs;
@@ -168,7 +169,19 @@ async fn answer(
             ),
         },
         ["logs", rest @ ..] if node.configuration.enable_system_log_handler => {
-            node_logs::answer(rest, path.ends_with('/')).await
+            let query = request.uri().query().unwrap_or_default();
+            let asked = match node.configuration.enable_system_log_query {
+                true => log_query::answer(query, rest.is_empty()).await,
+                false => log_query::Asked::Path,
+            };
+            match asked {
+                log_query::Asked::Answer(response) => *response,
+                log_query::Asked::Path => node_logs::answer(rest, path.ends_with('/')).await,
+                log_query::Asked::File(file) => {
+                    let parts = file.split(['/', '\\']).filter(|part| !part.is_empty());
+                    node_logs::answer(&parts.collect::<Vec<_>>(), false).await
+                }
+            }
         }
         ["logs", ..] => text(StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled."),
         ["stats", "summary"] | ["metrics", ..] | ["configz"] => {
