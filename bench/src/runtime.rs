@@ -69,7 +69,7 @@ struct Contestant {
     name: &'static str,
     process: Child,
     directory: PathBuf,
-    runtime: runtime_service_client::RuntimeServiceClient<cri::calls::Calls>,
+    runtime: runtime_service_client::RuntimeServiceClient<cri::Calling>,
 }
 
 impl Contestant {

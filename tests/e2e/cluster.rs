@@ -196,6 +196,18 @@ impl Cluster {
         })
     }
 
+    /// What has been removed may take the kernel a moment.
+    pub fn expect_no_traces(&self, id: &str) {
+        for _ in 0..100 {
+            if self.traces(id).is_empty() {
+                return;
+            }
+            #[allow(clippy::disallowed_methods)] // A test outside of any simulation.
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(self.traces(id), Vec::<String>::new(), "left behind");
+    }
+
     /// Everything on the machine that carries this cluster's id or data directory.
     pub fn traces(&self, id: &str) -> Vec<String> {
         let mut traces = Vec::new();
@@ -279,7 +291,7 @@ impl Drop for Cluster {
         }
         assert!(output.status.success(), "down --delete failed: {output:?}");
         if let Some(id) = id.filter(|_| self.expect_clean) {
-            assert_eq!(self.traces(&id), Vec::<String>::new(), "left behind");
+            self.expect_no_traces(&id);
         }
     }
 }

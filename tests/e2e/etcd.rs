@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use base64::Engine;
@@ -163,6 +164,10 @@ impl Etcd {
         self.kill(0);
         self.is_secure = true;
         self.restart(0);
+        let port = self.members[0].client;
+        eventually("etcd to listen again", || {
+            TcpStream::connect(("127.0.0.1", port)).ok()
+        });
     }
 
     /// HTTP/1.0, so that the answer comes in one piece.
@@ -195,9 +200,17 @@ fn initial((index, member): (usize, &Member)) -> String {
     format!("m{index}=http://127.0.0.1:{}", member.peer)
 }
 
+/// Free at this moment, and not among those that connections get: one of them would keep a member
+/// from coming back to its port.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bind");
-    listener.local_addr().expect("address").port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id() * 37 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 20_000 + (number % 10_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 fn certificates(directory: &Path) {

@@ -25,7 +25,7 @@ fn two_clusters_live_side_by_side() {
     let id = first.id();
     assert!(!first.traces(&id).is_empty());
     first.coracle(&["down", "--delete", "--data-dir", &first.data_dir_text()]);
-    assert_eq!(first.traces(&id), Vec::<String>::new());
+    first.expect_no_traces(&id);
     // The other one is not touched.
     second.kubectl(&["delete", "pod", "hello", "--timeout=120s"]);
 }
@@ -115,5 +115,5 @@ fn down_in_the_middle_of_up_leaves_nothing() {
     });
     cluster.coracle(&["down", "--delete", "--data-dir", &cluster.data_dir_text()]);
     assert!(up.wait().expect("up ends").success());
-    assert_eq!(cluster.traces(&id), Vec::<String>::new());
+    cluster.expect_no_traces(&id);
 }

@@ -1,6 +1,8 @@
-//! Images from a registry: Debian's docker-registry on loopback, the three pull policies, backoff.
+//! Images from a registry: Debian's docker-registry on loopback, the three pull policies, backoff,
+//! and credentials from a program.
 
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use crate::cluster::{Background, Cluster, eventually, image_archive, succeed};
@@ -8,7 +10,7 @@ use crate::cluster::{Background, Cluster, eventually, image_archive, succeed};
 #[test]
 fn images_are_pulled_by_policy() {
     let directory = tempfile::tempdir().expect("temporary directory");
-    let (_registry, port) = start_registry(directory.path());
+    let (_registry, port) = start_registry(directory.path(), "");
     let image = format!("127.0.0.1:{port}/boats/coracle:2");
     succeed(Command::new("skopeo").args([
         "copy",
@@ -48,6 +50,70 @@ fn images_are_pulled_by_policy() {
     });
 }
 
+/// The user `boat` with the password `pw`, as the registry keeps it.
+const USERS: &str = "boat:$2b$05$GAlLuxD3qheBEUyejOSh5O7g0GZVUJEBMCo6Wa4d0P8DE7Z8tnyum\n";
+
+#[test]
+fn a_program_opens_a_private_registry() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let users = directory.path().join("users");
+    std::fs::write(&users, USERS).expect("users");
+    let auth = format!(
+        "auth: {{htpasswd: {{realm: boats, path: {}}}}}\n",
+        users.display()
+    );
+    let (_registry, port) = start_registry(directory.path(), &auth);
+    let place = format!("127.0.0.1:{port}");
+    let image = format!("{place}/boats/private:1");
+    succeed(Command::new("skopeo").args([
+        "copy",
+        "--insecure-policy",
+        "--dest-tls-verify=false",
+        "--dest-creds=boat:pw",
+        &format!("oci-archive:{}", image_archive().display()),
+        &format!("docker://{image}"),
+    ]));
+    let programs = directory.path().join("programs");
+    std::fs::create_dir(&programs).expect("a directory");
+    let (program, config) = (
+        programs.join("opener"),
+        directory.path().join("opener.yaml"),
+    );
+    let answer = serde_json::json!({"kind": "CredentialProviderResponse",
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1", "cacheKeyType": "Registry",
+        "auth": {&place: {"username": "boat", "password": "pw"}}});
+    std::fs::write(
+        &program,
+        format!("#!/bin/sh\ncat > /dev/null\necho '{answer}'\n"),
+    )
+    .expect("a program");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("set");
+    let provider = serde_json::json!({"kind": "CredentialProviderConfig",
+        "apiVersion": "kubelet.config.k8s.io/v1", "providers": [{"name": "opener",
+            "apiVersion": "credentialprovider.kubelet.k8s.io/v1", "matchImages": [place],
+            "defaultCacheDuration": "1h"}]});
+    std::fs::write(&config, provider.to_string()).expect("a configuration");
+
+    let cluster = Cluster::prepared();
+    let settings = serde_json::json!({"imageCredentialProviderConfig": config,
+        "imageCredentialProviderBinDir": programs});
+    std::fs::write(
+        cluster.data_dir().join("kubelet.yaml"),
+        settings.to_string(),
+    )
+    .expect("kubelet.yaml");
+    cluster.up(&[]);
+    cluster.apply(&pod("opened", &image, "Always"));
+    cluster.wait_for_phase("opened", "Succeeded");
+    let node = cluster.kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"]);
+    let path = format!("/api/v1/nodes/{}/proxy/metrics", node.trim());
+    let page = cluster.kubectl(&["get", "--raw", &path]);
+    let asked = "kubelet_credential_provider_plugin_duration_count{plugin_name=\"opener\"} 1";
+    assert!(page.lines().any(|line| line == asked), "{page}");
+    // What the user put there is the user's to remove.
+    std::fs::remove_file(cluster.data_dir().join("kubelet.yaml")).expect("removed");
+}
+
 fn pod(name: &str, image: &str, policy: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  restartPolicy: Never\n  containers:\n  - {{name: c, image: \"{image}\", imagePullPolicy: {policy}, command: [\"true\"]}}\n"
@@ -65,15 +131,16 @@ fn waiting_reason(cluster: &Cluster, name: &str, reasons: &[&str]) -> String {
     })
 }
 
-fn start_registry(directory: &std::path::Path) -> (Background, u16) {
+/// `more`: further lines of its configuration.
+fn start_registry(directory: &std::path::Path, more: &str) -> (Background, u16) {
     // A port is free when it is chosen; somebody may be faster.
-    let mut attempts = (0..5).map(|_| serve(directory));
+    let mut attempts = (0..5).map(|_| serve(directory, more));
     let served = attempts.find_map(|(registry, port)| Some((registry?, port)));
     served.expect("docker-registry does not start")
 }
 
 /// Nothing when the registry has ended, as it does when the port is taken.
-fn serve(directory: &std::path::Path) -> (Option<Background>, u16) {
+fn serve(directory: &std::path::Path, more: &str) -> (Option<Background>, u16) {
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())
         .expect("a free port")
@@ -82,7 +149,7 @@ fn serve(directory: &std::path::Path) -> (Option<Background>, u16) {
     std::fs::write(
         &config,
         format!(
-            "version: 0.1\nlog: {{level: error}}\nstorage:\n  filesystem: {{rootdirectory: {}}}\nhttp: {{addr: \"127.0.0.1:{port}\"}}\n",
+            "version: 0.1\nlog: {{level: error}}\nstorage:\n  filesystem: {{rootdirectory: {}}}\nhttp: {{addr: \"127.0.0.1:{port}\"}}\n{more}",
             directory.join("data").display()
         ),
     )

@@ -132,7 +132,7 @@ fn without_a_quorum_reads_go_on_and_writes_are_refused() {
         &endpoints,
     ]);
     let server = cluster.server_pid();
-    cluster.kubectl(&["create", "configmap", "before", "--from-literal=k=v"]);
+    written(&cluster, "before");
     let watch = Watch::begin(&cluster, "configmaps");
     etcd.kill(0);
     etcd.kill(1);
@@ -170,14 +170,7 @@ fn without_a_quorum_reads_go_on_and_writes_are_refused() {
 
     etcd.restart(0);
     etcd.restart(1);
-    eventually("writes to be taken again", || {
-        let create = cluster
-            .kubectl_command(&["create", "configmap", "after", "--request-timeout=60s"])
-            .output()
-            .expect("kubectl");
-        let said = String::from_utf8_lossy(&create.stderr).into_owned();
-        (create.status.success() || said.contains("already exists")).then_some(())
-    });
+    written(&cluster, "after");
     // The watch that was there before lives on.
     watch.wait_for("after");
     eventually("the server to be ready", || {
@@ -187,6 +180,18 @@ fn without_a_quorum_reads_go_on_and_writes_are_refused() {
         ready.expect("kubectl").status.success().then_some(())
     });
     assert_eq!(cluster.server_pid(), server, "no restart was needed");
+}
+
+/// Creates a ConfigMap through members that may be without a leader for a while.
+fn written(cluster: &Cluster, name: &str) {
+    eventually(&format!("{name} to be written"), || {
+        let create = cluster
+            .kubectl_command(&["create", "configmap", name, "--request-timeout=60s"])
+            .output()
+            .expect("kubectl");
+        let said = String::from_utf8_lossy(&create.stderr).into_owned();
+        (create.status.success() || said.contains("already exists")).then_some(())
+    });
 }
 
 #[test]

@@ -90,7 +90,7 @@ spec:
   containers:
   - name: c
     image: coracle-test:1
-    command: [sh, -c, "until wget -q -T 10 -O - http://{serving}; do sleep 0.5; done"]
+    command: [sh, -c, "until timeout 10 wget -q -O - http://{serving}; do sleep 0.5; done"]
 "#
         ));
         cluster.wait_for_phase(&asking, "Succeeded");

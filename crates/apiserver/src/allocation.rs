@@ -2,8 +2,9 @@
 //! requests in flight have reserved.
 
 mod companions;
+pub(crate) mod repair;
 
-pub(crate) use companions::{companions, repair};
+pub(crate) use companions::companions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;

@@ -102,6 +102,21 @@ pub enum Error {
     Bootstrap(#[source] api::Status),
 }
 
+/// Signs ServiceAccount tokens as the API server believes them; for who writes them into Secrets.
+pub struct TokenSigner(authentication::claims::SigningKey);
+
+impl TokenSigner {
+    /// With the key of [`Config::service_account_key_pem`].
+    pub fn from_pem(pem: &str) -> Result<TokenSigner, Error> {
+        authentication::claims::SigningKey::from_pem(pem).map(TokenSigner)
+    }
+
+    /// A token with these claims.
+    pub fn sign(&self, claims: &api::Value) -> Option<String> {
+        self.0.sign(claims)
+    }
+}
+
 /// A running API server. Cheap to clone; the last clone's drop ends its background tasks.
 #[derive(Clone)]
 pub struct ApiServer {
@@ -116,7 +131,7 @@ impl ApiServer {
         } = config;
         let cache = Arc::new(cache::fill(&*store).await?);
         let stop = CancellationToken::new();
-        let authenticator = Authenticator::new(
+        let (authenticator, uses) = Authenticator::new(
             &config.client_ca_pem,
             &config.service_account_key_pem,
             &config.issuer,
@@ -156,12 +171,15 @@ impl ApiServer {
             follower,
             _stop: stop.clone().drop_guard(),
         });
+        tokio::spawn(authentication::note_uses(Arc::downgrade(&server), uses));
         let facts = bootstrap::Facts {
             dns_service_ip: config.dns_service_ip,
         };
-        bootstrap::run(&server, &facts)
+        let repair = bootstrap::run(&server, &facts)
             .await
             .map_err(Error::Bootstrap)?;
+        let weak = Arc::downgrade(&server);
+        tokio::spawn(allocation::repair::keep(weak, repair, stop.clone()));
         if server.shares_store {
             tokio::spawn(bootstrap::endpoints::keep(Arc::downgrade(&server), stop));
         }

@@ -70,16 +70,45 @@ impl Served {
     }
 }
 
-/// Every served kind in every version, the core group first.
-pub async fn served(client: &kube::Client) -> Result<Vec<Served>, Error> {
-    let mut all = Vec::new();
+/// What discovery told.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Discovered {
+    /// Every served kind in every version, the core group first.
+    pub kinds: Vec<Served>,
+    /// Groups with their versions, like `metrics.k8s.io/v1beta1`, whose server does not answer now:
+    /// what they serve is not known.
+    pub stale: Vec<String>,
+}
+
+impl Discovered {
+    /// What is not known, in upstream's words.
+    pub fn failure(&self) -> Option<String> {
+        let mut stale = self.stale.clone();
+        stale.sort();
+        let each: Vec<String> = stale
+            .iter()
+            .map(|version| format!("{version}: stale GroupVersion discovery: {version}"))
+            .collect();
+        (!each.is_empty()).then(|| {
+            format!(
+                "Discovery failed for some groups, {} failing: unable to retrieve the complete list of server APIs: {}",
+                each.len(),
+                each.join(", ")
+            )
+        })
+    }
+}
+
+/// Asks the API server what it serves.
+pub async fn discover(client: &kube::Client) -> Result<Discovered, Error> {
+    let mut all = Discovered::default();
     for path in ["/api", "/apis"] {
         let request = http::Request::get(path)
             .header(ACCEPT, AGGREGATED)
             .body(Vec::new())
             .map_err(|error| Error::Object(error.to_string()))?;
         let groups: Groups = client.request(request).await?;
-        all.extend(groups.flatten());
+        groups.flatten(&mut all);
     }
     Ok(all)
 }
@@ -108,6 +137,8 @@ struct GroupMetadata {
 struct Version {
     version: String,
     #[serde(default)]
+    freshness: String,
+    #[serde(default)]
     resources: Vec<Resource>,
 }
 
@@ -130,18 +161,23 @@ struct Kind {
 }
 
 impl Groups {
-    fn flatten(self) -> Vec<Served> {
-        let mut all = Vec::new();
+    fn flatten(self, all: &mut Discovered) {
         for group in self.items {
             // The first version that has a resource is the preferred one.
             let mut seen: Vec<String> = Vec::new();
             for version in group.versions {
+                if version.freshness == "Stale" {
+                    let name = &group.metadata.name;
+                    let stale = api::catalogue::api_version(name, &version.version);
+                    all.stale.push(stale);
+                    continue;
+                }
                 for resource in version.resources {
                     let preferred = !seen.contains(&resource.resource);
                     if preferred {
                         seen.push(resource.resource.clone());
                     }
-                    all.push(Served {
+                    all.kinds.push(Served {
                         group: group.metadata.name.clone(),
                         version: version.version.clone(),
                         kind: resource
@@ -156,7 +192,6 @@ impl Groups {
                 }
             }
         }
-        all
     }
 }
 
@@ -177,8 +212,11 @@ mod tests {
             ],
         }]}))
         .unwrap();
-        let preferred: Vec<(String, String)> = groups
-            .flatten()
+        let mut all = Discovered::default();
+        groups.flatten(&mut all);
+        assert_eq!(all.failure(), None);
+        let preferred: Vec<(String, String)> = all
+            .kinds
             .into_iter()
             .filter(|served| served.preferred)
             .map(|served| (served.path(), served.kind))
@@ -191,5 +229,28 @@ mod tests {
                 (path("v1/olds"), String::new())
             ]
         );
+    }
+    #[test]
+    fn what_a_stale_group_serves_is_not_known() {
+        let groups: Groups = serde_json::from_value(serde_json::json!({"items": [{
+            "metadata": {"name": "metrics.k8s.io"},
+            "versions": [
+                {"version": "v1", "freshness": "Stale", "resources": [{"resource": "pods"}]},
+                {"version": "v1beta1", "freshness": "Current", "resources": [{"resource": "pods"}]},
+            ],
+        }]}))
+        .unwrap();
+        let mut all = Discovered::default();
+        groups.flatten(&mut all);
+        assert_eq!(all.stale, ["metrics.k8s.io/v1"]);
+        assert_eq!(
+            all.failure().as_deref(),
+            Some(
+                "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: metrics.k8s.io/v1: stale GroupVersion discovery: metrics.k8s.io/v1"
+            )
+        );
+        let kinds: Vec<&str> = all.kinds.iter().map(|kind| kind.version.as_str()).collect();
+        assert_eq!(kinds, ["v1beta1"]);
+        assert!(all.kinds[0].preferred);
     }
 }

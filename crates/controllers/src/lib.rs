@@ -21,6 +21,7 @@ mod hash;
 mod history;
 mod int_or_percent;
 mod job;
+mod legacy_token_cleaner;
 pub mod local_path;
 mod meta;
 mod namespace;
@@ -37,8 +38,10 @@ mod resource_quota;
 mod service_cidr;
 mod service_pods;
 mod serviceaccount;
+mod serviceaccount_token;
 mod statefulset;
 mod taint_eviction;
+mod token_signer;
 mod ttl_after_finished;
 mod vac_protection;
 mod watching;
@@ -50,6 +53,9 @@ use client::election::Election;
 use environment::Environment;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
+use std::time::Duration;
+
+pub use token_signer::TokenSigner;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use trace::Recorder;
@@ -70,11 +76,20 @@ pub struct Config {
     pub candidate: Option<String>,
     /// Signs certificates for kubelets and clients; without it requests stay unsigned.
     pub authority: Option<Authority>,
+    /// Signs the tokens that live in Secrets; without it they stay empty.
+    pub token_signer: Option<TokenSigner>,
+    /// How long a namespace that is deleted is left alone before it is emptied. Zero where the API
+    /// server compares the namespace when it writes an object, as ours does; others may let one in
+    /// for some seconds ([`NAMESPACE_GRACE`]).
+    pub namespace_grace: Duration,
     /// The range that nodes get their pod ranges from; without it nodes bring their own.
     pub pod_range: Option<String>,
     /// Which of [`NAMES`] do not run.
     pub without: Vec<String>,
 }
+
+/// The grace that upstream's controller gives: its API server looks at a cache.
+pub const NAMESPACE_GRACE: Duration = Duration::from_secs(5);
 
 /// The cluster's certificate authority.
 #[derive(Clone)]
@@ -86,7 +101,9 @@ pub struct Authority {
 impl Config {
     /// The same for the controller with the account `name` in `kube-system`.
     fn acting_as(mut self, name: &str) -> Config {
-        self.client = self.accounts.client(name);
+        if name != THE_SET_ITSELF {
+            self.client = self.accounts.client(name);
+        }
         self
     }
 
@@ -124,9 +141,12 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     election.run(lead, shutdown).await;
 }
 
+/// Who makes the accounts' tokens has none: it acts as all controllers together.
+const THE_SET_ITSELF: &str = "";
+
 /// Declares what runs: module, name to leave it out by, account to act as.
 macro_rules! controllers {
-    ($($controller:ident $(<$kind:ident>)?, $name:literal as $account:literal;)*) => {
+    ($($controller:ident $(<$kind:ident>)?, $name:literal as $account:expr;)*) => {
         /// The names of all controllers, to leave some out by.
         pub const NAMES: &[&str] = &[$($name),*];
 
@@ -141,6 +161,8 @@ macro_rules! controllers {
 
 controllers! {
     serviceaccount, "serviceaccount" as "service-account-controller";
+    serviceaccount_token, "serviceaccount-token" as THE_SET_ITSELF;
+    legacy_token_cleaner, "legacy-token-cleaner" as "legacy-service-account-token-cleaner";
     namespace, "namespace" as "namespace-controller";
     endpoints, "endpoints" as "endpoint-controller";
     endpointslice, "endpointslice" as "endpointslice-controller";

@@ -327,7 +327,8 @@ mod tests {
 
     #[test]
     fn the_first_cluster_gets_the_defaults_and_the_next_one_others() {
-        let root = std::env::temp_dir().join(format!("coracle-claims-{}", std::process::id()));
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().to_path_buf();
         fs::create_dir_all(root.join("a")).unwrap();
         fs::create_dir_all(root.join("b")).unwrap();
         let mut claims = Claims::lock_at(&root).unwrap();
@@ -373,7 +374,5 @@ mod tests {
             .choose("dddddd", "n", &root.join("a"), &wishes)
             .unwrap();
         assert_eq!(third.pod_range, "10.244.0.0/16");
-        drop(claims);
-        fs::remove_dir_all(root).unwrap();
     }
 }

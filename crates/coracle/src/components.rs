@@ -40,6 +40,9 @@ pub struct ControllersArguments {
     /// Key of that certificate
     #[arg(long, value_name = "FILE", requires = "signing_certificate")]
     signing_key: Option<PathBuf>,
+    /// Key to sign the tokens in Secrets with (PKCS#8, ECDSA P-256); without it they stay empty
+    #[arg(long, value_name = "FILE")]
+    service_account_key: Option<PathBuf>,
     /// Range to give nodes their pod ranges from [default: nodes bring their own]
     #[arg(long, value_name = "CIDR")]
     pod_range: Option<String>,
@@ -123,6 +126,11 @@ pub fn run_controllers(arguments: ControllersArguments) -> Result<ExitCode> {
             recorder: Recorder::off(),
             root_ca_pem,
             authority,
+            token_signer: match &arguments.service_account_key {
+                Some(file) => Some(token_signer(&read(file)?)?),
+                None => None,
+            },
+            namespace_grace: controllers::NAMESPACE_GRACE,
             pod_range: arguments.pod_range.clone(),
             without: arguments.without.clone(),
         };
@@ -167,6 +175,14 @@ impl ComponentArguments {
         let host = server::host_name()?;
         Ok(Some(format!("{host}_{}", environment.uuid())))
     }
+}
+
+/// Signs tokens for Secrets as the API server with this key believes them.
+pub fn token_signer(key_pem: &str) -> Result<controllers::TokenSigner> {
+    let signer = apiserver::TokenSigner::from_pem(key_pem)?;
+    Ok(controllers::TokenSigner::new(move |claims| {
+        signer.sign(claims)
+    }))
 }
 
 fn read(file: &PathBuf) -> Result<String> {

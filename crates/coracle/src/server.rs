@@ -312,6 +312,12 @@ async fn serve(
                 certificate_pem: pki.authority.clone(),
                 key_pem: pki.authority_key.clone(),
             }),
+            token_signer: Some(crate::components::token_signer(&pki.service_account_key)?),
+            // Upstream's API servers may share an etcd with ours.
+            namespace_grace: match cluster.store.is_shared() {
+                true => controllers::NAMESPACE_GRACE,
+                false => std::time::Duration::ZERO,
+            },
             pod_range: Some(settings.pod_range.clone()),
             without: Vec::new(),
         };

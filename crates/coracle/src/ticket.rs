@@ -175,11 +175,10 @@ mod tests {
 
     #[test]
     fn a_node_keeps_its_place_and_others_get_the_next() {
-        let dir = std::env::temp_dir().join(format!("coracle-ticket-{}", std::process::id()));
-        let layout = Layout::create(&dir).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let layout = Layout::create(&directory.path().join("data")).unwrap();
         assert_eq!(place_of(&layout, "a").unwrap(), 1);
         assert_eq!(place_of(&layout, "b").unwrap(), 2);
         assert_eq!(place_of(&layout, "a").unwrap(), 1);
-        fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -4,6 +4,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use hyper_util::rt::TokioIo;
@@ -13,6 +14,7 @@ use tower::service_fn;
 
 use crate::{
     calls::{Calls, Observer},
+    deadline::{Deadlined, Limit},
     v1::{image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient},
 };
 
@@ -29,11 +31,15 @@ pub enum Error {
     },
 }
 
+/// How a call goes: within its time, and heard of.
+pub type Calling = Deadlined<Calls>;
+
 /// Both services of one runtime. Cheap to clone; each call takes `&mut`, so clone per task.
 #[derive(Clone, Debug)]
 pub struct Client {
-    pub runtime: RuntimeServiceClient<Calls>,
-    pub images: ImageServiceClient<Calls>,
+    pub runtime: RuntimeServiceClient<Calling>,
+    pub images: ImageServiceClient<Calling>,
+    limit: Limit,
 }
 
 impl Client {
@@ -58,8 +64,10 @@ impl Client {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         }));
-        let channel = Calls::new(channel, observer);
+        let limit = Limit::default();
+        let channel = Deadlined::new(Calls::new(channel, observer), limit.clone());
         Ok(Client {
+            limit,
             runtime: RuntimeServiceClient::new(channel.clone())
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
@@ -67,5 +75,38 @@ impl Client {
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
         })
+    }
+
+    /// How long an ordinary call may take, for this client and all its clones.
+    pub fn set_deadline(&self, deadline: Duration) {
+        self.limit.set(deadline);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{v1, with_time};
+
+    #[tokio::test]
+    async fn a_runtime_that_hangs_is_an_error() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = directory.path().join("cri.sock");
+        // Connections are taken by the kernel, and nobody ever reads from them.
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
+        let client = Client::connect(&socket).expect("a client");
+        client.set_deadline(Duration::from_millis(20));
+        let mut runtime = client.runtime.clone();
+        let answer = runtime.status(v1::StatusRequest::default()).await;
+        let status = answer.expect_err("nobody answers");
+        assert_eq!(status.code(), tonic::Code::DeadlineExceeded);
+        assert_eq!(status.message(), "context deadline exceeded");
+        let stop = with_time(
+            v1::StopContainerRequest::default(),
+            Duration::from_millis(1),
+        );
+        let answer = runtime.stop_container(stop).await;
+        let status = answer.expect_err("nobody answers");
+        assert_eq!(status.code(), tonic::Code::DeadlineExceeded);
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod calls;
 pub mod client;
+mod deadline;
 
 /// The generated types of package `runtime.v1`, with `runtime_service_client`,
 /// `runtime_service_server`, `image_service_client` and `image_service_server`.
@@ -12,7 +13,8 @@ pub mod v1 {
     tonic::include_proto!("runtime.v1");
 }
 
-pub use client::{Client, Error};
+pub use client::{Calling, Client, Error};
+pub use deadline::{Deadlined, with_time};
 
 /// Names the registry and the user; never the password or a token.
 impl std::fmt::Debug for v1::AuthConfig {

@@ -67,6 +67,8 @@ struct Shared {
     root: String,
     driver: Driver,
     unified: bool,
+    /// cgroup v1 counts swap, and there is some.
+    counts_swap: bool,
     /// Processes one pod may have.
     pids: i64,
     /// How CPU limits are enforced, in microseconds; `None` if they are not.
@@ -88,6 +90,8 @@ impl Cgroups {
                 root: root.trim_matches('/').to_owned(),
                 driver,
                 unified: mount.join("cgroup.controllers").exists(),
+                counts_swap: mount.join("memory/memory.memsw.limit_in_bytes").exists()
+                    && has_swap(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
                 pids: if pids > 0 { pids } else { PIDS_PER_POD },
                 quota_period: configuration.cpu_quota_period(),
                 burstable: Mutex::default(),
@@ -197,6 +201,31 @@ impl Cgroups {
         }
     }
 
+    /// No pod swaps: one limit above all of them, where the hierarchy has such a one. Blocking.
+    pub fn forbid_swap(&self) {
+        if !self.shared.unified {
+            return;
+        }
+        let path = self.group(&["kubepods"]);
+        for made in [self.group(&[]), path.clone()] {
+            if let Err(error) = self.make(&made) {
+                tracing::warn!(%error, "the pods' cgroup could not be made");
+                return;
+            }
+        }
+        self.tell_systemd(&path, || Limits {
+            swap: Some(0),
+            ..Limits::default()
+        });
+        self.write(&path, "memory", "memory.swap.max", "0");
+    }
+
+    /// Whether each container needs a limit of its own not to swap: cgroup v1 counts memory and swap
+    /// together, and only if the kernel was told to.
+    pub fn limits_swap_of_containers(&self) -> bool {
+        self.shared.counts_swap
+    }
+
     /// The memory that pods use and that cannot simply be dropped, in bytes. Blocking.
     pub fn working_set(&self) -> Option<i64> {
         let path = self.group(&["kubepods"]);
@@ -254,6 +283,38 @@ impl Cgroups {
             let cgroups = self.clone();
             let _ = tokio::task::spawn_blocking(move || cgroups.update_burstable()).await;
         }
+    }
+
+    /// UIDs that have a cgroup here, to find what was left behind. Blocking.
+    pub fn known_uids(&self) -> Vec<String> {
+        let classes = [
+            QosClass::Guaranteed,
+            QosClass::Burstable,
+            QosClass::BestEffort,
+        ];
+        let places = classes
+            .into_iter()
+            .flat_map(|class| self.directories(&self.class_path(class)));
+        let mut uids: Vec<String> = places
+            .flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten())
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .filter_map(|entry| self.uid_of(&entry.file_name().to_string_lossy()))
+            .collect();
+        uids.sort();
+        uids.dedup();
+        uids
+    }
+
+    /// The UID in the name of a pod's cgroup.
+    fn uid_of(&self, name: &str) -> Option<String> {
+        let uid = match self.shared.driver {
+            Driver::Cgroupfs => name.strip_prefix("pod")?.to_owned(),
+            Driver::Systemd => {
+                let last = name.strip_suffix(".slice")?.rsplit('-').next()?;
+                last.strip_prefix("pod")?.replace('_', "-")
+            }
+        };
+        (!uid.is_empty()).then_some(uid)
     }
 
     fn try_remove(&self, uid: &str) -> Result<(), Error> {
@@ -467,6 +528,12 @@ impl Cgroups {
     }
 }
 
+fn has_swap(meminfo: &str) -> bool {
+    let mut lines = meminfo.lines();
+    let total = lines.find_map(|line| line.strip_prefix("SwapTotal:"));
+    total.is_some_and(|total| !total.trim().starts_with("0 "))
+}
+
 fn class_names(class: QosClass) -> &'static [&'static str] {
     match class {
         QosClass::Guaranteed => &["kubepods"],
@@ -521,6 +588,12 @@ mod tests {
              coracle_1a2b3c-kubepods-burstable.slice/\
              coracle_1a2b3c-kubepods-burstable-pod0a1b_2c3d.slice"
         );
+        let uid = cgroups.uid_of("coracle_1a2b3c-kubepods-burstable-pod0a1b_2c3d.slice");
+        assert_eq!(uid.as_deref(), Some("0a1b-2c3d"));
+        assert_eq!(
+            cgroups.uid_of("coracle_1a2b3c-kubepods-burstable.slice"),
+            None
+        );
     }
 
     #[test]
@@ -543,6 +616,7 @@ mod tests {
             "/coracle-x/kubepods/burstable/podu1"
         );
         cgroups.create(&pod).expect("created");
+        assert_eq!(cgroups.known_uids(), ["u1"]);
         let read = |file: &str| fs::read_to_string(mount.path().join(file)).expect(file);
         assert_eq!(
             read("memory/coracle-x/kubepods/burstable/podu1/memory.limit_in_bytes"),
@@ -564,6 +638,18 @@ mod tests {
         assert_eq!(read(memory), (128 << 20).to_string());
         cgroups.widen(&pod);
         assert_eq!(read(memory), (128 << 20).to_string(), "never narrowed");
+    }
+
+    #[test]
+    fn no_pod_swaps() {
+        let mount = tempfile::tempdir().expect("a directory");
+        fs::write(mount.path().join("cgroup.controllers"), "memory").expect("written");
+        let cgroups = Cgroups::at(mount.path(), "/coracle-x", -1, Driver::Cgroupfs);
+        cgroups.forbid_swap();
+        let file = mount.path().join("coracle-x/kubepods/memory.swap.max");
+        assert_eq!(fs::read_to_string(file).expect("a limit"), "0");
+        assert!(!has_swap("MemTotal: 9 kB\nSwapTotal:       0 kB\n"));
+        assert!(has_swap("SwapTotal:     1024 kB\n"));
     }
 
     #[test]

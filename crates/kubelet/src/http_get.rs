@@ -2,6 +2,7 @@
 //! server certificate is not checked, as upstream does it.
 
 use std::{
+    collections::BTreeSet,
     io,
     pin::Pin,
     sync::Arc,
@@ -13,7 +14,7 @@ use http::{Request, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::{
-    api::core::v1::{Container, HTTPGetAction},
+    api::core::v1::{Container, HTTPGetAction, HTTPHeader},
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use rustls::{
@@ -67,7 +68,9 @@ pub async fn get(
                 location,
                 body,
             } = once(&url, action, agent).await?;
-            let Some(location) = location.filter(|_| (300..400).contains(&status)) else {
+            let follows = matches!(status, 301 | 302 | 303 | 307 | 308);
+            let location = location.filter(|location| follows && !location.is_empty());
+            let Some(location) = location else {
                 return Ok(Answer { status, body });
             };
             let next = resolve(&url, &location);
@@ -175,13 +178,7 @@ async fn once(url: &str, action: &HTTPGetAction, agent: &str) -> Result<Reply, E
         .header("Accept", "*/*")
         .header("Connection", "close");
     if let Some(headers) = request.headers_mut() {
-        for header in action.http_headers.iter().flatten() {
-            let name = http::HeaderName::try_from(header.name.as_str());
-            let value = http::HeaderValue::try_from(header.value.as_str());
-            if let (Ok(name), Ok(value)) = (name, value) {
-                headers.insert(name, value);
-            }
-        }
+        add(headers, action.http_headers.as_deref().unwrap_or_default());
     }
     let request = request
         .body(Empty::<bytes::Bytes>::new())
@@ -205,6 +202,29 @@ async fn once(url: &str, action: &HTTPGetAction, agent: &str) -> Result<Reply, E
         send(TokioIo::new(stream), request).await
     };
     response.map_err(failed)
+}
+
+/// Adds the headers that somebody asks for. They go before our own, several of one name stay
+/// several, and an empty one takes ours away.
+fn add(headers: &mut http::HeaderMap, asked: &[HTTPHeader]) {
+    let mut seen = BTreeSet::new();
+    for header in asked {
+        let name = http::HeaderName::try_from(header.name.as_str());
+        let value = http::HeaderValue::try_from(header.value.as_str());
+        let (Ok(name), Ok(value)) = (name, value) else {
+            continue;
+        };
+        if seen.insert(name.to_string()) {
+            headers.insert(name, value);
+        } else if name != http::header::HOST {
+            headers.append(name, value);
+        }
+    }
+    for name in [http::header::ACCEPT, http::header::USER_AGENT] {
+        if headers.get(&name).is_some_and(|value| value.is_empty()) {
+            headers.remove(&name);
+        }
+    }
 }
 
 async fn send<T>(stream: T, request: Request<Empty<bytes::Bytes>>) -> Result<Reply, String>
@@ -239,16 +259,58 @@ where
     result
 }
 
+/// Where a redirect leads from `base`.
 fn resolve(base: &str, location: &str) -> String {
-    if location.contains("://") {
+    let location = location.split('#').next().unwrap_or_default();
+    let scheme = base.find("://").unwrap_or(0);
+    let before_path = location.split(['/', '?']).next().unwrap_or_default();
+    if before_path.ends_with(':') {
         return location.to_owned();
     }
-    let end = base
-        .find("://")
-        .and_then(|at| base[at + 3..].find('/').map(|slash| at + 3 + slash))
-        .unwrap_or(base.len());
-    let slash = if location.starts_with('/') { "" } else { "/" };
-    format!("{}{slash}{location}", &base[..end])
+    if location.starts_with("//") {
+        return format!("{}:{location}", &base[..scheme]);
+    }
+    let authority = scheme + 3;
+    let end = base[authority..]
+        .find(['/', '?'])
+        .map_or(base.len(), |at| authority + at);
+    let (origin, rest) = base.split_at(end);
+    let path = rest.split('?').next().unwrap_or_default();
+    if location.starts_with('?') {
+        return format!("{origin}{path}{location}");
+    }
+    let (target, query) = match location.find('?') {
+        Some(at) => location.split_at(at),
+        None => (location, ""),
+    };
+    let directory = path.rfind('/').map_or("/", |at| &path[..=at]);
+    let joined = match target.starts_with('/') {
+        true => target.to_owned(),
+        false => format!("{directory}{target}"),
+    };
+    format!("{origin}{}{query}", without_dots(&joined))
+}
+
+/// `/a/./b/../c` is `/a/c`.
+fn without_dots(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    let mut inside = "";
+    for part in path.split('/').skip(1) {
+        inside = part;
+        match part {
+            "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    let slash = if matches!(inside, "." | "..") && !parts.is_empty() {
+        "/"
+    } else {
+        ""
+    };
+    format!("/{}{slash}", parts.join("/"))
 }
 
 fn host_of(url: &str) -> Option<String> {
@@ -363,5 +425,63 @@ impl ServerCertVerifier for AnyCertificate {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.schemes.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_is_read_from_where_it_was_given() {
+        let check = |location: &str, expected: &str| {
+            let base = "http://10.0.0.1:8080/a/b?c=d";
+            assert_eq!(resolve(base, location), expected, "{location}");
+        };
+        check("/x", "http://10.0.0.1:8080/x");
+        check("x", "http://10.0.0.1:8080/a/x");
+        check("x/?q=/../1#top", "http://10.0.0.1:8080/a/x/?q=/../1");
+        check("../x", "http://10.0.0.1:8080/x");
+        check("./", "http://10.0.0.1:8080/a/");
+        check("?e=f", "http://10.0.0.1:8080/a/b?e=f");
+        check("//other/x", "http://other/x");
+        check("https://other/x", "https://other/x");
+        assert_eq!(resolve("http://h:1", "x"), "http://h:1/x");
+    }
+
+    #[test]
+    fn headers_that_are_asked_for_go_before_ours() {
+        let mut headers = http::HeaderMap::new();
+        for (name, value) in [
+            ("Accept", "*/*"),
+            ("Host", "10.0.0.1"),
+            ("User-Agent", "us"),
+        ] {
+            let name: http::HeaderName = name.parse().expect("a name");
+            headers.insert(name, http::HeaderValue::from_static(value));
+        }
+        let asked = [
+            ("X-A", "1"),
+            ("x-a", "2"),
+            ("Host", "web"),
+            ("Host", "other"),
+            ("Accept", ""),
+            ("user-agent", "me"),
+        ];
+        let asked = asked.map(|(name, value)| HTTPHeader {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        });
+        add(&mut headers, &asked);
+        let all = |name: &str| -> Vec<String> {
+            let values = headers.get_all(name).iter();
+            values
+                .map(|value| value.to_str().expect("text").to_owned())
+                .collect()
+        };
+        assert_eq!(all("x-a"), ["1", "2"]);
+        assert_eq!(all("host"), ["web"]);
+        assert_eq!(all("user-agent"), ["me"]);
+        assert!(all("accept").is_empty());
     }
 }

@@ -13,6 +13,7 @@ mod eviction;
 mod http_get;
 mod image_gc;
 mod images;
+mod leftovers;
 mod lifecycle;
 mod log_format;
 mod log_rotation;
@@ -157,6 +158,7 @@ pub async fn run(
     let listener = tokio::net::TcpListener::from_std(config.listen).map_err(Error::Listen)?;
     let kubelet_port = listener.local_addr().map_err(Error::Listen)?.port();
     let cri = cri::Client::observed(&config.cri_socket, measures.clone())?;
+    cri.set_deadline(configuration.runtime_request_timeout());
     let environment = config.environment;
 
     // The watches begin before the runtime answers, so that neither waits for the other.
@@ -188,7 +190,7 @@ pub async fn run(
     );
     let context = Arc::new(NodeContext {
         admission,
-        nodes,
+        nodes: nodes.clone(),
         last_node: Default::default(),
         pressure: Default::default(),
         shutting_down: Default::default(),
@@ -197,7 +199,7 @@ pub async fn run(
         images_seen: Default::default(),
         probe_counts: Default::default(),
         measures: measures.clone(),
-        node_name: config.node_name,
+        node_name: config.node_name.clone(),
         host_ip: config.node_ip.to_string(),
         log_dir,
         cluster_dns,
@@ -216,6 +218,8 @@ pub async fn run(
             tokens,
             client: client.clone(),
             environment: environment.clone(),
+            nodes,
+            node_name: config.node_name,
             claims: Default::default(),
         },
         pulls: images::Pulls::open(&config.root, &configuration, providers),
@@ -240,6 +244,7 @@ pub async fn run(
             context.capacity.allocatable_milli_cpu(),
         );
     }
+    cgroups.forbid_swap();
     let identity = registration::Identity {
         pod_cidr: config.pod_cidr,
         labels: config.labels,
@@ -265,12 +270,11 @@ pub async fn run(
         let Some(node) = wait_for_registration(&context, &identity, &shutdown).await else {
             return;
         };
-        let uid = node.metadata.uid.clone().unwrap_or_default();
         let lease = lease::run(
             client,
             environment,
             context.node_name.clone(),
-            uid,
+            context.nodes.clone(),
             context.configuration.node_lease_duration_seconds,
             shutdown.clone(),
         );

@@ -64,38 +64,60 @@ async fn rotate_if_large(
         return;
     };
     let path = PathBuf::from(&record.log_path);
-    let large = tokio::fs::metadata(&path)
-        .await
-        .is_ok_and(|metadata| metadata.len() >= limit);
-    if !large {
+    let size = match tokio::fs::metadata(&path).await {
+        Ok(metadata) => metadata.len(),
+        // Moved away by a rotation that was not finished: the runtime still writes to where it went.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            reopen(node, id, &path).await;
+            return;
+        }
+        Err(_) => return,
+    };
+    if size < limit {
         return;
     }
     let stamp = node.environment.now().strftime("%Y%m%d-%H%M%S").to_string();
     let aside = PathBuf::from(format!("{}.{stamp}", path.display()));
-    let moved = path.clone();
-    let result = tokio::task::spawn_blocking(move || put_aside(&moved, &aside, files)).await;
+    let (moved, to) = (path.clone(), aside.clone());
+    let result = tokio::task::spawn_blocking(move || put_aside(&moved, &to, files)).await;
     if let Ok(Err(error)) = result {
         tracing::warn!(path = %path.display(), %error, "a log could not be rotated");
         return;
     }
-    let request = v1::ReopenContainerLogRequest { container_id: id };
-    let mut runtime = node.cri.runtime.clone();
-    if let Err(status) = runtime.reopen_container_log(request).await {
-        tracing::warn!(path = %path.display(), %status, "a log could not be begun anew");
+    // Put back, it is tried again; what was written meanwhile is in it.
+    if !reopen(node, id, &path).await
+        && !tokio::fs::try_exists(&path).await.unwrap_or(true)
+        && let Err(error) = tokio::fs::rename(&aside, &path).await
+    {
+        tracing::warn!(path = %path.display(), %error, "a log could not be put back");
     }
 }
 
+async fn reopen(node: &NodeContext, id: String, path: &Path) -> bool {
+    let request = v1::ReopenContainerLogRequest { container_id: id };
+    let answer = node.cri.runtime.clone().reopen_container_log(request).await;
+    if let Err(status) = &answer {
+        tracing::warn!(path = %path.display(), %status, "a log could not be begun anew");
+    }
+    answer.is_ok()
+}
+
+/// What fails after the move is only told: the runtime must begin the log anew in any case.
 fn put_aside(path: &Path, aside: &Path, files: usize) -> std::io::Result<()> {
     std::fs::rename(path, aside)?;
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(());
     };
-    let entries: Vec<String> = std::fs::read_dir(directory)?
+    let entries: Vec<String> = std::fs::read_dir(directory)
+        .into_iter()
+        .flatten()
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     for old in surplus(entries, &name.to_string_lossy(), files) {
-        std::fs::remove_file(directory.join(old))?;
+        if let Err(error) = std::fs::remove_file(directory.join(&old)) {
+            tracing::warn!(old, %error, "an old log could not be removed");
+        }
     }
     Ok(())
 }

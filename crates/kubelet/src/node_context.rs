@@ -11,7 +11,7 @@ use crate::{
     admission::Admission,
     cgroups::Cgroups,
     configuration::Configuration,
-    container::fields::NodeFacts,
+    container::{config::Machine, fields::NodeFacts},
     events::Events,
     eviction::Pressure,
     image_gc,
@@ -97,6 +97,15 @@ impl NodeContext {
             .into_iter()
             .filter(|condition| now.contains(condition))
             .collect()
+    }
+
+    /// What the limits of containers depend on.
+    pub fn machine(&self) -> Machine<'_> {
+        Machine {
+            memory: self.capacity.memory,
+            huge_pages: &self.capacity.huge_pages,
+            limits_swap: self.cgroups.limits_swap_of_containers(),
+        }
     }
 
     pub fn facts(&self, pod_ips: Vec<String>) -> NodeFacts {

@@ -2,7 +2,7 @@
 //! from the runtime, and finds what no longer belongs to any pod.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -27,10 +27,11 @@ use trace::Hop;
 
 use crate::{
     admission::{Rejection, preemption},
+    leftovers,
     measures::{Counter, Histogram},
     node_context::NodeContext,
-    pod::{mailbox::Mailbox, status::Verdict, worker::Worker},
-    runtime::{changes::Hint, observe},
+    pod::{mailbox::Mailbox, resize, status::Verdict, worker::Worker},
+    runtime::changes::Hint,
     static_pods::{
         Roster, is_static, key,
         mirror::{Mirrors, is_mirror},
@@ -40,6 +41,8 @@ use crate::{
 /// The loop comes around at least this often, and is stuck when it has not for so long.
 const TURN: Duration = Duration::from_secs(60);
 const STUCK: Duration = Duration::from_secs(300);
+/// When a listing of what the node holds is tried again.
+const SWEEP_RETRY: Duration = Duration::from_secs(1);
 
 /// The pods this node works on, for its HTTP server. Cheap to clone.
 #[derive(Clone, Default)]
@@ -58,6 +61,22 @@ struct Arrival {
     /// Microseconds since the epoch.
     received: i64,
     bytes: u64,
+}
+
+/// Pods that cannot be decided on yet: one did not match the Node as we knew it, so that its newest
+/// form decides; another has pushed others out and waits until they have ended.
+#[derive(Default)]
+struct Parked {
+    /// They come back with the Node, where that was asked for.
+    tasks: JoinSet<(Arrival, Option<Node>)>,
+    uids: BTreeSet<String>,
+}
+
+/// Why a pod is not taken now.
+enum Refusal {
+    Rejected(Rejection),
+    /// It will be, once these have ended.
+    After(Vec<String>),
 }
 
 struct Known {
@@ -155,9 +174,9 @@ impl Pods {
         let mut changes = informer.subscribe();
         let mut workers: JoinSet<String> = JoinSet::new();
         let (mut roster, mut mirrors) = (Roster::default(), Mirrors::default());
-        // Pods that did not match the Node as we knew it: its newest form decides.
-        let mut rechecks: JoinSet<(Arrival, Option<Node>)> = JoinSet::new();
+        let mut parked = Parked::default();
         let mut synced = false;
+        let mut sweeps = JoinSet::new();
         let mut listed = manifests.borrow_and_update().clone();
         let mut turns = tokio::time::interval(TURN);
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -169,11 +188,27 @@ impl Pods {
                 self.gone(&pod);
             }
             for pod in moves.start {
-                self.start_static(&node, pod, &mut mirrors, &mut workers, &mut rechecks);
+                self.start_static(&node, pod, &mut mirrors, &mut workers, &mut parked);
             }
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                _ = turns.tick() => {}
+                _ = turns.tick() => {
+                    if synced && sweeps.is_empty() {
+                        sweeps.spawn(leftovers::list(node.clone(), Duration::ZERO));
+                    }
+                }
+                Some(Ok(found)) = sweeps.join_next() => match found {
+                    Ok(found) => {
+                        let of_api = informer.list();
+                        let expected = of_api.iter().chain(&listed);
+                        let expected = expected.filter_map(|pod| pod.metadata.uid.clone()).collect();
+                        self.end_orphans(&node, found, &expected, &mut workers);
+                    }
+                    Err(status) => {
+                        tracing::warn!(%status, "the runtime's sandboxes could not be listed");
+                        sweeps.spawn(leftovers::list(node.clone(), SWEEP_RETRY));
+                    }
+                },
                 Ok(()) = manifests.changed() => listed = manifests.borrow_and_update().clone(),
                 () = mirrors.tidy() => {}
                 delivery = changes.next_delivery() => match delivery.change {
@@ -185,25 +220,44 @@ impl Pods {
                     }
                     Change::Added(pod) => {
                         let arrival = Arrival { pod, received: delivery.received_micros, bytes: delivery.bytes };
-                        self.take(&node, arrival, None, &mut workers, &mut rechecks);
+                        self.take(&node, arrival, None, &mut workers, &mut parked);
                     }
                     Change::Modified { new, .. } => {
                         let arrival = Arrival { pod: new, received: delivery.received_micros, bytes: delivery.bytes };
-                        self.take(&node, arrival, None, &mut workers, &mut rechecks);
+                        self.take(&node, arrival, None, &mut workers, &mut parked);
                     }
                     Change::Deleted(pod) => self.gone(&pod),
                     Change::Resynced => {
                         if !synced {
                             synced = true;
-                            self.end_orphans(&node, &mut workers).await;
+                            sweeps.spawn(leftovers::list(node.clone(), Duration::ZERO));
                         }
                     }
                 },
                 Some(hint) = hints.recv() => self.pass_on(hint),
-                Some(Ok((arrival, fresh))) = rechecks.join_next() => {
-                    let fresh = fresh.map(Arc::new).or_else(|| node.node_object());
-                    let fresh = fresh.unwrap_or_default();
-                    self.take(&node, arrival, Some(&fresh), &mut workers, &mut rechecks);
+                Some(Ok((mut arrival, fresh))) = parked.tasks.join_next() => {
+                    let uid = arrival.pod.metadata.uid.clone().unwrap_or_default();
+                    parked.uids.remove(&uid);
+                    let (namespace, name) = key(&arrival.pod);
+                    let now = match is_static(&arrival.pod) {
+                        true => listed.iter().find(|pod| pod.metadata.uid == arrival.pod.metadata.uid).cloned(),
+                        false => informer.get(&namespace, &name),
+                    };
+                    // It may have been changed, or be no more.
+                    match now.filter(|now| now.metadata.uid == arrival.pod.metadata.uid) {
+                        Some(now) => {
+                            arrival.pod = now.clone();
+                            self.take(&node, arrival, fresh.as_ref(), &mut workers, &mut parked);
+                            if is_static(&now) {
+                                self.tell_mirror(&now, mirrors.of(&key(&now)));
+                            }
+                        }
+                        None => {
+                            if let Some(next) = roster.ended(&uid) {
+                                self.start_static(&node, next, &mut mirrors, &mut workers, &mut parked);
+                            }
+                        }
+                    }
                 }
                 Some(ended) = workers.join_next() => {
                     if let Ok(uid) = ended {
@@ -211,7 +265,7 @@ impl Pods {
                         node.probe_counts.forget(&uid);
                         let was = self.over(&uid);
                         match roster.ended(&uid) {
-                            Some(next) => self.start_static(&node, next, &mut mirrors, &mut workers, &mut rechecks),
+                            Some(next) => self.start_static(&node, next, &mut mirrors, &mut workers, &mut parked),
                             None => {
                                 let key = was.filter(|pod| is_static(pod)).map(|pod| key(&pod));
                                 if let Some(key) = key.filter(|key| roster.current(key).is_none()) {
@@ -231,14 +285,14 @@ impl Pods {
         pod: Arc<Pod>,
         mirrors: &mut Mirrors,
         workers: &mut JoinSet<String>,
-        rechecks: &mut JoinSet<(Arrival, Option<Node>)>,
+        parked: &mut Parked,
     ) {
         let arrival = Arrival {
             pod: pod.clone(),
             received: node.environment.now_micros(),
             bytes: 0,
         };
-        self.take(node, arrival, None, workers, rechecks);
+        self.take(node, arrival, None, workers, parked);
         self.tell_mirror(&pod, mirrors.of(&key(&pod)));
         mirrors.show(node, pod);
     }
@@ -277,7 +331,7 @@ impl Pods {
         arrival: Arrival,
         fresh: Option<&Node>,
         workers: &mut JoinSet<String>,
-        rechecks: &mut JoinSet<(Arrival, Option<Node>)>,
+        parked: &mut Parked,
     ) {
         let Arrival {
             pod,
@@ -292,18 +346,35 @@ impl Pods {
             }
             return;
         }
+        if parked.uids.contains(&uid) {
+            return;
+        }
         let mailbox = Arc::new(Mailbox::default());
         let worker = match self.admit(node, &pod, fresh) {
             Ok(()) => Worker::new(node.clone(), mailbox.clone(), pod.clone(), received),
-            Err(rejection) if rejection.reason == "NodeAffinity" && fresh.is_none() => {
+            Err(Refusal::Rejected(rejection))
+                if rejection.reason == "NodeAffinity" && fresh.is_none() =>
+            {
                 let (node, name) = (node.clone(), node.node_name.clone());
-                rechecks.spawn(async move {
+                parked.uids.insert(uid);
+                parked.tasks.spawn(async move {
                     let api: Api<Node> = Api::all(node.client.clone());
-                    (arrival, api.get(&name).await.ok())
+                    let last = node.node_object().unwrap_or_default();
+                    let fresh = api.get(&name).await.unwrap_or_else(|_| Node::clone(&last));
+                    (arrival, Some(fresh))
                 });
                 return;
             }
-            Err(rejection) => {
+            Err(Refusal::After(victims)) => {
+                let admission = node.admission.clone();
+                parked.uids.insert(uid);
+                parked.tasks.spawn(async move {
+                    admission.without(&victims).await;
+                    (arrival, None)
+                });
+                return;
+            }
+            Err(Refusal::Rejected(rejection)) => {
                 node.measures
                     .count(Counter::AdmissionRejections, &[&rejection.reason]);
                 node.events
@@ -342,17 +413,19 @@ impl Pods {
         node: &NodeContext,
         pod: &Arc<Pod>,
         fresh: Option<&Node>,
-    ) -> Result<(), Rejection> {
+    ) -> Result<(), Refusal> {
         let status = pod.status.as_ref();
         if ended(pod) || pod.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
-        if status.is_some_and(|status| status.start_time.is_some()) {
-            node.admission.readmit(pod);
+        if let Some(status) = status.filter(|status| status.start_time.is_some()) {
+            let granted = resize::from_status(pod, status).map(Arc::new);
+            node.admission
+                .readmit(granted.unwrap_or_else(|| pod.clone()));
             return Ok(());
         }
         if node.shutting_down.now() {
-            return Err(Rejection::node_shutdown());
+            return Err(Refusal::Rejected(Rejection::node_shutdown()));
         }
         let cached = node.node_object();
         let object = fresh.or(cached.as_deref());
@@ -364,7 +437,7 @@ impl Pods {
         let critical = preemption::is_critical(pod);
         // What preemption cannot mend is the reason where there is such a one.
         if critical && let Some(other) = rejections.iter().find(|one| one.shortage.is_none()) {
-            return Err(other.clone());
+            return Err(Refusal::Rejected(other.clone()));
         }
         let shortages: Vec<_> = rejections
             .iter()
@@ -372,18 +445,20 @@ impl Pods {
             .collect();
         if critical && !shortages.is_empty() {
             let victims = preemption::victims(pod, &shortages, &node.admission.granted())
-                .map_err(|missing| Rejection::no_victims(&missing))?;
-            for victim in victims {
+                .map_err(|missing| Refusal::Rejected(Rejection::no_victims(&missing)))?;
+            for victim in &victims {
                 node.measures
                     .count(Counter::Preemptions, &[&shortages[0].resource]);
-                self.preempt(node, &victim);
+                self.preempt(node, victim);
             }
-            if node.admission.admit(pod, object, &pressures).is_ok() {
-                return Ok(());
+            if !victims.is_empty() {
+                let uid = |pod: &Arc<Pod>| pod.metadata.uid.clone();
+                return Err(Refusal::After(victims.iter().filter_map(uid).collect()));
             }
         }
         let first = rejections.into_iter().next();
-        Err(first.unwrap_or_else(Rejection::unknown))
+        let first = first.unwrap_or_else(Rejection::unknown);
+        Err(Refusal::Rejected(first))
     }
 
     fn preempt(&self, node: &NodeContext, victim: &Pod) {
@@ -396,8 +471,8 @@ impl Pods {
             disruption: true,
             ..Verdict::default()
         };
+        // What it was granted is given back when it has ended.
         self.end(&uid, verdict);
-        node.admission.release(&uid);
     }
 
     /// Has the pod's worker end it, for a reason that lies with the node.
@@ -457,25 +532,20 @@ impl Pods {
         }
     }
 
-    /// Ends what the runtime or the disk holds of pods that the API no longer has.
-    async fn end_orphans(&self, node: &Arc<NodeContext>, workers: &mut JoinSet<String>) {
-        let mut orphans: BTreeMap<String, Pod> = BTreeMap::new();
-        for uid in node.volumes.known_uids().await {
-            orphans.insert(uid.clone(), orphan(uid, String::new(), String::new()));
-        }
-        match observe::owners(&node.cri).await {
-            Ok(owners) => {
-                for owner in owners {
-                    let pod = orphan(owner.uid.clone(), owner.namespace, owner.name);
-                    orphans.insert(owner.uid, pod);
-                }
-            }
-            Err(status) => tracing::warn!(%status, "the runtime's sandboxes could not be listed"),
-        }
-        for (uid, pod) in orphans {
-            if self.known.lock().contains_key(&uid) {
+    /// Ends what this node holds of pods that nobody has any more. `expected`: UIDs that may not be
+    /// known here yet.
+    fn end_orphans(
+        &self,
+        node: &Arc<NodeContext>,
+        found: BTreeMap<String, leftovers::Name>,
+        expected: &BTreeSet<String>,
+        workers: &mut JoinSet<String>,
+    ) {
+        for (uid, name) in found {
+            if expected.contains(&uid) || self.known.lock().contains_key(&uid) {
                 continue;
             }
+            let pod = orphan(uid.clone(), name.namespace, name.name);
             tracing::info!(pod = uid, "ending a pod that the API no longer has");
             node.measures.count(Counter::OrphanedRuntimePods, &[]);
             let (pod, mailbox) = (Arc::new(pod), Arc::new(Mailbox::default()));
@@ -513,7 +583,11 @@ fn orphan(uid: String, namespace: String, name: String) -> Pod {
             uid: Some(uid),
             ..ObjectMeta::default()
         },
-        spec: Some(PodSpec::default()),
+        spec: Some(PodSpec {
+            // Nobody can say what it wished for.
+            termination_grace_period_seconds: Some(1),
+            ..PodSpec::default()
+        }),
         status: None,
     }
 }

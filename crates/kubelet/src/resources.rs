@@ -285,11 +285,34 @@ pub fn oom_score_adjust(pod: &Pod, container: &Container, memory_capacity: i64) 
         QosClass::Guaranteed => -997,
         QosClass::BestEffort => 1000,
         QosClass::Burstable => {
-            let request = request_whole(container, "memory");
+            let mut request = request_whole(container, "memory");
+            let spec = pod.spec.as_ref();
+            // A sidecar is spared at least as long as the containers that need it.
+            if let Some(spec) = spec
+                && is_sidecar(container)
+                && (spec.init_containers.iter().flatten()).any(|one| one.name == container.name)
+            {
+                let apps = spec.containers.iter();
+                let least = apps.map(|app| request_whole(app, "memory")).min();
+                request = request.max(least.unwrap_or(0));
+            }
+            request += spec.map_or(0, |spec| share_of_the_rest(pod, spec));
             let score = 1000 - 1000 * request / memory_capacity.max(1);
             score.clamp(3, 999)
         }
     }
+}
+
+/// What the pod as a whole requests of memory beyond its containers, divided among them.
+fn share_of_the_rest(pod: &Pod, spec: &PodSpec) -> i64 {
+    let own = amount(pod_level(pod), false, "memory").and_then(whole);
+    let Some(own) = own.filter(|own| *own > 0) else {
+        return 0;
+    };
+    let requested = |container: &Container| Some(request_whole(container, "memory"));
+    let containers = total(spec, &requested).unwrap_or(0);
+    let count = spec.containers.len() + spec.init_containers.iter().flatten().count();
+    (own - containers) / (count as i64).max(1)
 }
 
 fn amount<'a>(
@@ -353,6 +376,38 @@ mod tests {
             qos_class(&pod(&[json!({"requests": {"cpu": "10m"}})])),
             QosClass::Burstable
         );
+    }
+
+    #[test]
+    fn memory_of_the_whole_pod_and_of_the_apps_protects_too() {
+        use serde_json::json;
+        let score = |pod: serde_json::Value| {
+            let pod: Pod = serde_json::from_value(json!({"spec": pod})).expect("a pod");
+            let spec = pod.spec.as_ref().expect("spec");
+            let of = |container: &Container| oom_score_adjust(&pod, container, 1000 << 20);
+            let init = spec.init_containers.iter().flatten();
+            let scores: Vec<i64> = init.chain(&spec.containers).map(of).collect();
+            scores
+        };
+        let asks = |memory: &str| json!({"requests": {"memory": memory}});
+        assert_eq!(
+            score(json!({"containers": [{"name": "a", "resources": asks("100Mi")}]})),
+            [900]
+        );
+        // 400Mi are left, for two.
+        assert_eq!(
+            score(json!({"resources": asks("500Mi"), "containers": [
+                {"name": "a", "resources": asks("100Mi")}, {"name": "b"}]})),
+            [700, 800]
+        );
+        let sidecar = |memory: &str| {
+            score(json!({
+                "initContainers": [{"name": "s", "restartPolicy": "Always", "resources": asks(memory)}],
+                "containers": [{"name": "a", "resources": asks("300Mi")},
+                    {"name": "b", "resources": asks("200Mi")}]}))
+        };
+        assert_eq!(sidecar("10Mi"), [800, 700, 800]);
+        assert_eq!(sidecar("250Mi"), [750, 700, 800]);
     }
 
     #[test]

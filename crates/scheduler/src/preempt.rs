@@ -245,8 +245,8 @@ fn never_preempts(pod: &PodInfo) -> bool {
     policy == Some("Never")
 }
 
-/// Whether room is being made already: a pod of lower priority is on its way out of the node that
-/// the pod was promised.
+/// Whether room is being made already: a pod of lower priority that was preempted is on its way out
+/// of the node that the pod was promised. Others that leave may take their time.
 fn waits_for_room(pod: &PodInfo, snapshot: &Snapshot, verdicts: &[NodeVerdict]) -> bool {
     let status = pod.pod.status.as_ref();
     let promised = status.and_then(|status| status.nominated_node_name.as_deref());
@@ -260,10 +260,25 @@ fn waits_for_room(pod: &PodInfo, snapshot: &Snapshot, verdicts: &[NodeVerdict]) 
     }
     let node = promised.and_then(|name| snapshot.node(name));
     node.is_some_and(|node| {
-        node.pods.values().any(|other| {
-            other.priority < pod.priority && other.pod.metadata.deletion_timestamp.is_some()
-        })
+        node.pods
+            .values()
+            .any(|other| other.priority < pod.priority && is_leaving_by_preemption(&other.pod))
     })
+}
+
+fn is_leaving_by_preemption(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    let target = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition.type_ == "DisruptionTarget");
+    pod.metadata.deletion_timestamp.is_some()
+        && target.is_some_and(|target| {
+            target.status == "True" && target.reason.as_deref() == Some("PreemptionByScheduler")
+        })
 }
 
 /// Pods that have not started count as the youngest.
@@ -392,16 +407,23 @@ mod tests {
         let mut leaving = (*asking("x", "2", 0).pod).clone();
         leaving.metadata.deletion_timestamp =
             Some(serde_json::from_str("\"2026-01-01T00:00:00Z\"").expect("a time"));
-        let crowded = snapshot(&[
-            ("a", Arc::new(PodInfo::new(Arc::new(leaving)))),
-            ("b", asking("y", "2", 0)),
-        ]);
+        let crowded = |leaving: &Pod| {
+            snapshot(&[
+                ("a", Arc::new(PodInfo::new(Arc::new(leaving.clone())))),
+                ("b", asking("y", "2", 0)),
+            ])
+        };
         let mut promised = (*asking("web", "2", 10).pod).clone();
         promised.status =
             Some(serde_json::from_str(r#"{"nominatedNodeName":"a"}"#).expect("a status"));
         let promised = PodInfo::new(Arc::new(promised));
+        // Whom a user deletes may take an hour: that is not the room that was made.
+        assert!(outcome(&crowded(&leaving), &promised, &[]).is_ok());
+        let condition = r#"{"conditions":[{"type":"DisruptionTarget","status":"True",
+            "reason":"PreemptionByScheduler"}]}"#;
+        leaving.status = Some(serde_json::from_str(condition).expect("a status"));
         assert_eq!(
-            outcome(&crowded, &promised, &[]).unwrap_err(),
+            outcome(&crowded(&leaving), &promised, &[]).unwrap_err(),
             "not eligible due to a terminating pod on the nominated node."
         );
     }

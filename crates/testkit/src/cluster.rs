@@ -52,6 +52,7 @@ pub struct Builder {
     on_disk: bool,
     seed: Option<u64>,
     store: Options,
+    pod_range: Option<String>,
 }
 
 impl Builder {
@@ -86,6 +87,12 @@ impl Builder {
     /// Clock, randomness and disk follow from this seed; the runtime's time should be paused.
     pub fn simulated(mut self, seed: u64) -> Builder {
         self.seed = Some(seed);
+        self
+    }
+
+    /// Nodes get their pod ranges out of this one; otherwise they bring their own.
+    pub fn pod_range(mut self, range: &str) -> Builder {
+        self.pod_range = Some(range.to_owned());
         self
     }
 
@@ -130,6 +137,8 @@ impl Builder {
             server: None,
             parts: BTreeMap::new(),
             https: self.https,
+            is_simulated: self.seed.is_some(),
+            pod_range: self.pod_range,
         };
         cluster.start_server().await?;
         if self.scheduler {
@@ -163,6 +172,8 @@ pub struct Cluster {
     server: Option<Server>,
     parts: BTreeMap<Part, Life>,
     https: bool,
+    is_simulated: bool,
+    pod_range: Option<String>,
 }
 
 struct Server {
@@ -190,6 +201,7 @@ impl Cluster {
             on_disk: false,
             seed: None,
             store: Options::default(),
+            pod_range: None,
         }
     }
 
@@ -368,7 +380,12 @@ impl Cluster {
                     candidate: Some(format!("testkit-{index}")),
                     // Signatures are random: nothing of them may reach a simulation's store.
                     authority: None,
-                    pod_range: None,
+                    token_signer: match self.is_simulated {
+                        true => None,
+                        false => self.pki.token_signer().ok(),
+                    },
+                    namespace_grace: Duration::ZERO,
+                    pod_range: self.pod_range.clone(),
                     without: Vec::new(),
                 };
                 tokio::spawn(controllers::run(config, shutdown.clone()))

@@ -44,6 +44,14 @@ impl Pki {
         })
     }
 
+    /// Signs tokens that the API server believes, for controllers.
+    pub fn token_signer(&self) -> Result<controllers::TokenSigner> {
+        let signer = apiserver::TokenSigner::from_pem(&self.service_account_key_pem)?;
+        Ok(controllers::TokenSigner::new(move |claims| {
+            signer.sign(claims)
+        }))
+    }
+
     /// A certificate that says who its owner is to the API server.
     pub fn client(&self, user: &str, groups: &[&str]) -> Result<Certificate> {
         self.leaf(

@@ -45,6 +45,8 @@ async fn controllers_with_one_kubeconfig_act_each_as_its_own_account() {
         root_ca_pem: "an authority".to_owned(),
         candidate: Some("alone".to_owned()),
         authority: None,
+        token_signer: None,
+        namespace_grace: controllers::NAMESPACE_GRACE,
         pod_range: None,
         without: vec!["local-path".to_owned()],
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{
     ConfigMap, Endpoints, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
-    ResourceQuota, Service,
+    ResourceQuota, Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
@@ -19,14 +19,21 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use testkit::Cluster;
 
+/// Pods can be created in its default namespace: admission waits only a moment for their account.
 async fn cluster(nodes: usize) -> Cluster {
-    Cluster::builder()
+    let cluster = Cluster::builder()
         .scheduler()
         .controllers()
         .nodes(nodes)
         .start()
         .await
-        .expect("start")
+        .expect("start");
+    let accounts: Api<ServiceAccount> = Api::default_namespaced(cluster.client());
+    eventually("the default account", async || {
+        accounts.get_opt("default").await.expect("get")
+    })
+    .await;
+    cluster
 }
 
 /// Waits until `find` finds something.
@@ -142,8 +149,7 @@ async fn a_namespace_loses_its_pods_first() {
     let pods: Api<Pod> = Api::namespaced(cluster.client(), "going");
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client(), "going");
     create(&maps, json!({"metadata": {"name": "kept"}})).await;
-    let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
-        Api::namespaced(cluster.client(), "going");
+    let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), "going");
     eventually("the default account", async || {
         accounts.get_opt("default").await.expect("get")
     })
@@ -301,7 +307,9 @@ async fn a_quota_is_counted_down_again() {
     let cluster = cluster(0).await;
     let quotas: Api<ResourceQuota> = Api::default_namespaced(cluster.client());
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client());
-    let before = maps.list(&ListParams::default()).await.expect("list");
+    // What comes by itself in every namespace is there before anything is counted.
+    let published = async || maps.get_opt("kube-root-ca.crt").await.expect("get");
+    eventually("the cluster's certificate", published).await;
     create(&maps, json!({"metadata": {"name": "counted"}})).await;
     create(
         &quotas,
@@ -313,18 +321,18 @@ async fn a_quota_is_counted_down_again() {
         let used = quota.status?.used?;
         used.get(name).map(|used| used.0.clone())
     };
-    let _ = before;
-    let first = eventually("a count", async || used("configmaps").await).await;
-    let first: u32 = first.parse().expect("a number");
+    let all = maps.list(&ListParams::default()).await.expect("list");
+    let all = all.items.len();
+    let counted = async |count: usize| {
+        let now = used("configmaps").await?;
+        (now == count.to_string()).then_some(())
+    };
+    eventually("a count of all", async || counted(all).await).await;
     assert_eq!(used("pods").await.as_deref(), Some("0"));
     maps.delete("counted", &DeleteParams::default())
         .await
         .expect("delete");
-    eventually("one less", async || {
-        let now = used("configmaps").await?;
-        (now == (first - 1).to_string()).then_some(())
-    })
-    .await;
+    eventually("one less", async || counted(all - 1).await).await;
     cluster.shut_down().await.expect("shut down");
 }
 
@@ -519,5 +527,34 @@ async fn pods_leave_a_node_whose_taint_they_do_not_tolerate() {
             .deletion_timestamp
             .is_none()
     );
+    cluster.shut_down().await.expect("shut down");
+}
+
+#[tokio::test]
+async fn nodes_get_pod_ranges_beside_those_of_others_and_of_services() {
+    // The Services' range is the first half of it.
+    let cluster = Cluster::builder()
+        .controllers()
+        .pod_range("10.96.0.0/11")
+        .start()
+        .await
+        .expect("start");
+    let nodes: Api<Node> = Api::all(cluster.client());
+    let brought = json!({"metadata": {"name": "brings"}, "spec": {"podCIDR": "10.112.0.0/24",
+        "podCIDRs": ["10.112.0.0/24"]}});
+    create(&nodes, brought).await;
+    for name in ["first", "second"] {
+        create(&nodes, json!({"metadata": {"name": name}})).await;
+    }
+    let mut ranges = Vec::new();
+    for name in ["brings", "first", "second"] {
+        let range = eventually("the node has a range", async || {
+            nodes.get(name).await.expect("get").spec?.pod_cidr
+        })
+        .await;
+        ranges.push(range);
+    }
+    ranges.sort();
+    assert_eq!(ranges, ["10.112.0.0/24", "10.112.1.0/24", "10.112.2.0/24"]);
     cluster.shut_down().await.expect("shut down");
 }

@@ -6,7 +6,7 @@ mod certificates;
 mod claim_resize;
 mod default_class;
 mod limit_ranger;
-mod namespace_lifecycle;
+pub(crate) mod namespace_lifecycle;
 mod node_restriction;
 mod node_taint;
 mod pod_security;

@@ -1,9 +1,12 @@
 //! NamespaceLifecycle: nothing is created in a namespace that is missing or going; the system's
 //! namespaces are not deleted.
 
-use api::{Status, catalogue};
+use api::{Resource, Status, catalogue};
+use store::Compare;
 
 use super::{Admitted, Operation};
+use crate::cache::Entry;
+use crate::server::Server;
 
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
@@ -29,20 +32,47 @@ pub(super) async fn admit(admitted: &mut Admitted<'_>) -> Result<(), Status> {
         return Ok(());
     };
     let entry = server.find(namespaces, "", &namespace).await?;
-    if admitted.operation != Operation::Create {
-        return Ok(());
+    if admitted.operation == Operation::Create && is_terminating(&entry)? {
+        let refused = admitted.forbidden(words(&namespace));
+        return Err(with_cause(refused, &namespace));
     }
-    let phase = entry.field("status.phase");
-    let terminating = match phase {
+    Ok(())
+}
+
+/// The condition under which a namespace that takes new content still is as it was when this was
+/// asked. Without it an object that was admitted before its namespace's deletion could be written
+/// after the namespace was emptied, and stay for ever.
+pub(crate) async fn unchanged(
+    server: &Server,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+) -> Result<Compare, Status> {
+    let namespaces = catalogue::find("", "v1", "namespaces")
+        .ok_or_else(|| Status::internal("namespaces are not served"))?;
+    let entry = server.find(namespaces, "", namespace).await?;
+    if is_terminating(&entry)? {
+        let refused = Status::forbidden(resource.group, resource.plural, name, words(namespace));
+        return Err(with_cause(refused, namespace));
+    }
+    Ok(Compare::ModRevision {
+        key: Server::store_key(namespaces, "", namespace),
+        revision: entry.revision,
+    })
+}
+
+fn is_terminating(namespace: &Entry) -> Result<bool, Status> {
+    Ok(match namespace.field("status.phase") {
         Some(phase) => phase == "Terminating",
-        None => entry.object()?.str_at(&["status", "phase"]) == "Terminating",
-    };
-    if !terminating {
-        return Ok(());
-    }
-    let mut status = admitted.forbidden(format_args!(
-        "unable to create new content in namespace {namespace} because it is being terminated"
-    ));
+        None => namespace.object()?.str_at(&["status", "phase"]) == "Terminating",
+    })
+}
+
+fn words(namespace: &str) -> String {
+    format!("unable to create new content in namespace {namespace} because it is being terminated")
+}
+
+fn with_cause(mut status: Status, namespace: &str) -> Status {
     if let Some(details) = &mut status.details {
         details.causes.push(api::Cause {
             reason: "NamespaceTerminating",
@@ -50,5 +80,5 @@ pub(super) async fn admit(admitted: &mut Admitted<'_>) -> Result<(), Status> {
             field: "metadata.namespace".to_string(),
         });
     }
-    Err(status)
+    status
 }

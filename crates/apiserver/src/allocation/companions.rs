@@ -1,15 +1,16 @@
 //! The IPAddress object of each Service address, written in the transaction that writes the
-//! Service: an address and its record cannot come apart, and two servers cannot give it twice.
+//! Service: we never write one without the other, and two servers cannot give an address twice.
+//! What others do to either is `repair`'s.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use api::{Resource, Status, Value, catalogue};
+use api::{Resource, Value, catalogue};
 use bytes::Bytes;
-use store::{Compare, Operation, Transaction};
+use store::{Compare, Operation};
 
 use super::taken_by;
-use crate::server::{Server, store_failure};
+use crate::server::Server;
 
 pub(crate) const FAMILY_LABEL: &str = "ipaddress.kubernetes.io/ip-family";
 pub(crate) const MANAGED_BY_LABEL: &str = "ipaddress.kubernetes.io/managed-by";
@@ -53,7 +54,11 @@ pub(crate) fn companions(
                 key: key.clone(),
                 revision: 0,
             });
-            let object = record(server, addresses, *address, service);
+            let name = (
+                service.str_at(&["metadata", "namespace"]),
+                service.str_at(&["metadata", "name"]),
+            );
+            let object = record(server, addresses, (*address).into(), name);
             companions.then.push(Operation::Put {
                 key,
                 value: Bytes::from(object.to_json()),
@@ -64,43 +69,13 @@ pub(crate) fn companions(
     companions
 }
 
-/// Writes the records of Services that have none: those of a store older than the records.
-pub(crate) async fn repair(server: &Server) -> Result<(), Status> {
-    let (Some(services), Some(addresses)) = (
-        catalogue::find("", "v1", "services"),
-        catalogue::find("networking.k8s.io", "v1", "ipaddresses"),
-    ) else {
-        return Ok(());
-    };
-    server.catch_up().await?;
-    let known = server.cache.snapshot(server.kind(addresses)?).entries;
-    let entries = server.cache.snapshot(server.kind(services)?).entries;
-    for (_, entry) in &entries {
-        let service = entry.object()?;
-        let missing = taken_by(&service).addresses.into_iter();
-        for address in missing.filter(|address| !known.contains_key(address.to_string().as_str())) {
-            let key = Server::store_key(addresses, "", &address.to_string());
-            let object = record(server, addresses, address, &service);
-            let put = Operation::Put {
-                key: key.clone(),
-                value: Bytes::from(object.to_json()),
-                lease: None,
-            };
-            // Somebody else's record is as good.
-            server
-                .store
-                .transact(Transaction {
-                    compare: vec![Compare::ModRevision { key, revision: 0 }],
-                    then: vec![put],
-                })
-                .await
-                .map_err(store_failure)?;
-        }
-    }
-    Ok(())
-}
-
-fn record(server: &Server, resource: &Resource, address: Ipv4Addr, service: &Value) -> Value {
+/// The IPAddress of an address that the Service of that namespace and name has.
+pub(super) fn record(
+    server: &Server,
+    resource: &Resource,
+    address: IpAddr,
+    (namespace, name): (&str, &str),
+) -> Value {
     let mut object = api::document!({
         "apiVersion": resource.api_version(),
         "kind": resource.kind,
@@ -113,11 +88,15 @@ fn record(server: &Server, resource: &Resource, address: Ipv4Addr, service: &Val
         "spec": {"parentRef": {
             "group": "",
             "resource": "services",
-            "namespace": service.str_at(&["metadata", "namespace"]),
-            "name": service.str_at(&["metadata", "name"]),
+            "namespace": namespace,
+            "name": name,
         }},
     });
-    object.set(&["metadata", "labels", FAMILY_LABEL], "IPv4");
+    let family = match address {
+        IpAddr::V4(_) => "IPv4",
+        IpAddr::V6(_) => "IPv6",
+    };
+    object.set(&["metadata", "labels", FAMILY_LABEL], family);
     object.set(&["metadata", "labels", MANAGED_BY_LABEL], MANAGED_BY);
     object
 }

@@ -4,12 +4,14 @@
 
 mod certificate;
 pub(crate) mod claims;
+mod legacy;
 mod token;
 
 use std::sync::Arc;
 
 use api::Status;
 use http::HeaderMap;
+use tokio::sync::mpsc;
 
 use crate::Environment;
 use crate::Error;
@@ -17,6 +19,7 @@ use crate::cache::Cache;
 use crate::identity::Identity;
 
 pub(crate) use certificate::CertificateVerifier;
+pub(crate) use legacy::{Use, note_uses};
 pub(crate) use token::{Binding, Remembered, Tokens};
 
 /// What a connection's client certificate says.
@@ -35,17 +38,21 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
+    /// Also the uses of tokens that [`note_uses`] writes down.
     pub fn new(
         client_ca_pem: &str,
         service_account_key_pem: &str,
         issuer: &str,
         cache: Arc<Cache>,
         environment: Environment,
-    ) -> Result<Authenticator, Error> {
-        Ok(Authenticator {
-            certificates: CertificateVerifier::new(client_ca_pem, environment.clone())?,
-            tokens: Tokens::new(service_account_key_pem, issuer, cache, environment)?,
-        })
+    ) -> Result<(Authenticator, mpsc::Receiver<Use>), Error> {
+        let (tokens, uses) =
+            Tokens::new(service_account_key_pem, issuer, cache, environment.clone())?;
+        let authenticator = Authenticator {
+            certificates: CertificateVerifier::new(client_ca_pem, environment)?,
+            tokens,
+        };
+        Ok((authenticator, uses))
     }
 
     /// The caller of a network request. Wrong credentials are refused; none at all are anonymous.

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use api::Value;
 use parking_lot::Mutex;
 use sha2::Digest;
+use tokio::sync::mpsc;
 
 use super::claims::SigningKey;
+use super::legacy;
 use crate::Environment;
 use crate::Error;
 use crate::cache::{Cache, Entry, key_of};
@@ -19,8 +21,10 @@ const REMEMBERED: usize = 1024;
 pub(crate) struct Tokens {
     pub key: SigningKey,
     pub issuer: String,
-    cache: Arc<Cache>,
-    environment: Environment,
+    pub(super) cache: Arc<Cache>,
+    pub(super) environment: Environment,
+    /// Tells of uses of tokens that live in Secrets.
+    pub(super) uses: mpsc::Sender<legacy::Use>,
     opened: Mutex<BTreeMap<[u8; 32], Arc<Opened>>>,
 }
 
@@ -32,10 +36,12 @@ pub(crate) struct Opened {
 }
 
 #[derive(Clone)]
-struct Believed {
-    identity: Arc<Identity>,
+pub(super) struct Believed {
+    pub identity: Arc<Identity>,
     /// The objects it is bound to: kind, key and the revision that was looked at.
-    bound: Arc<[(&'static str, String, u64)]>,
+    pub bound: Arc<[(&'static str, String, u64)]>,
+    /// The second from which it has to be judged again.
+    pub until: i64,
 }
 
 /// A believed token.
@@ -71,6 +77,9 @@ pub(crate) enum Refusal {
     NoAccount(String),
     #[error("service account token claims could not be validated")]
     Claims,
+    /// Of a token that lives in a Secret.
+    #[error("{0}")]
+    Legacy(String),
 }
 
 impl Refusal {
@@ -93,19 +102,23 @@ pub(crate) struct Binding {
 }
 
 impl Tokens {
+    /// Also what has to be written down of their use, see [`legacy::note_uses`].
     pub fn new(
         key_pem: &str,
         issuer: &str,
         cache: Arc<Cache>,
         environment: Environment,
-    ) -> Result<Tokens, Error> {
-        Ok(Tokens {
+    ) -> Result<(Tokens, mpsc::Receiver<legacy::Use>), Error> {
+        let (uses, noted) = legacy::uses();
+        let tokens = Tokens {
             key: SigningKey::from_pem(key_pem)?,
             issuer: issuer.to_string(),
             cache,
             environment,
+            uses,
             opened: Mutex::default(),
-        })
+        };
+        Ok((tokens, noted))
     }
 
     /// A signed token that expires after `seconds`.
@@ -153,8 +166,12 @@ impl Tokens {
             }
         };
         let believed = opened.believed.lock().clone();
-        if let Some(Believed { identity, bound }) = believed
-            && self.check_time(&opened.claims).is_ok()
+        if let Some(Believed {
+            identity,
+            bound,
+            until,
+        }) = believed
+            && self.environment.now().as_second() < until
             && bound.iter().all(|(plural, key, revision)| {
                 let entry = self.cache.named("", plural).get(key);
                 entry.is_some_and(|entry| entry.revision == *revision)
@@ -162,38 +179,44 @@ impl Tokens {
         {
             return Ok(identity);
         }
-        let (verified, bound) = self.judge(&opened.claims, &[])?;
-        *opened.believed.lock() = Some(Believed {
-            identity: verified.identity.clone(),
-            bound: bound.into(),
-        });
+        let (verified, believed) = self.judge(token, &opened.claims, &[])?;
+        *opened.believed.lock() = Some(believed);
         Ok(verified.identity)
     }
 
     /// Believes a token, or says why not. Without `audiences`, the API server's own is demanded.
     pub fn verify(&self, token: &str, audiences: &[String]) -> Result<Verified, Refusal> {
         let opened = self.open(token).ok_or(Refusal::Foreign)?;
-        let (verified, _) = self.judge(&opened.claims, audiences)?;
+        let (verified, _) = self.judge(token, &opened.claims, audiences)?;
         Ok(verified)
     }
 
-    fn check_time(&self, claims: &Value) -> Result<(), Refusal> {
-        let now = self.environment.now_micros() / 1_000_000;
+    /// The second of the token's end, unless it has come or its time has not begun.
+    fn check_time(&self, claims: &Value) -> Result<i64, Refusal> {
+        let now = self.environment.now().as_second();
         let second = |name: &str| claims.get(name).and_then(Value::as_i64);
-        if second("exp").is_none_or(|end| now >= end) {
-            return Err(Refusal::Expired);
-        }
+        let end = second("exp").filter(|end| now < *end);
+        let end = end.ok_or(Refusal::Expired)?;
         match second("nbf").is_some_and(|begin| now < begin) {
             true => Err(Refusal::Early),
-            false => Ok(()),
+            false => Ok(end),
         }
     }
 
-    fn judge(&self, claims: &Value, audiences: &[String]) -> Result<(Verified, Bound), Refusal> {
-        if claims.str_at(&["iss"]) != self.issuer {
+    fn judge(
+        &self,
+        token: &str,
+        claims: &Value,
+        audiences: &[String],
+    ) -> Result<(Verified, Believed), Refusal> {
+        let issuer = claims.str_at(&["iss"]);
+        if issuer == legacy::ISSUER {
+            return self.judge_legacy(token, claims, audiences);
+        }
+        if issuer != self.issuer {
             return Err(Refusal::Foreign);
         }
-        self.check_time(claims)?;
+        let until = self.check_time(claims)?;
         let own = [self.issuer.clone()];
         let wanted = if audiences.is_empty() {
             &own[..]
@@ -218,11 +241,17 @@ impl Tokens {
             });
         }
         let (identity, bound) = self.bound_identity(claims)?;
+        let identity = Arc::new(identity);
+        let believed = Believed {
+            identity: identity.clone(),
+            bound: bound.into(),
+            until,
+        };
         let verified = Verified {
-            identity: Arc::new(identity),
+            identity,
             audiences: matching,
         };
-        Ok((verified, bound))
+        Ok((verified, believed))
     }
 
     fn bound_identity(&self, claims: &Value) -> Result<(Identity, Bound), Refusal> {
@@ -334,7 +363,7 @@ impl Tokens {
 }
 
 /// What a token was found to be bound to: kind, key, revision.
-type Bound = Vec<(&'static str, String, u64)>;
+pub(super) type Bound = Vec<(&'static str, String, u64)>;
 
 /// The token a connection showed last.
 #[derive(Clone, Default)]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use api::{Reason, Status, Value, catalogue};
 use futures::future::try_join_all;
 
+use crate::allocation::repair::Repair;
 use crate::authorization::Rule;
 use crate::hops::Hops;
 use crate::server::{Context, Server};
@@ -19,7 +20,8 @@ pub(crate) struct Facts {
     pub dns_service_ip: String,
 }
 
-pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<(), Status> {
+/// Gives back what has to be kept repaired from now on.
+pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<Repair, Status> {
     let namespaces = ["default", "kube-system", "kube-public", "kube-node-lease"];
     let first = namespaces.into_iter().map(|name| {
         let namespace = api::document!({"metadata": {"name": name}});
@@ -43,6 +45,16 @@ pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<(), Statu
         "metadata": {"name": "kubernetes"}, "spec": {"cidrs": [server.services.range()]},
     });
     rest.push(("networking.k8s.io", "servicecidrs", range));
+    // From when on tokens in Secrets show their use.
+    let since = server.environment.now().to_zoned(jiff::tz::TimeZone::UTC);
+    let tracking = api::document!({
+        "metadata": {
+            "name": "kube-apiserver-legacy-service-account-token-tracking",
+            "namespace": "kube-system",
+        },
+        "data": {"since": since.date().to_string()},
+    });
+    rest.push(("", "configmaps", tracking));
     rest.push(("", "services", kubernetes_service(server)));
     rest.push(("", "services", dns_service(&facts.dns_service_ip)));
     try_join_all(
@@ -53,11 +65,13 @@ pub(crate) async fn run(server: &Arc<Server>, facts: &Facts) -> Result<(), Statu
     for stage in [Stage::Roles, Stage::PriorityClasses, Stage::ServiceRange] {
         server.startup.finish(stage);
     }
-    crate::allocation::repair(server).await?;
+    server.catch_up().await?;
+    let mut repair = Repair::default();
+    repair.run(server).await?;
     server.startup.finish(Stage::ServiceAddresses);
     endpoints::publish(server).await?;
     server.startup.finish(Stage::Endpoints);
-    Ok(())
+    Ok(repair)
 }
 
 /// What every node may do, whatever runs on it: the rules of the role `system:node`, which nobody

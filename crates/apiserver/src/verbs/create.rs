@@ -9,6 +9,7 @@ use store::{Compare, Operation, Transaction, TransactionResult};
 
 use super::update::owners_after;
 use super::{requester, respond};
+use crate::admission::namespace_lifecycle::unchanged;
 use crate::admission::{self, Admitted};
 use crate::allocation;
 use crate::body::Body;
@@ -22,6 +23,9 @@ const NAME_ATTEMPTS: usize = 8;
 /// Random characters appended to `generateName`, and the longest prefix kept.
 const SUFFIX: usize = 5;
 const LONGEST_PREFIX: usize = 63 - SUFFIX;
+
+/// How often a namespace may change under a creation before it is given up.
+const NAMESPACE_ATTEMPTS: usize = 16;
 
 const SYSTEM_FIELDS: [&str; 5] = [
     "uid",
@@ -229,38 +233,60 @@ async fn insert(
     hops.put(context, object, bytes.len());
     let draft = server.draft(resource, namespace, name, bytes.clone(), object)?;
     let companions = allocation::companions(server, resource, None, Some(object));
-    let mut compare = vec![Compare::ModRevision {
-        key: key.clone(),
-        revision: 0,
-    }];
-    compare.extend(companions.compare);
-    let mut then = vec![Operation::Put {
-        key,
-        value: bytes,
-        lease,
-    }];
-    then.extend(companions.then);
-    let result = server
-        .store
-        .transact(Transaction { compare, then })
-        .await
-        .map_err(store_failure)?;
-    match result {
-        TransactionResult::Committed { revision, .. } => {
-            hops.revision(context);
-            Ok(draft.committed(revision))
+    for _ in 0..NAMESPACE_ATTEMPTS {
+        let mut compare = vec![Compare::ModRevision {
+            key: key.clone(),
+            revision: 0,
+        }];
+        let mut expected = None;
+        if resource.namespaced {
+            let unchanged = unchanged(server, resource, namespace, name).await?;
+            let Compare::ModRevision { revision, .. } = &unchanged;
+            expected = Some(*revision);
+            compare.push(unchanged);
         }
-        TransactionResult::Failed { current, .. }
-            if current.first().is_some_and(Option::is_none) =>
-        {
-            Err(allocation::taken_meanwhile(resource, name))
+        compare.extend(companions.compare.iter().cloned());
+        let mut then = vec![Operation::Put {
+            key: key.clone(),
+            value: bytes.clone(),
+            lease,
+        }];
+        then.extend(companions.then.iter().cloned());
+        let result = server
+            .store
+            .transact(Transaction { compare, then })
+            .await
+            .map_err(store_failure)?;
+        let (revision, current) = match result {
+            TransactionResult::Committed { revision, .. } => {
+                hops.revision(context);
+                return Ok(draft.committed(revision));
+            }
+            TransactionResult::Failed { revision, current } => (revision, current),
+        };
+        let revision_of = |index: usize| {
+            let found = current.get(index).and_then(Option::as_ref);
+            found.map_or(0, |found| found.mod_revision)
+        };
+        if revision_of(0) != 0 {
+            return Err(Status::already_exists(
+                resource.group,
+                resource.plural,
+                name,
+            ));
         }
-        TransactionResult::Failed { .. } => Err(Status::already_exists(
-            resource.group,
-            resource.plural,
-            name,
-        )),
+        if expected.is_none_or(|expected| expected == revision_of(1)) {
+            return Err(allocation::taken_meanwhile(resource, name));
+        }
+        // Somebody changed the namespace, or deleted it: what it is now decides.
+        server.reach(revision).await?;
     }
+    Err(Status::conflict(
+        resource.group,
+        resource.plural,
+        name,
+        format_args!("namespace {namespace} changes all the time; please try again"),
+    ))
 }
 
 fn fill_system_fields(server: &Server, object: &mut Value) {

@@ -1,6 +1,7 @@
 //! The API server in process, over the real store engine on a simulated disk.
 
 mod access;
+mod addresses;
 mod admission;
 mod apply;
 mod bad_input;
@@ -9,6 +10,7 @@ mod fine_print;
 mod harness;
 mod lifecycle;
 mod lists;
+mod namespaces;
 mod nodes;
 mod patches;
 mod pod_security;

@@ -182,7 +182,7 @@ async fn kubectl_works() {
             "wait",
             "pod/one",
             "--for=jsonpath={.metadata.labels.tier}=front",
-            "--timeout=5s",
+            "--timeout=120s",
         ])
         .await;
     assert!(wait.contains("condition met"), "{wait}");
@@ -198,7 +198,7 @@ async fn kubectl_works() {
         .expect(&["create", "configmap", "c", "--from-literal=a=b"])
         .await;
     kubectl
-        .expect(&["delete", "pod", "one", "--timeout=10s"])
+        .expect(&["delete", "pod", "one", "--timeout=120s"])
         .await;
     kubectl
         .expect(&[

@@ -109,7 +109,7 @@ impl Collector {
         let mut owners = Vec::with_capacity(references.len());
         for owner in &references {
             let Some(standing) = self.standing(owner, node).await? else {
-                // A kind nobody serves, or one that cannot own this: it stays as it is.
+                // A kind nobody serves (yet), or one that cannot own this: it stays as it is.
                 return Ok(());
             };
             owners.push((owner.uid.clone(), standing));
@@ -140,7 +140,10 @@ impl Collector {
         if let Some(standing) = self.graph.lock().standing(owner, &node.namespace) {
             return Ok(Some(standing));
         }
-        let Some(served) = self.monitors.served(&owner.api_version, &owner.kind) else {
+        let served = self
+            .monitors
+            .served_or_later(&owner.api_version, &owner.kind, &node.uid);
+        let Some(served) = served else {
             return Ok(None);
         };
         if served.namespaced && node.namespace.is_empty() {

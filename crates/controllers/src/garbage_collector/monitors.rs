@@ -2,7 +2,7 @@
 //! whole are shared with them, of all others the metadata is watched. Kinds that appear later (a
 //! CRD) are picked up, those that vanish are dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use tokio::time::{sleep, timeout};
 
 use super::graph::{Graph, Node};
 use crate::Config;
-use crate::discovery::{self, Served};
+use crate::discovery::{self, Discovered, Served};
 
 /// What is served changes with CRDs, which we are told of, and with aggregated servers, which we
 /// are not.
@@ -44,7 +44,10 @@ type Filled = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct Monitors {
     graph: Arc<Mutex<Graph>>,
     queue: WorkQueue<ObjectKey>,
+    /// Lock order: `waiting`, then this.
     served: Mutex<Vec<Served>>,
+    /// Objects with owners of kinds that nobody serves.
+    waiting: Mutex<BTreeSet<String>>,
     filled: Semaphore,
     /// A CRD or an aggregated group has changed.
     changed: Arc<Notify>,
@@ -67,6 +70,7 @@ impl Monitors {
             graph,
             queue,
             served: Mutex::default(),
+            waiting: Mutex::default(),
             filled: Semaphore::new(0),
             changed: Arc::default(),
         }
@@ -84,6 +88,39 @@ impl Monitors {
             .cloned()
     }
 
+    /// As [`Monitors::served`]; when the kind is not served, the object `uid` is looked at again as
+    /// soon as other kinds are.
+    pub fn served_or_later(&self, api_version: &str, kind: &str, uid: &str) -> Option<Served> {
+        // Held together, so that no change of what is served falls in between.
+        let mut waiting = self.waiting.lock();
+        let found = self.served(api_version, kind);
+        if found.is_none() {
+            waiting.insert(uid.to_string());
+        }
+        found
+    }
+
+    /// Takes in what is served now. Of groups that do not answer, what was known stays.
+    fn learn(&self, discovered: Discovered) {
+        let Discovered { mut kinds, stale } = discovered;
+        let mut waiting = self.waiting.lock();
+        let mut served = self.served.lock();
+        let kept = served.iter().filter(|known| {
+            stale.contains(&known.api_version())
+                // Another version of the group may be preferred now.
+                && !kinds.iter().any(|kind| {
+                    (&kind.group, &kind.plural) == (&known.group, &known.plural)
+                })
+        });
+        let kept: Vec<Served> = kept.cloned().collect();
+        kinds.extend(kept);
+        let is_new = kinds.iter().any(|kind| !served.contains(kind));
+        *served = kinds;
+        if is_new {
+            self.touch(std::mem::take(&mut *waiting).into_iter().collect());
+        }
+    }
+
     /// Waits until every kind that was served at first is in the graph.
     pub async fn filled(&self) {
         let _ = self.filled.acquire().await;
@@ -94,9 +131,9 @@ impl Monitors {
         let mut feeds: BTreeMap<(String, String), Feed> = BTreeMap::new();
         let mut first = true;
         loop {
-            match discovery::served(&config.client).await {
-                Ok(served) => {
-                    *self.served.lock() = served;
+            match discovery::discover(&config.client).await {
+                Ok(discovered) => {
+                    self.learn(discovered);
                     let filled = self.follow(config, &mut feeds);
                     if first {
                         first = false;
@@ -261,5 +298,62 @@ fn node_of<K: Object>(object: &K, api_version: &str, kind: &str) -> Node {
         owners: meta.owner_references.clone().unwrap_or_default(),
         finalizers: meta.finalizers.clone().unwrap_or_default(),
         deleting: meta.deletion_timestamp.is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(group: &str, kind: &str) -> Served {
+        Served {
+            group: group.to_string(),
+            version: "v1".to_string(),
+            kind: kind.to_string(),
+            plural: format!("{}s", kind.to_lowercase()),
+            ..Served::default()
+        }
+    }
+
+    fn discovered(kinds: &[Served], stale: &[&str]) -> Discovered {
+        Discovered {
+            kinds: kinds.to_vec(),
+            stale: stale.iter().map(|version| version.to_string()).collect(),
+        }
+    }
+
+    fn monitors() -> Monitors {
+        Monitors::new(Arc::default(), WorkQueue::new())
+    }
+
+    #[tokio::test]
+    async fn an_object_is_looked_at_again_when_the_kind_of_its_owner_comes() {
+        let monitors = monitors();
+        let pod = kind("", "Pod");
+        monitors.learn(discovered(std::slice::from_ref(&pod), &[]));
+        assert_eq!(
+            monitors.served_or_later("v1", "Pod", "one"),
+            Some(pod.clone())
+        );
+        assert_eq!(
+            monitors.served_or_later("example.com/v1", "Shop", "two"),
+            None
+        );
+        monitors.learn(discovered(std::slice::from_ref(&pod), &[]));
+        assert!(monitors.queue.is_empty());
+        monitors.learn(discovered(&[pod, kind("example.com", "Shop")], &[]));
+        assert_eq!(monitors.queue.take().await, ObjectKey::new("", "two"));
+        assert!(monitors.queue.is_empty());
+    }
+
+    #[test]
+    fn kinds_of_a_group_that_does_not_answer_stay_known() {
+        let monitors = monitors();
+        let (pod, shop) = (kind("", "Pod"), kind("example.com", "Shop"));
+        monitors.learn(discovered(&[pod.clone(), shop.clone()], &[]));
+        monitors.learn(discovered(std::slice::from_ref(&pod), &["example.com/v1"]));
+        assert_eq!(monitors.served("example.com/v1", "Shop"), Some(shop));
+        monitors.learn(discovered(&[pod], &[]));
+        assert_eq!(monitors.served("example.com/v1", "Shop"), None);
     }
 }

@@ -2,6 +2,7 @@
 
 mod conditions;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::discovery::{self, Served};
@@ -39,6 +42,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         config,
         namespaces,
         pods,
+        deleting: Mutex::default(),
     });
     let reconcile = move |key: ObjectKey| {
         let controller = controller.clone();
@@ -62,11 +66,14 @@ struct Controller {
     config: Config,
     namespaces: Informer<Namespace>,
     pods: Informer<Pod>,
+    /// The namespaces whose deletion we saw: UID and when.
+    deleting: Mutex<BTreeMap<String, (String, Instant)>>,
 }
 
 impl Controller {
     async fn reconcile(&self, name: &str) -> Result<Outcome, Error> {
         let Some(namespace) = self.namespaces.get("", name) else {
+            self.deleting.lock().remove(name);
             return Ok(Outcome::Done);
         };
         let Some(deleted_at) = namespace.metadata.deletion_timestamp.clone() else {
@@ -79,6 +86,10 @@ impl Controller {
             .is_some_and(|finalizers| finalizers.iter().any(|name| name == "kubernetes"));
         if !held {
             return Ok(Outcome::Done);
+        }
+        let left = self.grace_of(&namespace);
+        if !left.is_zero() {
+            return Ok(Outcome::After(left));
         }
         let age = self.config.environment.now().as_second() - deleted_at.0.as_second();
         let findings = self.empty(name, age).await;
@@ -93,17 +104,38 @@ impl Controller {
         }))
     }
 
+    /// How long a namespace is still left alone, counted from when we saw its deletion.
+    fn grace_of(&self, namespace: &Namespace) -> Duration {
+        let grace = self.config.namespace_grace;
+        if grace.is_zero() {
+            return grace;
+        }
+        let name = namespace.metadata.name.clone().unwrap_or_default();
+        let uid = namespace.metadata.uid.clone().unwrap_or_default();
+        let mut deleting = self.deleting.lock();
+        let seen = deleting
+            .entry(name)
+            .or_insert_with(|| (uid.clone(), Instant::now()));
+        if seen.0 != uid {
+            *seen = (uid, Instant::now());
+        }
+        grace.saturating_sub(seen.1.elapsed())
+    }
+
     /// Asks for the deletion of everything in the namespace; other kinds only once no pod is left.
     async fn empty(&self, namespace: &str, age: i64) -> Findings {
         let mut findings = Findings::default();
-        let served = match discovery::served(&self.config.client).await {
-            Ok(served) => served,
+        let discovered = match discovery::discover(&self.config.client).await {
+            Ok(discovered) => discovered,
             Err(error) => {
                 findings.discovery_failure = Some(error.to_string());
                 return findings;
             }
         };
-        let kinds = served
+        // What is known is emptied; the namespace stays until all is.
+        findings.discovery_failure = discovered.failure();
+        let kinds = discovered
+            .kinds
             .into_iter()
             .filter(|kind| kind.namespaced && kind.preferred && kind.allows(&["delete", "list"]));
         let (pods, others): (Vec<Served>, Vec<Served>) =

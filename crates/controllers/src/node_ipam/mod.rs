@@ -1,5 +1,5 @@
-//! Node IPAM: gives each node that has none a /24 of the cluster's pod range. Nodes that bring a
-//! range keep it, and it is never given twice.
+//! Node IPAM: gives each node that has none a /24 of the cluster's pod range, outside the ranges of
+//! Services. Nodes that bring a range keep it, and it is never given twice.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -9,6 +9,7 @@ use client::controller::Outcome;
 use client::events::Recorder;
 use client::{Informer, ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use parking_lot::Mutex;
@@ -20,17 +21,25 @@ use crate::{Config, Error};
 const NODE_BITS: u8 = 24;
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
-    let range = config.pod_range.as_deref().and_then(parse);
-    let Some(range) = range.filter(|(_, bits)| *bits <= NODE_BITS) else {
+    let Some(text) = config.pod_range.as_deref() else {
+        return shutdown.cancelled().await;
+    };
+    let Some(range) = parse(text).filter(|(_, bits)| *bits <= NODE_BITS) else {
+        tracing::error!(
+            range = text,
+            "nodes get no pod ranges: the cluster's range is no IPv4 range of a /{NODE_BITS} or more"
+        );
         return shutdown.cancelled().await;
     };
     let nodes = config.informers.of::<Node>();
+    let service_ranges = config.informers.of::<ServiceCIDR>();
     let queue = WorkQueue::new();
     let feed = enqueue(&nodes, &queue, own_key);
     let controller = Arc::new(Controller {
         events: config.events("cidrAllocator"),
         config,
         nodes,
+        service_ranges,
         range,
         given: Mutex::default(),
     });
@@ -48,6 +57,7 @@ struct Controller {
     config: Config,
     events: Recorder,
     nodes: Informer<Node>,
+    service_ranges: Informer<ServiceCIDR>,
     range: Range,
     /// Given in this life; the cache may not show it yet.
     given: Mutex<BTreeSet<(String, Range)>>,
@@ -56,6 +66,7 @@ struct Controller {
 impl Controller {
     async fn reconcile(&self, name: &str) -> Result<Outcome, Error> {
         self.nodes.synced().await;
+        self.service_ranges.synced().await;
         let Some(node) = self.nodes.get("", name) else {
             self.given.lock().retain(|(owner, _)| owner != name);
             return Ok(Outcome::Done);
@@ -76,6 +87,13 @@ impl Controller {
                 .filter(|(owner, _)| owner != name)
                 .map(|(_, range)| *range),
         );
+        for range in self.service_ranges.list() {
+            let texts = range
+                .spec
+                .iter()
+                .flat_map(|spec| spec.cidrs.iter().flatten());
+            taken.extend(texts.filter_map(|text| parse(text)));
+        }
         let Some(free) = choose(self.range, &taken) else {
             let message = format!("Node {name} status is now: CIDRNotAvailable");
             self.events.normal(&*node, "CIDRNotAvailable", message);

@@ -259,8 +259,8 @@ impl Controller {
             objects.synced().await;
             return Ok(Some(objects));
         }
-        let served = discovery::served(&self.config.client).await?;
-        let served = served.into_iter().find(|served| {
+        let discovered = discovery::discover(&self.config.client).await?;
+        let served = discovered.kinds.into_iter().find(|served| {
             served.preferred
                 && served.namespaced
                 && served.qualified() == resource

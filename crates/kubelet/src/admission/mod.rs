@@ -6,9 +6,10 @@
 
 mod apparmor;
 mod fit;
-mod placement;
+pub mod placement;
 pub mod preemption;
 mod pressure;
+mod queue;
 mod sysctls;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -79,10 +80,31 @@ struct Shared {
     capacity: Capacity,
     node_name: String,
     unsafe_sysctls: Vec<String>,
-    /// Pods with the resources they were granted, by UID.
-    granted: Mutex<BTreeMap<String, Arc<Pod>>>,
+    grants: Mutex<Grants>,
     /// Something was given back: what waits for room may try again.
     released: Notify,
+}
+
+#[derive(Default)]
+struct Grants {
+    /// Pods with the resources they were granted, by UID.
+    granted: BTreeMap<String, Arc<Pod>>,
+    /// Resizes that wait for room.
+    deferred: queue::Queue,
+}
+
+impl Grants {
+    /// What is missing to the pod besides what others were granted.
+    fn shortages(&self, pod: &Pod, capacity: &Capacity) -> Vec<Rejection> {
+        let uid = uid(pod);
+        let others: Vec<&Arc<Pod>> = self
+            .granted
+            .iter()
+            .filter(|(known, _)| **known != uid)
+            .map(|(_, pod)| pod)
+            .collect();
+        fit::check(pod, &others, capacity, None)
+    }
 }
 
 impl Admission {
@@ -92,7 +114,7 @@ impl Admission {
                 capacity,
                 node_name: node_name.to_owned(),
                 unsafe_sysctls,
-                granted: Mutex::default(),
+                grants: Mutex::default(),
                 released: Notify::new(),
             }),
         }
@@ -106,9 +128,10 @@ impl Admission {
         node: Option<&Node>,
         pressures: &[&str],
     ) -> Result<(), Vec<Rejection>> {
-        let mut granted = self.shared.granted.lock();
+        let mut grants = self.shared.grants.lock();
         let uid = uid(pod);
-        let others: Vec<&Arc<Pod>> = granted
+        let others: Vec<&Arc<Pod>> = grants
+            .granted
             .iter()
             .filter(|(known, _)| **known != uid)
             .map(|(_, pod)| pod)
@@ -136,39 +159,86 @@ impl Admission {
         if !rejections.is_empty() {
             return Err(rejections);
         }
-        granted.insert(uid, pod.clone());
+        grants.granted.insert(uid, pod.clone());
         Ok(())
     }
 
     /// A pod that runs here already keeps what it has, whatever the checks would say today.
-    pub fn readmit(&self, pod: &Arc<Pod>) {
-        self.shared.granted.lock().insert(uid(pod), pod.clone());
+    pub fn readmit(&self, pod: Arc<Pod>) {
+        self.shared.grants.lock().granted.insert(uid(&pod), pod);
     }
 
-    /// Grants a changed amount of resources to a pod that is here, or says what is missing.
+    /// Grants a changed amount of resources to a pod that is here, or says what is missing. Those
+    /// that wait already and come before it get theirs first.
     pub fn resize(&self, pod: &Arc<Pod>) -> Result<(), Rejection> {
-        let mut granted = self.shared.granted.lock();
+        let mut grants = self.shared.grants.lock();
+        let capacity = &self.shared.capacity;
         let uid = uid(pod);
-        let others: Vec<&Arc<Pod>> = granted
-            .iter()
-            .filter(|(known, _)| **known != uid)
-            .map(|(_, pod)| pod)
-            .collect();
-        if let Some(rejection) = fit::check(pod, &others, &self.shared.capacity, None)
-            .into_iter()
-            .next()
-        {
-            return Err(rejection);
+        let present = grants.granted.get(&uid).cloned();
+        let mut served = false;
+        for earlier in grants.deferred.before(pod, present.as_deref()) {
+            if grants.shortages(&earlier, capacity).is_empty() {
+                let uid = self::uid(&earlier);
+                grants.deferred.remove(&uid);
+                grants.granted.insert(uid, earlier);
+                served = true;
+            }
         }
-        granted.insert(uid, pod.clone());
-        drop(granted);
+        let refused = grants.shortages(pod, capacity).into_iter().next();
+        match refused {
+            Some(rejection) => {
+                grants.deferred.put(pod.clone());
+                drop(grants);
+                // Those who got theirs meanwhile ask again, and are told.
+                if served {
+                    self.shared.released.notify_waiters();
+                }
+                Err(rejection)
+            }
+            None => {
+                grants.deferred.remove(&uid);
+                grants.granted.insert(uid, pod.clone());
+                drop(grants);
+                self.shared.released.notify_waiters();
+                Ok(())
+            }
+        }
+    }
+
+    /// The pod no longer waits for a resize, and has what it says.
+    pub fn withdraw(&self, pod: &Arc<Pod>) {
+        let mut grants = self.shared.grants.lock();
+        let uid = uid(pod);
+        grants.deferred.remove(&uid);
+        if let Some(granted) = grants.granted.get_mut(&uid) {
+            *granted = pod.clone();
+        }
+        drop(grants);
         self.shared.released.notify_waiters();
-        Ok(())
     }
 
     pub fn release(&self, uid: &str) {
-        if self.shared.granted.lock().remove(uid).is_some() {
+        let mut grants = self.shared.grants.lock();
+        grants.deferred.remove(uid);
+        if grants.granted.remove(uid).is_some() {
+            drop(grants);
             self.shared.released.notify_waiters();
+        }
+    }
+
+    /// Waits until none of these pods has anything any more.
+    pub async fn without(&self, uids: &[String]) {
+        loop {
+            let mut released = std::pin::pin!(self.shared.released.notified());
+            released.as_mut().enable();
+            let gone = {
+                let grants = self.shared.grants.lock();
+                !uids.iter().any(|uid| grants.granted.contains_key(uid))
+            };
+            if gone {
+                return;
+            }
+            released.await;
         }
     }
 
@@ -178,7 +248,13 @@ impl Admission {
     }
 
     pub fn granted(&self) -> Vec<Arc<Pod>> {
-        self.shared.granted.lock().values().cloned().collect()
+        self.shared
+            .grants
+            .lock()
+            .granted
+            .values()
+            .cloned()
+            .collect()
     }
 }
 
@@ -244,6 +320,35 @@ mod tests {
                 .is_err(),
             "the grant stands"
         );
+    }
+
+    #[test]
+    fn of_those_that_wait_the_most_important_is_served_first() {
+        let admission = admission();
+        let node = Node::default();
+        let important = |cpu| {
+            let mut pod = Pod::clone(&pod("b", cpu));
+            pod.spec.as_mut().expect("spec").priority = Some(10);
+            Arc::new(pod)
+        };
+        admission
+            .admit(&pod("a", "500m"), Some(&node), &[])
+            .expect("fits");
+        admission
+            .admit(&important("500m"), Some(&node), &[])
+            .expect("fits");
+        admission
+            .admit(&pod("c", "1"), Some(&node), &[])
+            .expect("fits");
+        admission.resize(&pod("a", "1400m")).expect_err("waits");
+        admission.resize(&important("1400m")).expect_err("waits");
+        admission.release("c");
+        admission
+            .resize(&pod("a", "1400m"))
+            .expect_err("b is first");
+        admission.resize(&important("1400m")).expect("it has it");
+        admission.withdraw(&important("500m"));
+        admission.resize(&pod("a", "1400m")).expect("its turn");
     }
 
     #[test]

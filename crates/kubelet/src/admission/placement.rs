@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{
-    Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration,
+    Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration,
 };
 
 use super::Rejection;
@@ -121,17 +121,19 @@ fn matches_node(pod: &Pod, node: &Node) -> bool {
                 .required_during_scheduling_ignored_during_execution
                 .as_ref()
         });
-    let name = node.metadata.name.as_deref().unwrap_or_default();
-    selected
-        && required.is_none_or(|required| {
-            required
-                .node_selector_terms
-                .iter()
-                .any(|term| matches_term(term, labels, name))
-        })
+    selected && required.is_none_or(|required| selects(required, node))
 }
 
 /// A term without any expression matches nothing.
+/// Whether one of the selector's terms is true of the node.
+pub fn selects(selector: &NodeSelector, node: &Node) -> bool {
+    let none = BTreeMap::new();
+    let labels = node.metadata.labels.as_ref().unwrap_or(&none);
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    let mut terms = selector.node_selector_terms.iter();
+    terms.any(|term| matches_term(term, labels, name))
+}
+
 fn matches_term(term: &NodeSelectorTerm, labels: &BTreeMap<String, String>, name: &str) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::Configuration;
+use super::{Configuration, SwapBehavior};
 
 /// In alphabetical order.
 const FIELDS: [&str; 129] = [
@@ -194,6 +194,9 @@ pub fn unheeded(configuration: &Configuration) -> Vec<String> {
     let enforced = configuration.enforce_node_allocatable.iter();
     let enforced = enforced.filter(|what| !["pods", "none"].contains(&what.as_str()));
     found.extend(enforced.map(|what| format!("enforceNodeAllocatable.{what}")));
+    if configuration.swap_behavior() == SwapBehavior::LimitedSwap {
+        found.push("memorySwap.swapBehavior".to_owned());
+    }
     if configuration.container_log_max_workers > 1 {
         found.push("containerLogMaxWorkers".to_owned());
     }
@@ -257,6 +260,8 @@ mod tests {
             ]
         );
         assert!(unheeded(&Configuration::default()).is_empty());
+        let swaps = read(r#"{"memorySwap": {"swapBehavior": "LimitedSwap"}}"#);
+        assert_eq!(unheeded(&swaps), ["memorySwap.swapBehavior"]);
     }
 
     #[test]

@@ -14,11 +14,21 @@ pub struct Parts<'a> {
     pub environment: Vec<(String, String)>,
     pub mounts: Vec<v1::Mount>,
     pub devices: Vec<v1::Device>,
-    pub memory_capacity: i64,
+    pub machine: Machine<'a>,
     /// Whether containers without a seccomp profile get the runtime's.
     pub seccomp_default: bool,
     /// The container whose processes an ephemeral container is to see.
     pub target_id: Option<String>,
+}
+
+/// What of the machine a container's limits depend on.
+pub struct Machine<'a> {
+    /// Bytes.
+    pub memory: i64,
+    /// Bytes of huge pages, by the resource's name.
+    pub huge_pages: &'a BTreeMap<String, i64>,
+    /// Each container's swap must be limited.
+    pub limits_swap: bool,
 }
 
 pub fn config(
@@ -108,7 +118,7 @@ pub fn config(
         stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
         linux: Some(v1::LinuxContainerConfig {
-            resources: Some(limits(pod, container, parts.memory_capacity)),
+            resources: Some(limits(pod, container, &parts.machine)),
             security_context: Some(security_context),
         }),
         stop_signal: stop_signal as i32,
@@ -129,7 +139,7 @@ pub fn enforce_cpu(limits: &mut v1::LinuxContainerResources, period: Option<i64>
 pub fn limits(
     pod: &Pod,
     container: &Container,
-    memory_capacity: i64,
+    machine: &Machine<'_>,
 ) -> v1::LinuxContainerResources {
     let cpu_limit = resources::effective_limit(pod, container, "cpu")
         .and_then(resources::milli)
@@ -141,15 +151,65 @@ pub fn limits(
         cpu_quota: cpu_limit.map_or(0, resources::cpu_quota),
         cpu_shares: resources::cpu_shares(resources::effective_cpu_request(container)) as i64,
         memory_limit_in_bytes: memory_limit.unwrap_or(0),
-        oom_score_adj: resources::oom_score_adjust(pod, container, memory_capacity),
+        // Memory and swap together: no more than the memory alone.
+        memory_swap_limit_in_bytes: memory_limit.filter(|_| machine.limits_swap).unwrap_or(0),
+        oom_score_adj: resources::oom_score_adjust(pod, container, machine.memory),
+        hugepage_limits: huge_pages(pod, container, machine.huge_pages),
         ..Default::default()
     }
+}
+
+/// Every size that the machine has pages of is limited, to nothing where nothing is asked for.
+fn huge_pages(
+    pod: &Pod,
+    container: &Container,
+    present: &BTreeMap<String, i64>,
+) -> Vec<v1::HugepageLimit> {
+    present
+        .iter()
+        .filter(|(_, bytes)| **bytes > 0)
+        .filter_map(|(name, _)| {
+            let size = name.strip_prefix("hugepages-")?;
+            let limit = resources::effective_limit(pod, container, name).and_then(resources::whole);
+            Some(v1::HugepageLimit {
+                // The kernel's way to write the sizes.
+                page_size: size.replace('i', "B"),
+                limit: limit.unwrap_or(0).max(0).cast_unsigned(),
+            })
+        })
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn huge_pages_and_swap_are_limited_where_the_machine_has_them() {
+        let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [{"name": "c",
+            "resources": {"limits": {"memory": "64Mi", "hugepages-2Mi": "8Mi"}}}]}}))
+        .expect("a pod");
+        let container = &pod.spec.as_ref().expect("spec").containers[0];
+        let sizes = [("hugepages-1Gi", 1 << 30), ("hugepages-2Mi", 4 << 20)];
+        let sizes = sizes.map(|(name, bytes)| (name.to_owned(), bytes));
+        let mut machine = Machine {
+            memory: 1 << 30,
+            huge_pages: &BTreeMap::from(sizes),
+            limits_swap: true,
+        };
+        let limits = super::limits(&pod, container, &machine);
+        let found: Vec<(&str, u64)> = (limits.hugepage_limits.iter())
+            .map(|limit| (limit.page_size.as_str(), limit.limit))
+            .collect();
+        assert_eq!(found, [("1GB", 0), ("2MB", 8 << 20)]);
+        assert_eq!(limits.memory_swap_limit_in_bytes, 64 << 20);
+        let none = BTreeMap::from([("hugepages-2Mi".to_owned(), 0)]);
+        (machine.huge_pages, machine.limits_swap) = (&none, false);
+        let limits = super::limits(&pod, container, &machine);
+        assert!(limits.hugepage_limits.is_empty());
+        assert_eq!(limits.memory_swap_limit_in_bytes, 0);
+    }
 
     #[test]
     fn a_container_is_told_to_the_runtime() {
@@ -173,7 +233,11 @@ mod tests {
                 environment: vec![("A".to_owned(), "1".to_owned())],
                 mounts: Vec::new(),
                 devices: Vec::new(),
-                memory_capacity: 1 << 30,
+                machine: Machine {
+                    memory: 1 << 30,
+                    huge_pages: &BTreeMap::new(),
+                    limits_swap: false,
+                },
                 seccomp_default: false,
                 target_id: None,
             },

@@ -7,7 +7,7 @@ mod names;
 mod providers;
 mod pull_records;
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use client::events::Severity;
 use cri::v1;
@@ -67,6 +67,8 @@ pub struct Image {
     /// The user the image wants, by number or by name.
     pub uid: Option<i64>,
     pub username: String,
+    /// The images that the container mounts as volumes, by volume name, as the runtime knows them.
+    pub volumes: BTreeMap<String, String>,
     /// From when until when it was pulled, in microseconds, if it had to be.
     pub pulled: Option<(i64, i64)>,
 }
@@ -76,6 +78,10 @@ pub struct Image {
 pub struct Failure {
     pub reason: &'static str,
     pub message: String,
+    /// As the pod names it.
+    pub image: String,
+    /// It was a pull that failed: the next one waits.
+    pub was_pulled: bool,
 }
 
 pub struct Request<'a> {
@@ -122,6 +128,16 @@ pub async fn ensure(node: &NodeContext, request: Request<'_>) -> Result<Image, F
         let events = &node.events;
         events.container(pod, &container.name, severity, reason, message);
     };
+    // Upstream posts a second event with the bare reason.
+    let failed = |reason: &'static str, message: String| {
+        tell(Severity::Warning, "Failed", &format!("Error: {reason}"));
+        Failure {
+            reason,
+            message,
+            image: name.clone(),
+            was_pulled: false,
+        }
+    };
     let full = match names::with_tag(&name) {
         Ok(full) => full,
         Err(why) => {
@@ -129,7 +145,7 @@ pub async fn ensure(node: &NodeContext, request: Request<'_>) -> Result<Image, F
                 "Failed to apply default image tag \"{name}\": couldn't parse image name \"{name}\": {why}"
             );
             tell(Severity::Warning, "InspectFailed", &message);
-            return Err(failed(&tell, "InvalidImageName", message));
+            return Err(failed("InvalidImageName", message));
         }
     };
     let repository = names::repository(&full);
@@ -141,7 +157,7 @@ pub async fn ensure(node: &NodeContext, request: Request<'_>) -> Result<Image, F
             Err(error) => {
                 let message = format!("Failed to inspect image \"\": {}", error.message());
                 tell(Severity::Warning, "InspectFailed", &message);
-                return Err(failed(&tell, "ImageInspectError", message));
+                return Err(failed("ImageInspectError", message));
             }
         };
         looked.present = if present.is_some() { "true" } else { "false" };
@@ -171,7 +187,7 @@ pub async fn ensure(node: &NodeContext, request: Request<'_>) -> Result<Image, F
             let message =
                 format!("Container image \"{name}\" is not present with pull policy of Never");
             tell(Severity::Warning, "ErrImageNeverPull", &message);
-            return Err(failed(&tell, "ErrImageNeverPull", message));
+            return Err(failed("ErrImageNeverPull", message));
         }
     }
     looked.pull = "true";
@@ -231,7 +247,10 @@ pub async fn ensure(node: &NodeContext, request: Request<'_>) -> Result<Image, F
                 &format!("Failed to pull image \"{name}\": {text}"),
             );
             let (reason, message) = cause(&name, text);
-            Err(failed(&tell, reason, message))
+            Err(Failure {
+                was_pulled: true,
+                ..failed(reason, message)
+            })
         }
     }
 }
@@ -251,12 +270,6 @@ fn cause(image: &str, text: String) -> (&'static str, String) {
         }
     }
     ("ErrImagePull", text)
-}
-
-/// Upstream posts a second event with the bare reason.
-fn failed(tell: &impl Fn(Severity, &str, &str), reason: &'static str, message: String) -> Failure {
-    tell(Severity::Warning, "Failed", &format!("Error: {reason}"));
-    Failure { reason, message }
 }
 
 /// A gRPC error as Go prints it.
@@ -361,6 +374,7 @@ fn found(image: &v1::Image) -> Image {
         reference: image.id.clone(),
         uid: image.uid.as_ref().map(|uid| uid.value),
         username: image.username.clone(),
+        volumes: BTreeMap::new(),
         pulled: None,
     }
 }

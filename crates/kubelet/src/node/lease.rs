@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use client::Informer;
 use environment::Environment;
 use k8s_openapi::{
-    api::coordination::v1::{Lease, LeaseSpec},
+    api::{
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::Node,
+    },
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference},
 };
 use kube::{
@@ -16,20 +20,31 @@ use tokio_util::sync::CancellationToken;
 const NAMESPACE: &str = "kube-node-lease";
 const RETRY: Duration = Duration::from_millis(200);
 
+/// Renews the lease of the node `node_name` until `shutdown`. It belongs to the Node as `nodes` has
+/// it: one that was deleted and registered again is another owner.
 pub async fn run(
     client: kube::Client,
     environment: Environment,
     node_name: String,
-    node_uid: String,
+    nodes: Informer<Node>,
     duration_seconds: i32,
     shutdown: CancellationToken,
 ) {
     // A quarter of its life, as upstream does: three renewals may be lost.
     let renewal = Duration::from_secs(duration_seconds.max(4) as u64 / 4);
     let api: Api<Lease> = Api::namespaced(client, NAMESPACE);
+    // The owner that the lease is known to have.
+    let mut told: Option<String> = None;
     loop {
-        let pause = match renew(&api, &environment, &node_name, &node_uid, duration_seconds).await {
-            Ok(()) => renewal,
+        let node = nodes.get("", &node_name);
+        let owner = node.and_then(|node| node.metadata.uid.clone());
+        let news = owner.as_deref().filter(|_| owner != told);
+        let lease = lease(&environment, &node_name, news, duration_seconds);
+        let pause = match renew(&api, lease, &node_name, owner.as_deref()).await {
+            Ok(()) => {
+                told = owner;
+                renewal
+            }
             Err(error) => {
                 tracing::warn!(%error, "the node's lease was not renewed");
                 RETRY
@@ -42,45 +57,53 @@ pub async fn run(
     }
 }
 
-async fn renew(
-    api: &Api<Lease>,
+/// What is told of the lease: its owner only where there is one to tell.
+fn lease(
     environment: &Environment,
     node_name: &str,
-    node_uid: &str,
+    owner: Option<&str>,
     duration_seconds: i32,
-) -> kube::Result<()> {
-    let now = MicroTime(environment.now());
-    let patch = serde_json::json!({"spec": {
-        "holderIdentity": node_name,
-        "leaseDurationSeconds": duration_seconds,
-        "renewTime": now,
-    }});
-    let patched = api
-        .patch(node_name, &PatchParams::default(), &Patch::Merge(patch))
-        .await;
-    match patched {
-        Err(kube::Error::Api(status)) if status.code == 404 => {}
-        other => return other.map(drop),
-    }
-    let lease = Lease {
+) -> Lease {
+    Lease {
         metadata: ObjectMeta {
             name: Some(node_name.to_owned()),
             namespace: Some(NAMESPACE.to_owned()),
-            owner_references: Some(vec![OwnerReference {
-                api_version: "v1".to_owned(),
-                kind: "Node".to_owned(),
-                name: node_name.to_owned(),
-                uid: node_uid.to_owned(),
-                ..OwnerReference::default()
-            }]),
+            owner_references: owners(node_name, owner),
             ..ObjectMeta::default()
         },
         spec: Some(LeaseSpec {
             holder_identity: Some(node_name.to_owned()),
             lease_duration_seconds: Some(duration_seconds),
-            renew_time: Some(now),
+            renew_time: Some(MicroTime(environment.now())),
             ..LeaseSpec::default()
         }),
-    };
+    }
+}
+
+fn owners(node_name: &str, uid: Option<&str>) -> Option<Vec<OwnerReference>> {
+    let uid = uid?.to_owned();
+    Some(vec![OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: node_name.to_owned(),
+        uid,
+        ..OwnerReference::default()
+    }])
+}
+
+async fn renew(
+    api: &Api<Lease>,
+    mut lease: Lease,
+    node_name: &str,
+    owner: Option<&str>,
+) -> kube::Result<()> {
+    let patched = api
+        .patch(node_name, &PatchParams::default(), &Patch::Merge(&lease))
+        .await;
+    match patched {
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        other => return other.map(drop),
+    }
+    lease.metadata.owner_references = owners(node_name, owner);
     api.create(&PostParams::default(), &lease).await.map(drop)
 }

@@ -24,6 +24,8 @@ use crate::node_context::NodeContext;
 
 /// While the node is not ready it is looked at often: pods wait for it.
 const CHECK_UNREADY: Duration = Duration::from_millis(50);
+/// How long the runtime may take to say how it is. Upstream calls it down after as long.
+const RUNTIME_ANSWERS: Duration = Duration::from_secs(30);
 /// What nodes declare so that schedulers and API servers may count on it: upstream's features that
 /// are on by default and that this kubelet has.
 const DECLARED_FEATURES: [&str; 4] = [
@@ -196,8 +198,8 @@ async fn status(
 ) -> NodeStatus {
     let (mut runtime, mut images) = (context.cri.runtime.clone(), context.cri.images.clone());
     let (health, images) = tokio::join!(
-        runtime.status(v1::StatusRequest { verbose: false }),
-        images.list_images(v1::ListImagesRequest { filter: None })
+        answer(runtime.status(v1::StatusRequest { verbose: false })),
+        answer(images.list_images(v1::ListImagesRequest { filter: None }))
     );
     let (mut features, mut handlers) = (None, None);
     let mut problems = match health {
@@ -209,10 +211,7 @@ async fn status(
             handlers = Some(runtime_handlers(response.runtime_handlers));
             problems(&response.status.unwrap_or_default())
         }
-        Err(error) => vec![format!(
-            "container runtime status check failed: {}",
-            error.message()
-        )],
+        Err(problem) => vec![problem],
     };
     if context.shutting_down.now() {
         problems.push("node is shutting down".to_owned());
@@ -241,6 +240,21 @@ async fn status(
         features,
         runtime_handlers: handlers.filter(|handlers| !handlers.is_empty()),
         ..NodeStatus::default()
+    }
+}
+
+/// What the runtime answers, or what is wrong with it. The node is told to be unready long before a
+/// runtime that hangs has used up the time of an ordinary call.
+async fn answer<T>(
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<tonic::Response<T>, String> {
+    match tokio::time::timeout(RUNTIME_ANSWERS, call).await {
+        Ok(Ok(response)) => Ok(response),
+        Ok(Err(status)) => Err(format!(
+            "container runtime status check failed: {}",
+            status.message()
+        )),
+        Err(_) => Err("container runtime is down".to_owned()),
     }
 }
 

@@ -5,6 +5,7 @@ pub mod conditions;
 pub mod containers;
 pub mod mailbox;
 mod measuring;
+mod overwritten;
 pub mod phase;
 pub mod plan;
 pub mod resize;

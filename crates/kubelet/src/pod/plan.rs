@@ -85,6 +85,8 @@ pub struct Situation<'a> {
     pub started: &'a BTreeSet<String>,
     /// What running containers have of cpu and memory, by id.
     pub actual: &'a BTreeMap<String, ResourceRequirements>,
+    /// Containers that were killed to be started anew whatever their policy says, by name.
+    pub replacing: &'a BTreeSet<String>,
     /// When a change of limits that failed may be tried again.
     pub resize_retry: Option<i64>,
     pub now: i64,
@@ -97,6 +99,8 @@ pub enum KillReason {
     LivenessProbe,
     StartupProbe,
     DefinitionChanged,
+    /// The runtime has lost sight of it: it may still run.
+    StateUnknown,
     /// Its new resources need a new container.
     Resize,
     /// Its sandbox is gone; it cannot live on.
@@ -168,9 +172,10 @@ pub fn finished(pod: &Pod, observed: &Observed) -> bool {
         return false;
     }
     let over = |container: &Container| {
-        observed
-            .latest(&container.name)
-            .is_some_and(|record| record.ended() && !may_restart(pod, container, record.exit_code))
+        // One that nobody knows the state of is started again, whatever its policy says.
+        observed.latest(&container.name).is_some_and(|record| {
+            record.state == ContainerState::Exited && !may_restart(pod, container, record.exit_code)
+        })
     };
     let init_failed = spec
         .init_containers
@@ -265,7 +270,9 @@ pub fn plan(situation: &Situation<'_>) -> Vec<Action> {
     let mut actions = Vec::new();
     match situation.goal {
         Goal::Stop { remove } => stop(situation, remove, &mut actions),
-        Goal::Run if finished(situation.pod, situation.observed) => {
+        Goal::Run
+            if situation.replacing.is_empty() && finished(situation.pod, situation.observed) =>
+        {
             stop(situation, false, &mut actions);
             remove_old(situation, &mut actions);
         }
@@ -396,6 +403,15 @@ fn run(situation: &Situation<'_>, actions: &mut Vec<Action>) {
             kill(situation, record, KillReason::DefinitionChanged, actions);
         } else {
             resize(situation, record, actions);
+        }
+    }
+    for container in lasting(pod) {
+        let latest = sandbox.and_then(|sandbox| observed.latest_in(&container.name, sandbox));
+        if let Some(record) = latest
+            && record.state == ContainerState::Unknown
+            && !busy.starting.contains(&container.name)
+        {
+            kill(situation, record, KillReason::StateUnknown, actions);
         }
     }
     for container in new_ephemeral(situation, sandbox) {
@@ -536,6 +552,11 @@ fn next_containers<'a>(situation: &Situation<'a>, sandbox: Option<&Sandbox>) -> 
                         return next;
                     }
                 }
+                Some(record) if record.state == ContainerState::Unknown => {
+                    if !initialised {
+                        return next;
+                    }
+                }
                 _ => {
                     next.push(container);
                     if !initialised {
@@ -547,7 +568,9 @@ fn next_containers<'a>(situation: &Situation<'a>, sandbox: Option<&Sandbox>) -> 
             match record {
                 Some(record) if record.state == ContainerState::Exited && record.exit_code == 0 => {
                 }
-                Some(record) if record.running() => return next,
+                Some(record) if record.running() || record.state == ContainerState::Unknown => {
+                    return next;
+                }
                 _ => {
                     next.push(container);
                     return next;
@@ -567,10 +590,12 @@ fn next_containers<'a>(situation: &Situation<'a>, sandbox: Option<&Sandbox>) -> 
                         || may_restart(situation.pod, container, 0)
                 }),
             Some(record) => match record.state {
-                ContainerState::Running => false,
+                // What may still run is killed first.
+                ContainerState::Running | ContainerState::Unknown => false,
                 ContainerState::Created => true,
-                ContainerState::Exited | ContainerState::Unknown => {
-                    may_restart(situation.pod, container, record.exit_code)
+                ContainerState::Exited => {
+                    situation.replacing.contains(&container.name)
+                        || may_restart(situation.pod, container, record.exit_code)
                 }
             },
         };

@@ -30,6 +30,7 @@ struct Scene {
     ended_by_probe: BTreeMap<String, String>,
     started: BTreeSet<String>,
     actual: BTreeMap<String, ResourceRequirements>,
+    replacing: BTreeSet<String>,
 }
 
 impl Scene {
@@ -64,6 +65,7 @@ impl Scene {
             ended_by_probe: BTreeMap::new(),
             started: BTreeSet::new(),
             actual: BTreeMap::new(),
+            replacing: BTreeSet::new(),
         }
     }
 
@@ -95,6 +97,7 @@ impl Scene {
             ended_by_probe: &self.ended_by_probe,
             started: &self.started,
             actual: &self.actual,
+            replacing: &self.replacing,
             resize_retry: None,
             now: NOW,
         });
@@ -142,7 +145,7 @@ fn sandbox(id: &str, attempt: u32, ready: bool) -> Sandbox {
     }
 }
 
-/// `running`, `created`, or `exit N`; ended five seconds ago, in sandbox `s0`.
+/// `running`, `created`, `unknown`, or `exit N`; ended five seconds ago, in sandbox `s0`.
 fn record(name: &str, state: &str, index: usize) -> ContainerRecord {
     let mut record = ContainerRecord {
         id: format!("{name}{index}"),
@@ -155,6 +158,7 @@ fn record(name: &str, state: &str, index: usize) -> ContainerRecord {
     match state {
         "running" => record.state = ContainerState::Running,
         "created" => {}
+        "unknown" => record.state = ContainerState::Unknown,
         exit => {
             record.state = ContainerState::Exited;
             record.exit_code = exit.trim_start_matches("exit ").parse().expect("a code");
@@ -363,6 +367,25 @@ fn a_condemned_container_is_killed_once() {
             scene.busy.killing.insert("a0".to_owned());
         })
         .expect(&[]);
+}
+
+#[test]
+fn what_may_still_run_is_killed_and_started_anew_whatever_the_policy() {
+    for policy in ["Always", "OnFailure", "Never"] {
+        let mut spec = with_init();
+        spec["restartPolicy"] = json!(policy);
+        let lost = |records: &[(&str, &str)]| Scene::new(spec.clone()).containers(records);
+        lost(&[("a", "unknown"), ("b", "running")]).expect(&["kill a StateUnknown"]);
+        lost(&[("i1", "unknown")]).expect(&["kill i1 StateUnknown"]);
+        lost(&[("a", "exit 255"), ("b", "running")])
+            .with(|scene| {
+                scene.replacing.insert("a".to_owned());
+            })
+            .expect(&["start a 1"]);
+    }
+    let only = Scene::new(json!({"restartPolicy": "Never", "containers": [{"name": "a"}]}));
+    only.containers(&[("a", "unknown")])
+        .expect(&["kill a StateUnknown"]);
 }
 
 #[test]

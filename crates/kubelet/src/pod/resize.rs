@@ -86,6 +86,9 @@ pub fn from_status(pod: &Pod, status: &PodStatus) -> Option<Pod> {
             container.resources = Some(actual);
         }
     }
+    if resources::pod_level(pod).is_some() && status.resources.is_some() {
+        spec.resources = status.resources.clone();
+    }
     as_granted(pod, &granted)
 }
 

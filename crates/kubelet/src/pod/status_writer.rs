@@ -17,6 +17,12 @@ pub enum Error {
     Api(#[source] kube::Error),
 }
 
+/// The version of the object, as a number that grows.
+pub fn version(pod: &Pod) -> u64 {
+    let version = pod.metadata.resource_version.as_deref();
+    version.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
 pub fn to_value(status: &PodStatus) -> Value {
     serde_json::to_value(status).unwrap_or(Value::Null)
 }
@@ -72,7 +78,12 @@ pub fn patch(uid: &str, old: &Value, new: &Value) -> Value {
                 Value::Array(items)
             }
             Value::Array(items) if key == "conditions" => {
-                let mut patched: Vec<Value> = items.iter().map(complete_condition).collect();
+                // Those that are as they were are left to others who may change them meanwhile.
+                let known = before.and_then(Value::as_array);
+                let changed = items
+                    .iter()
+                    .filter(|item| !known.is_some_and(|known| known.contains(item)));
+                let mut patched: Vec<Value> = changed.map(complete_condition).collect();
                 patched.extend(vanished(before, items));
                 Value::Array(patched)
             }
@@ -122,9 +133,21 @@ pub async fn write(client: &kube::Client, pod: &Pod, patch: Value) -> Result<Pod
         .patch_status(name, &PatchParams::default(), &Patch::Strategic(patch))
         .await;
     result.map_err(|error| match &error {
-        kube::Error::Api(status) if status.code == 404 || status.code == 409 => Error::Gone,
+        kube::Error::Api(status) if is_gone(status.code, &status.message) => Error::Gone,
         _ => Error::Api(error),
     })
+}
+
+/// Whether the answer says that there is no such pod, or another one of its name. A conflict with
+/// another writer is worth another try.
+fn is_gone(code: u16, message: &str) -> bool {
+    match code {
+        404 => true,
+        409 => message.contains("UID in precondition"),
+        // A patch that names a UID would change it.
+        422 => message.contains("metadata.uid: Invalid value"),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -151,6 +174,34 @@ mod tests {
             *changed.pointer_mut(pointer).expect("a field") = value.into();
             assert_ne!(essence(&waiting), essence(&changed), "{pointer}");
         }
+    }
+
+    #[test]
+    fn only_another_pod_of_the_name_means_that_it_is_gone() {
+        let other = "Precondition failed: UID in precondition: 1, UID in object meta: 2";
+        assert!(is_gone(404, "pods \"a\" not found"));
+        assert!(is_gone(409, other));
+        let changed =
+            "Pod \"a\" is invalid: metadata.uid: Invalid value: \"1\": field is immutable";
+        assert!(is_gone(422, changed));
+        assert!(!is_gone(422, "status.phase: Invalid value"));
+        assert!(!is_gone(409, "the object has been modified"));
+        assert!(!is_gone(500, other));
+    }
+
+    #[test]
+    fn conditions_that_did_not_change_are_not_named() {
+        let (gate, ready) = (
+            json!({"type": "example.com/gate", "status": "False"}),
+            json!({"type": "Ready", "status": "False"}),
+        );
+        let now = json!({"type": "Ready", "status": "True"});
+        let old = json!({"conditions": [gate, ready]});
+        let new = json!({"conditions": [gate, now]});
+        let patch = patch("u1", &old, &new);
+        let named = patch["status"]["conditions"].as_array().expect("a list");
+        assert_eq!(named.len(), 1, "{named:?}");
+        assert_eq!(named[0]["type"], "Ready");
     }
 
     #[test]

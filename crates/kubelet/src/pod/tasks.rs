@@ -18,6 +18,7 @@ use kube::{
     api::{DeleteParams, Preconditions},
 };
 use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
 use trace::Hop;
 
 use super::{
@@ -41,6 +42,8 @@ use crate::{
 /// Pause before something that failed at the runtime or the API is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const MINIMUM_GRACE: i64 = 2;
+/// The exit code of a container of which nobody knows how it ended.
+const UNKNOWN_EXIT: i32 = 255;
 
 /// Why a container did not start.
 #[derive(Clone, Debug)]
@@ -210,7 +213,13 @@ pub async fn ensure_image(
         container: &container,
         secrets: &secrets,
     };
-    let result = images::ensure(&node, request).await;
+    let mut result = images::ensure(&node, request).await;
+    if let Ok(image) = &mut result {
+        match volume_images(&node, &pod, &container, &secrets).await {
+            Ok(images) => image.volumes = images,
+            Err(failure) => result = Err(failure),
+        }
+    }
     if result.is_ok() {
         let name = format!("EnsureImage {}", container.name);
         node.spans
@@ -231,6 +240,8 @@ pub struct Start {
     /// The container whose processes this one is to see.
     pub target_id: Option<String>,
     pub wanted: i64,
+    /// The pod is to end: nobody waits for a hook any more.
+    pub stop: CancellationToken,
 }
 
 /// Creates and starts a container and runs its postStart hook.
@@ -238,16 +249,7 @@ pub async fn start_container(
     node: Arc<NodeContext>,
     mut start: Start,
 ) -> Result<ContainerRecord, StartFailure> {
-    start.mounted.images = match volume_images(&node, &start).await {
-        Ok(images) => images,
-        Err(failure) => {
-            return Err(StartFailure {
-                reason: failure.reason,
-                message: failure.message,
-                record: None,
-            });
-        }
-    };
+    start.mounted.images = std::mem::take(&mut start.image.volumes);
     let (pod, container) = (&start.pod, &start.container);
     let tell = |severity, reason: &str, message: &str| {
         node.events
@@ -327,7 +329,12 @@ pub async fn start_container(
         .and_then(|lifecycle| lifecycle.post_start.as_ref());
     if let Some(hook) = hook {
         let ip = pod_ips.first().cloned().unwrap_or_default();
-        if let Err(error) = lifecycle::run(&node, hook, pod, container, &id, &ip).await {
+        let run = lifecycle::run(&node, hook, pod, container, &id, &ip);
+        let result = tokio::select! {
+            result = run => result,
+            () = start.stop.cancelled() => Ok(()),
+        };
+        if let Err(error) = result {
             tracing::info!(pod = uid, container = container.name, %error, "a postStart hook failed");
             tell(
                 Severity::Warning,
@@ -432,7 +439,7 @@ async fn container_config(
         environment,
         mounts,
         devices,
-        memory_capacity: node.capacity.memory,
+        machine: node.machine(),
         seccomp_default: node.configuration.seccomp_default,
         target_id: start.target_id.clone(),
     };
@@ -494,31 +501,31 @@ async fn env_files(
 /// Fetches the images that the container mounts as volumes.
 async fn volume_images(
     node: &NodeContext,
-    start: &Start,
+    pod: &Pod,
+    container: &Container,
+    secrets: &[Arc<Secret>],
 ) -> Result<BTreeMap<String, String>, images::Failure> {
-    let pod = &start.pod;
     let mut found = BTreeMap::new();
     let volumes = pod
         .spec
         .iter()
         .flat_map(|spec| spec.volumes.iter().flatten());
     for volume in volumes {
-        let mounts = start.container.volume_mounts.iter().flatten();
+        let mounts = container.volume_mounts.iter().flatten();
         let is_mounted = mounts.into_iter().any(|mount| mount.name == volume.name);
         let Some(source) = volume.image.as_ref().filter(|_| is_mounted) else {
             continue;
         };
         let wanted = Container {
-            name: start.container.name.clone(),
+            name: container.name.clone(),
             image: source.reference.clone(),
             image_pull_policy: source.pull_policy.clone(),
             ..Container::default()
         };
-        let secrets = pull_secrets(node, pod, &start.held).await;
         let request = images::Request {
             pod,
             container: &wanted,
-            secrets: &secrets,
+            secrets,
         };
         let image = images::ensure(node, request).await?;
         found.insert(volume.name.clone(), image.reference);
@@ -648,25 +655,34 @@ pub async fn kill_container(node: Arc<NodeContext>, mut kill: Kill) -> Option<Co
         grace -= (node.spans.now() - began) / 1_000_000;
     }
     let began = node.spans.now();
+    // Always long enough to end by itself.
+    let grace = grace.max(MINIMUM_GRACE);
     let request = v1::StopContainerRequest {
         container_id: kill.id.clone(),
-        // Always long enough to end by itself.
-        timeout: grace.max(MINIMUM_GRACE),
+        timeout: grace,
     };
-    match node.cri.runtime.clone().stop_container(request).await {
+    let request = cri::with_time(request, Duration::from_secs(grace.cast_unsigned()));
+    let stopped = match node.cri.runtime.clone().stop_container(request).await {
         Err(status) if status.code() != tonic::Code::NotFound => {
             tracing::warn!(container = kill.container, %status, "a container could not be stopped");
             tokio::time::sleep(RETRY_PAUSE).await;
+            false
         }
         _ => {
             let name = format!("StopContainer {}", kill.container);
             node.spans.record(&uid(pod), Hop::After, name, began, began);
+            true
         }
-    }
+    };
     let mut record = observe::container(&node.cri, kill.id, kill.sandbox_id)
         .await
         .ok()
         .flatten()?;
+    if stopped && record.state == ContainerState::Unknown {
+        // By the runtime's own word it no longer runs, though it cannot say how it ended.
+        record.state = ContainerState::Exited;
+        record.exit_code = UNKNOWN_EXIT;
+    }
     complete_message(&node, pod, &mut record).await;
     Some(record)
 }
@@ -703,7 +719,7 @@ pub async fn resize_container(
         .await
         .map_err(|error| error.to_string())?;
     cgroups_changed(&node.measures, "update", began.elapsed());
-    let mut limits = config::limits(&pod, &container, node.capacity.memory);
+    let mut limits = config::limits(&pod, &container, &node.machine());
     config::enforce_cpu(&mut limits, node.configuration.cpu_quota_period());
     // Unset means unchanged here; no limit has to be said.
     if limits.cpu_quota == 0 {

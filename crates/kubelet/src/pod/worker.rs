@@ -34,6 +34,7 @@ use super::{
     containers::{self, find_lasting as find_container},
     mailbox::{Mailbox, News},
     measuring::Startup,
+    overwritten,
     plan::{self, Action, Busy, Goal, KillReason, Situation, Step},
     resize::{self, Pending, Progress},
     status::{self, Verdict, Waiting},
@@ -56,6 +57,8 @@ const SECOND: i64 = 1_000_000;
 const START_RETRY: i64 = 10 * SECOND;
 const FIRST_MOUNT_RETRY: i64 = SECOND / 2;
 const LAST_MOUNT_RETRY: i64 = 122 * SECOND;
+/// When a volume that was not brought up to date is tried again, unless what it shows changes.
+const REFRESH_RETRY: i64 = 60 * SECOND;
 
 /// What a task came back with.
 enum Outcome {
@@ -63,8 +66,8 @@ enum Outcome {
         epoch: u64,
         observed: Result<Observed, tonic::Status>,
     },
-    Volumes(Result<Mounted, volumes::Failure>),
-    Refreshed(Result<Mounted, volumes::Failure>),
+    Volumes(Mounted, Vec<volumes::Failure>),
+    Refreshed(Mounted, Vec<volumes::Failure>),
     Sandbox(Result<Sandbox, String>),
     Image {
         container: String,
@@ -102,7 +105,8 @@ enum Outcome {
     StatusWritten {
         value: Value,
         told: Told,
-        result: Result<(), status_writer::Error>,
+        /// The version that the API gave it.
+        result: Result<u64, status_writer::Error>,
     },
     /// What the volumes held is given back, or not yet.
     Released(bool),
@@ -155,6 +159,8 @@ pub struct Worker {
     busy: Busy,
     /// Tasks that end early when the pod is to end.
     abort_on_stop: Vec<AbortHandle>,
+    /// Cancelled when the pod is to end.
+    ending: CancellationToken,
     kills: BTreeMap<String, (AbortHandle, i64)>,
     /// Names of the containers that run, for sidecars that end after the others.
     alive: watch::Sender<BTreeSet<String>>,
@@ -184,6 +190,8 @@ pub struct Worker {
     status: Option<PodStatus>,
     /// What the API has.
     written: Value,
+    /// The version in which the API has it.
+    written_version: u64,
     writing: bool,
     /// Since when a status is held back.
     held_back: Option<i64>,
@@ -220,6 +228,7 @@ impl Worker {
                 .as_ref()
                 .map(status_writer::to_value)
                 .unwrap_or(Value::Null),
+            written_version: status_writer::version(&pod),
             desired: pod.clone(),
             pod,
             mirror: None,
@@ -245,6 +254,7 @@ impl Worker {
             sandbox_failures: 0,
             busy: Busy::default(),
             abort_on_stop: Vec::new(),
+            ending: CancellationToken::new(),
             kills: BTreeMap::new(),
             alive: watch::Sender::new(BTreeSet::new()),
             resize: resize::State::default(),
@@ -352,6 +362,11 @@ impl Worker {
         }
     }
 
+    /// Whether the pod has run to its end by itself.
+    fn finished(&self, observed: &Observed) -> bool {
+        self.replacing.is_empty() && plan::finished(&self.pod, observed)
+    }
+
     fn stopping(&self) -> bool {
         self.goal() != Goal::Run
     }
@@ -429,6 +444,7 @@ impl Worker {
             };
             let more_containers = ephemeral(&self.pod) != ephemeral(&pod);
             self.take_pod(pod);
+            self.check_written();
             if more_containers && !self.stopping() {
                 self.hold_objects();
             }
@@ -524,6 +540,7 @@ impl Worker {
             ended_by_probe: &self.ended_by_probe,
             started: &started,
             actual: &self.actual,
+            replacing: &self.replacing,
             resize_retry: self.resize_retry,
             now: self.now(),
         })
@@ -628,12 +645,13 @@ impl Worker {
         let handle = self.tasks.spawn(async move {
             let start = node.spans.now();
             let facts = node.facts(Vec::new());
-            let result = node.volumes.set_up(&pod, &facts, &held).await;
-            if result.is_ok() {
+            let nothing = Mounted::default();
+            let (mounted, failures) = node.volumes.set_up(&pod, &facts, &held, nothing).await;
+            if failures.is_empty() {
                 node.spans
                     .record(&uid(&pod), Hop::Node, "volumes", wanted, start);
             }
-            Outcome::Volumes(result)
+            Outcome::Volumes(mounted, failures)
         });
         self.abort_on_stop.push(handle);
     }
@@ -652,10 +670,13 @@ impl Worker {
                 self.refreshing = true;
                 // Containers may start meanwhile: what is mounted stays mounted.
                 let (node, pod, held) = (self.node.clone(), self.pod.clone(), self.held.clone());
-                self.mounted.refresh_at = Some(now + 60 * SECOND);
+                self.mounted.refresh_at = Some(now + REFRESH_RETRY);
+                let mounted = self.mounted.clone();
                 let handle = self.tasks.spawn(async move {
                     let facts = node.facts(Vec::new());
-                    Outcome::Refreshed(node.volumes.set_up(&pod, &facts, &held).await)
+                    let refreshed = node.volumes.set_up(&pod, &facts, &held, mounted);
+                    let (mounted, failures) = refreshed.await;
+                    Outcome::Refreshed(mounted, failures)
                 });
                 self.abort_on_stop.push(handle);
             }
@@ -702,6 +723,7 @@ impl Worker {
             held: self.held.clone(),
             target_id,
             wanted: now,
+            stop: self.ending.clone(),
         };
         let node = self.node.clone();
         self.tasks.spawn(async move {
@@ -731,14 +753,21 @@ impl Worker {
             KillReason::StartupProbe => Some("failed startup probe"),
             KillReason::DefinitionChanged => Some("definition changed"),
             KillReason::Resize => Some("resize requires restart"),
+            KillReason::StateUnknown => None,
         };
         let message = match cause {
             None if reason == KillReason::RestartAll => "killing".to_owned(),
+            None if reason == KillReason::StateUnknown => {
+                "Container is in \"unknown\" state, try killing it before restart".to_owned()
+            }
             None => format!("Stopping container {container}"),
             Some(cause) if reason == KillReason::Resize => format!("Container {container} {cause}"),
             Some(cause) if restarts => format!("Container {container} {cause}, will be restarted"),
             Some(cause) => format!("Container {container} {cause}"),
         };
+        if reason == KillReason::StateUnknown {
+            self.replacing.insert(container.clone());
+        }
         if matches!(reason, KillReason::DefinitionChanged | KillReason::Resize) {
             self.replacing.insert(container.clone());
             // A new definition starts with a clean slate.
@@ -825,6 +854,7 @@ impl Worker {
     /// The pod is to end: pulls and mounts stop, and kills that would take longer than is now
     /// allowed are begun anew.
     fn let_go(&mut self) {
+        self.ending.cancel();
         for handle in self.abort_on_stop.drain(..) {
             handle.abort();
         }
@@ -857,7 +887,9 @@ impl Worker {
     fn grace(&self, probe: Option<i64>) -> i64 {
         let grace = tasks::grace(&self.pod, probe);
         let verdict = self.verdict.as_ref().and_then(|verdict| verdict.grace);
-        verdict.map_or(grace, |limit| grace.min(limit))
+        let grace = verdict.map_or(grace, |limit| grace.min(limit));
+        // However hasty the end of a pod, its hooks get their second.
+        grace.max(i64::from(self.stopping()))
     }
 
     fn finish(&mut self) {
@@ -899,7 +931,7 @@ impl Worker {
             && !self
                 .observed
                 .as_ref()
-                .is_some_and(|observed| plan::finished(&self.pod, observed))
+                .is_some_and(|observed| self.finished(observed))
         {
             let message = "Pod was active on the node longer than the specified deadline";
             self.node

@@ -22,8 +22,13 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    pub fn is_good(&self) -> bool {
-        matches!(self, Outcome::Good | Outcome::Warning(_))
+    /// `None` where nothing was learnt.
+    pub fn is_good(&self) -> Option<bool> {
+        match self {
+            Outcome::Good | Outcome::Warning(_) => Some(true),
+            Outcome::Bad(_) => Some(false),
+            Outcome::Error(_) => None,
+        }
     }
 }
 

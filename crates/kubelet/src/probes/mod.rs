@@ -17,6 +17,8 @@ use crate::events::Events;
 pub use counts::ProbeCounts;
 use tally::Tally;
 
+const TRIES: usize = 3;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Startup,
@@ -59,6 +61,8 @@ pub struct Target {
     /// When the container started, and now, in microseconds: the initial delay counts from then.
     pub started_at: i64,
     pub now: i64,
+    /// What was known of it before this probe began, where an earlier kubelet told it.
+    pub passed: bool,
 }
 
 /// Probes until cancelled. `report` takes verdicts.
@@ -83,6 +87,7 @@ pub async fn run(
     let age = Duration::from_micros((target.now - target.started_at).max(0) as u64);
     let mut tally = Tally::new(
         kind,
+        target.passed,
         probe.success_threshold.unwrap_or(1),
         probe.failure_threshold.unwrap_or(3),
     );
@@ -98,15 +103,17 @@ pub async fn run(
         }
         let outcome = tokio::select! {
             () = stop.cancelled() => return,
-            outcome = check::run(&cri, &probe, &target, timeout) => outcome,
+            outcome = with_tries(|| check::run(&cri, &probe, &target, timeout)) => outcome,
         };
         let good = outcome.is_good();
-        counts.count(&target.pod, &target.container.name, kind.word(), good);
+        if let Some(good) = good {
+            counts.count(&target.pod, &target.container.name, kind.word(), good);
+        }
         if let Some((reason, message)) = told(kind, outcome) {
             let name = &target.container.name;
             events.container(&target.pod, name, Severity::Warning, reason, message);
         }
-        if let Some(good) = tally.count(good) {
+        if let Some(good) = good.and_then(|good| tally.count(good)) {
             report(Verdict {
                 container_id: target.container_id.clone(),
                 kind,
@@ -119,6 +126,19 @@ pub async fn run(
             }
         }
     }
+}
+
+/// A probe that could not be made is tried again at once, a few times. What then still is an error
+/// says nothing about the container.
+async fn with_tries<F: Future<Output = Outcome>>(check: impl Fn() -> F) -> Outcome {
+    let mut outcome = check().await;
+    for _ in 1..TRIES {
+        if !matches!(outcome, Outcome::Error(_)) {
+            break;
+        }
+        outcome = check().await;
+    }
+    outcome
 }
 
 /// The event about one result, if there is anything to tell.
@@ -140,6 +160,26 @@ fn told(kind: Kind, outcome: Outcome) -> Option<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn only_what_could_not_be_probed_is_tried_again() {
+        let check = async |outcomes: &[Outcome], expected: (usize, Option<bool>)| {
+            let made = std::cell::Cell::new(0);
+            let outcome = with_tries(|| {
+                let outcome = outcomes[made.get()].clone();
+                made.set(made.get() + 1);
+                std::future::ready(outcome)
+            });
+            let good = outcome.await.is_good();
+            assert_eq!((made.get(), good), expected);
+        };
+        let error = Outcome::Error("no runtime".to_owned());
+        let bad = Outcome::Bad("no".to_owned());
+        check(&[Outcome::Good], (1, Some(true))).await;
+        check(std::slice::from_ref(&bad), (1, Some(false))).await;
+        check(&[error.clone(), bad], (2, Some(false))).await;
+        check(&[error.clone(), error.clone(), error], (3, None)).await;
+    }
 
     #[test]
     fn results_are_told_in_upstreams_words() {

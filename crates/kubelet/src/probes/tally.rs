@@ -11,7 +11,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub fn new(kind: Kind, success_threshold: i32, failure_threshold: i32) -> Tally {
+    /// `passed`: what the container's readiness is known to be.
+    pub fn new(kind: Kind, passed: bool, success_threshold: i32, failure_threshold: i32) -> Tally {
         Tally {
             success_threshold: success_threshold.max(1),
             failure_threshold: failure_threshold.max(1),
@@ -20,7 +21,7 @@ impl Tally {
             // What holds before the first result.
             verdict: match kind {
                 Kind::Startup => None,
-                Kind::Readiness => Some(false),
+                Kind::Readiness => Some(passed),
                 Kind::Liveness => Some(true),
             },
         }
@@ -52,7 +53,18 @@ mod tests {
     use super::*;
 
     fn check(kind: Kind, success: i32, failure: i32, results: &str, expected: &str) {
-        let mut tally = Tally::new(kind, success, failure);
+        check_from(false, kind, success, failure, results, expected);
+    }
+
+    fn check_from(
+        passed: bool,
+        kind: Kind,
+        success: i32,
+        failure: i32,
+        results: &str,
+        expected: &str,
+    ) {
+        let mut tally = Tally::new(kind, passed, success, failure);
         let verdicts: String = results
             .chars()
             .map(|result| match tally.count(result == '+') {
@@ -71,5 +83,11 @@ mod tests {
         check(Kind::Liveness, 1, 3, "+--+---", "......-");
         check(Kind::Startup, 1, 2, "-+", ".+");
         check(Kind::Startup, 1, 2, "--", ".-");
+    }
+
+    #[test]
+    fn a_failure_is_told_of_what_was_ready_before_this_kubelet() {
+        check_from(true, Kind::Readiness, 1, 2, "--+", ".-+");
+        check_from(true, Kind::Readiness, 1, 2, "++--", "...-");
     }
 }

@@ -47,11 +47,12 @@ pub async fn run(
     };
     loop {
         let began = Instant::now();
-        let stream = cri
-            .runtime
-            .clone()
-            .get_container_events(v1::GetEventsRequest {})
-            .await;
+        let mut runtime = cri.runtime.clone();
+        // Some runtimes answer with the first event, whenever that is.
+        let stream = tokio::select! {
+            () = shutdown.cancelled() => return,
+            stream = runtime.get_container_events(v1::GetEventsRequest {}) => stream,
+        };
         match stream {
             Ok(stream) => {
                 measures.count(Counter::EventedPlegConnections, &[]);

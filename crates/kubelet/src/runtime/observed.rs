@@ -123,6 +123,11 @@ impl Observed {
             .find(|container| container.name == name && container.sandbox_id == sandbox.id)
     }
 
+    /// Whether the container of that id runs.
+    pub fn runs(&self, id: &str) -> bool {
+        self.running().any(|record| record.id == id)
+    }
+
     pub fn running(&self) -> impl DoubleEndedIterator<Item = &ContainerRecord> {
         self.containers
             .iter()

@@ -17,6 +17,9 @@ struct Entry {
     current: Arc<Pod>,
     /// What the manifest says now; `None` once it is gone.
     wanted: Option<Arc<Pod>>,
+    /// The current one was told to end, and does not come back even if it is wanted again: it is
+    /// started anew as its own successor.
+    stopping: bool,
 }
 
 /// What follows from a change.
@@ -33,9 +36,9 @@ impl Roster {
         let mut listed: BTreeMap<Key, Arc<Pod>> =
             listed.iter().map(|pod| (key(pod), pod.clone())).collect();
         for (key, entry) in &mut self.entries {
-            let ending = entry.ends();
             entry.wanted = listed.remove(key);
-            if entry.ends() && !ending {
+            if !entry.stopping && !entry.is_wanted() {
+                entry.stopping = true;
                 moves.stop.push(entry.current.clone());
             }
         }
@@ -44,6 +47,7 @@ impl Roster {
             let entry = Entry {
                 current: pod.clone(),
                 wanted: Some(pod),
+                stopping: false,
             };
             self.entries.insert(key, entry);
         }
@@ -56,12 +60,13 @@ impl Roster {
             .entries
             .iter_mut()
             .find(|(_, entry)| entry.current.metadata.uid.as_deref() == Some(uid))?;
-        if !entry.ends() {
+        if !entry.stopping {
             return None;
         }
         match entry.wanted.clone() {
             Some(next) => {
                 entry.current = next.clone();
+                entry.stopping = false;
                 Some(next)
             }
             None => {
@@ -79,12 +84,10 @@ impl Roster {
 }
 
 impl Entry {
-    /// Whether the current pod is not, or no longer, the wanted one. A pod that was told to end
-    /// does not come back under its UID: it is started again as its own successor.
-    fn ends(&self) -> bool {
+    fn is_wanted(&self) -> bool {
         self.wanted
             .as_ref()
-            .is_none_or(|wanted| wanted.metadata.uid != self.current.metadata.uid)
+            .is_some_and(|wanted| wanted.metadata.uid == self.current.metadata.uid)
     }
 }
 
@@ -127,5 +130,22 @@ mod tests {
         assert_eq!(roster.follow(&[]).stop, std::slice::from_ref(&second));
         assert_eq!(roster.ended("2"), None);
         assert_eq!(roster.current(&key(&second)), None);
+    }
+
+    #[test]
+    fn one_taken_away_and_put_back_while_it_ends_runs_again() {
+        let mut roster = Roster::default();
+        let only = pod("a", "1");
+        let listed = std::slice::from_ref(&only);
+        assert_eq!(roster.follow(listed).start, listed);
+        assert_eq!(roster.follow(&[]).stop, listed);
+        assert_eq!(roster.follow(listed), Moves::default(), "it still ends");
+        assert_eq!(roster.ended("1"), Some(only.clone()));
+        assert_eq!(roster.ended("1"), None, "it runs, and was not told to end");
+        assert_eq!(
+            roster.follow(&[]).stop,
+            listed,
+            "and can be taken away again"
+        );
     }
 }

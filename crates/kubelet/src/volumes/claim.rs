@@ -68,9 +68,12 @@ pub(super) async fn set_up(
         ))
     })?;
     let spec = volume.spec.unwrap_or_default();
-    let claimed_by = spec.claim_ref.and_then(|claim| claim.uid);
+    let claimed_by = spec.claim_ref.as_ref().and_then(|claim| claim.uid.clone());
     if claimed_by.is_some() && claimed_by != claim.metadata.uid {
         return Err(about(format!("PV {volume_name} is bound to another PVC")));
+    }
+    if !context.volumes.reaches(&spec) {
+        return Err(Error::NodeAffinity(volume_name.to_owned()));
     }
     let read_only = spec
         .access_modes

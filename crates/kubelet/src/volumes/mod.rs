@@ -27,10 +27,12 @@ use std::{
     sync::Arc,
 };
 
+use client::Informer;
 use environment::Environment;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Volume};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeSpec, Pod, Secret, Volume};
 
 use crate::{
+    admission::placement,
     container::{fields::NodeFacts, security},
     referenced::{Fixable, Held, Referenced},
 };
@@ -57,6 +59,8 @@ pub enum Error {
     Claim(String),
     #[error("{0}")]
     Medium(String),
+    #[error("no matching NodeSelectorTerms")]
+    NodeAffinity(String),
     #[error("{0}")]
     Device(String),
     #[error("no volume plugin matched")]
@@ -84,6 +88,10 @@ impl std::fmt::Display for Failure {
             Error::Claim(_) => write!(
                 formatter,
                 "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process volumes=[{volume}]: {error}"
+            ),
+            Error::NodeAffinity(volume) => write!(
+                formatter,
+                "MountVolume.NodeAffinity check failed for volume \"{volume}\" : {error}"
             ),
             Error::Device(_) => write!(
                 formatter,
@@ -124,6 +132,12 @@ pub struct Mounted {
     pub refresh_at: Option<i64>,
 }
 
+impl Mounted {
+    fn has(&self, volume: &str) -> bool {
+        self.paths.contains_key(volume) || self.devices.contains_key(volume)
+    }
+}
+
 /// The objects one pod's volumes and environment refer to; held, they are watched.
 #[derive(Clone, Default)]
 pub struct HeldObjects {
@@ -140,6 +154,9 @@ pub struct Volumes {
     pub tokens: Tokens,
     pub client: kube::Client,
     pub environment: Environment,
+    /// The Node object of this node, by this name.
+    pub nodes: Informer<Node>,
+    pub node_name: String,
     pub claims: Claims,
 }
 
@@ -157,17 +174,31 @@ impl Volumes {
         &self.pods_root
     }
 
+    /// Whether the volume may be used on this node.
+    fn reaches(&self, volume: &PersistentVolumeSpec) -> bool {
+        let required = volume.node_affinity.as_ref();
+        let Some(required) = required.and_then(|affinity| affinity.required.as_ref()) else {
+            return true;
+        };
+        let node = self.nodes.get("", &self.node_name);
+        // Until it is known, the scheduler's word counts.
+        node.is_none_or(|node| placement::selects(required, &node))
+    }
+
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
         self.pods_root.join(uid)
     }
 
-    /// Brings all volumes of the pod up to date, side by side.
+    /// Sets up the pod's volumes that are not in `mounted` and brings those up to date that show
+    /// something of the API, side by side. What befalls one keeps none of the others from it: those
+    /// that failed stay as they were and are told apart.
     pub async fn set_up(
         &self,
         pod: &Pod,
         facts: &NodeFacts,
         objects: &HeldObjects,
-    ) -> Result<Mounted, Failure> {
+        mut mounted: Mounted,
+    ) -> (Mounted, Vec<Failure>) {
         let context = Context {
             pod,
             facts,
@@ -179,21 +210,27 @@ impl Volumes {
             .as_ref()
             .and_then(|spec| spec.volumes.as_deref())
             .unwrap_or_default();
-        let each = volumes.iter().map(|volume| {
+        let due: Vec<&Volume> = volumes
+            .iter()
+            .filter(|volume| shows_api(volume) || !mounted.has(&volume.name))
+            .collect();
+        let each = due.into_iter().map(|volume| {
             let context = &context;
-            async move {
-                let ready = set_up_one(context, volume).await;
-                ready
-                    .map(|ready| (volume.name.clone(), ready))
-                    .map_err(|error| Failure {
-                        volume: volume.name.clone(),
-                        error,
-                    })
-            }
+            async move { (volume, set_up_one(context, volume).await) }
         });
-        let mut mounted = Mounted::default();
-        for (name, ready) in futures::future::try_join_all(each).await? {
-            let Some(ready) = ready else { continue };
+        mounted.refresh_at = None;
+        let mut failures = Vec::new();
+        for (volume, ready) in futures::future::join_all(each).await {
+            let name = volume.name.clone();
+            let ready = match ready {
+                Ok(Some(ready)) => ready,
+                Ok(None) => continue,
+                Err(error) => {
+                    let volume = name;
+                    failures.push(Failure { volume, error });
+                    continue;
+                }
+            };
             if ready.read_only {
                 mounted.read_only.insert(name.clone());
             }
@@ -202,12 +239,9 @@ impl Volumes {
                 false => &mut mounted.paths,
             };
             places.insert(name, ready.path);
-            mounted.refresh_at = match (mounted.refresh_at, ready.refresh_at) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
+            mounted.refresh_at = earlier(mounted.refresh_at, ready.refresh_at);
         }
-        Ok(mounted)
+        (mounted, failures)
     }
 
     /// Removes everything of the pod from disk. Nothing mounted below is ever followed.
@@ -323,6 +357,22 @@ fn hold<K: Fixable>(
         .filter(|name| !name.is_empty())
         .map(|name| (name.clone(), referenced.hold(namespace, &name)))
         .collect()
+}
+
+/// The earlier of two times, where there are any.
+pub fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Whether what the volume holds changes with the API's objects.
+fn shows_api(volume: &Volume) -> bool {
+    volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.downward_api.is_some()
+        || volume.projected.is_some()
 }
 
 struct Ready {

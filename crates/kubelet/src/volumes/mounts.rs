@@ -1,7 +1,10 @@
 //! What is mounted into one container: its volumes, the managed `/etc/hosts`, and the file for its
 //! termination message.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Component, PathBuf},
+};
 
 use cri::v1;
 use k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
@@ -48,8 +51,15 @@ pub async fn prepare(
         let mut result = Vec::new();
         let mut has_hosts = false;
         for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
+            let sub = match (&mount.sub_path, &mount.sub_path_expr) {
+                (Some(sub), _) if !sub.is_empty() => Some(sub.clone()),
+                (_, Some(expression)) if !expression.is_empty() => {
+                    Some(expand_known(expression, &environment).map_err(Error::Key)?)
+                }
+                _ => None,
+            };
             if let Some(image) = mounted.images.get(&mount.name) {
-                result.push(image_mount(mount, image));
+                result.push(image_mount(mount, image, sub)?);
                 continue;
             }
             let Some(path) = mounted.paths.get(&mount.name) else {
@@ -59,13 +69,6 @@ pub async fn prepare(
                 )));
             };
             has_hosts |= mount.mount_path == HOSTS;
-            let sub = match (&mount.sub_path, &mount.sub_path_expr) {
-                (Some(sub), _) if !sub.is_empty() => Some(sub.clone()),
-                (_, Some(expression)) if !expression.is_empty() => {
-                    Some(expand_known(expression, &environment).map_err(Error::Key)?)
-                }
-                _ => None,
-            };
             let host_path = match sub {
                 None => path.clone(),
                 Some(sub) => {
@@ -164,17 +167,28 @@ fn recursive_read_only(mount: &VolumeMount, supported: bool) -> Result<bool, Str
 }
 
 /// The runtime mounts the image itself, always read-only.
-fn image_mount(mount: &VolumeMount, image: &str) -> v1::Mount {
-    v1::Mount {
+fn image_mount(mount: &VolumeMount, image: &str, sub: Option<String>) -> Result<v1::Mount, Error> {
+    let sub = sub.unwrap_or_default();
+    let path = std::path::Path::new(&sub);
+    if path.is_absolute() {
+        let what = format!("error SubPath `{sub}` must not be an absolute path");
+        return Err(Error::Key(what));
+    }
+    if path.components().any(|part| part == Component::ParentDir) {
+        return Err(Error::Key(format!(
+            "unable to provision SubPath `{sub}`: must not contain '..'"
+        )));
+    }
+    Ok(v1::Mount {
         container_path: mount.mount_path.clone(),
         readonly: true,
         image: Some(v1::ImageSpec {
             image: image.to_owned(),
             ..Default::default()
         }),
-        image_sub_path: mount.sub_path.clone().unwrap_or_default(),
+        image_sub_path: sub,
         ..Default::default()
-    }
+    })
 }
 
 /// Found again after a restart of the kubelet: named after the container and its count.
@@ -209,6 +223,15 @@ mod tests {
             Ok(applied) => applied.to_string(),
             Err(error) => error,
         }
+    }
+
+    #[test]
+    fn a_part_of_an_image_lies_inside_it() {
+        let mount = VolumeMount::default();
+        let of = |sub: &str| image_mount(&mount, "i", Some(sub.to_owned()));
+        assert_eq!(of("a/b").expect("a mount").image_sub_path, "a/b");
+        assert!(of("/a").is_err());
+        assert!(of("a/../..").is_err());
     }
 
     #[test]

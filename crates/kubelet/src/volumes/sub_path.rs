@@ -30,7 +30,14 @@ pub fn bind(volume: &Path, sub_path: &str, target: &Path) -> Result<PathBuf, Err
             "subPath {sub_path:?} must be relative and must not contain \"..\""
         )));
     }
-    let file = open_or_make(volume, relative)?;
+    let file = match open_or_make(volume, relative) {
+        Ok(file) => file,
+        Err(error) => match inside(volume, relative) {
+            // Opened as strictly as any other, so that no link put there meanwhile leads out.
+            Some(place) => open_or_make(volume, &place)?,
+            None => return Err(error),
+        },
+    };
     let source = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
     let is_directory = fs::metadata(&source)
         .map_err(at("reading", relative))?
@@ -79,6 +86,14 @@ pub fn read(volume: &Path, path: &str) -> Option<String> {
     Some(text)
 }
 
+/// Where a path that leads over absolute links ends, seen from the volume, if that is inside it.
+fn inside(volume: &Path, relative: &Path) -> Option<PathBuf> {
+    let root = fs::canonicalize(volume).ok()?;
+    let place = fs::canonicalize(root.join(relative)).ok()?;
+    let place = place.strip_prefix(&root).ok()?;
+    Some(Path::new(".").join(place))
+}
+
 fn open_or_make(volume: &Path, relative: &Path) -> Result<OwnedFd, Error> {
     let root = fs::File::open(volume).map_err(at("opening", volume))?;
     let mode = {
@@ -123,7 +138,14 @@ mod tests {
         std::os::unix::fs::symlink("..", volume.join("up")).expect("linked");
         assert!(open_or_make(&volume, Path::new("out/passwd")).is_err());
         assert!(open_or_make(&volume, Path::new("up")).is_err());
+        assert_eq!(inside(&volume, Path::new("out/passwd")), None);
+        assert_eq!(inside(&volume, Path::new("up")), None);
         open_or_make(&volume, Path::new("a/b/c")).expect("made");
+        // One that names the volume by its own path leads back into it.
+        std::os::unix::fs::symlink(volume.join("a"), volume.join("in")).expect("linked");
+        assert!(open_or_make(&volume, Path::new("in/b")).is_err());
+        let place = inside(&volume, Path::new("in/b")).expect("inside");
+        open_or_make(&volume, &place).expect("opened");
         assert!(volume.join("a/b/c").is_dir());
         assert!(bind(&volume, "../x", &directory.path().join("t")).is_err());
     }

@@ -42,7 +42,7 @@ pub struct Node {
     api: ApiServer,
     tls: Arc<rustls::ServerConfig>,
     configuration: kubelet::Configuration,
-    cgroup_root: String,
+    pub cgroup_root: String,
     administrator: Administrator,
     kubelet: Option<(tokio::task::JoinHandle<()>, CancellationToken)>,
 }

@@ -192,7 +192,7 @@ async fn a_new_kubelet_finds_everything_again() {
     assert_eq!(
         node.runtime.calls()[before..],
         [
-            "StopContainer main 30",
+            "StopContainer main 2",
             "StopPodSandbox goes",
             "RemovePodSandbox goes"
         ],

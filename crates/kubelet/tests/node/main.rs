@@ -12,6 +12,7 @@ mod measures;
 mod pressure;
 mod providers;
 mod pulls;
+mod recovery;
 mod refusals;
 mod restarts;
 mod runtime;

@@ -74,3 +74,28 @@ async fn what_the_node_cannot_run_fails_with_a_reason() {
     );
     node.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_critical_pod_waits_until_its_victim_has_ended() {
+    let configuration = serde_json::from_value(json!({"maxPods": 1}));
+    let node = Node::start_with(configuration.expect("a configuration")).await;
+    let simple = json!({"containers": [{"name": "main", "image": "busybox", "imagePullPolicy": "IfNotPresent"}],
+        "terminationGracePeriodSeconds": 1});
+    node.create("common", simple.clone()).await;
+    node.wait("common", ready).await;
+    let failing = ("StopContainer", "not now".to_owned());
+    node.runtime.state().failing.extend([failing]);
+    let mut critical = simple;
+    critical["priorityClassName"] = json!("system-node-critical");
+    node.create("critical", critical).await;
+    node.until("tried twice", async || {
+        node.runtime.count("StopContainer") >= 2
+    })
+    .await;
+    assert_eq!(node.runtime.count("RunPodSandbox critical"), 0);
+    node.runtime.state().failing.clear();
+    node.wait("critical", ready).await;
+    let common = node.wait("common", failed).await.status.expect("a status");
+    assert_eq!(common.reason.as_deref(), Some("Preempting"));
+    node.close().await;
+}

@@ -109,7 +109,8 @@ async fn every_container_gets_two_seconds_at_least() {
     node.create(
         "brief",
         json!({"terminationGracePeriodSeconds": 0,
-            "containers": [{"name": "app", "image": "busybox"}]}),
+            "containers": [{"name": "app", "image": "busybox",
+                "lifecycle": {"preStop": {"exec": {"command": ["true"]}}}}]}),
     )
     .await;
     node.wait("brief", ready).await;
@@ -131,5 +132,6 @@ async fn every_container_gets_two_seconds_at_least() {
         calls.contains(&"StopContainer app 2".to_owned()),
         "{calls:?}"
     );
+    assert!(calls.contains(&"ExecSync true".to_owned()), "{calls:?}");
     node.close().await;
 }

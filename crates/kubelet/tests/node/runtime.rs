@@ -33,6 +33,12 @@ pub struct State {
     pub calls: Vec<String>,
     /// Calls that fail, and with which words.
     pub failing: BTreeMap<&'static str, String>,
+    /// How often calls have failed that were to.
+    pub failed: BTreeMap<String, usize>,
+    /// How often a log was to be begun anew.
+    pub reopened: usize,
+    /// Whatever is executed fails.
+    pub probes_fail: bool,
     /// The machine's clock, where a test sets it.
     pub clock: Option<environment::Environment>,
     next: i64,
@@ -64,6 +70,23 @@ impl Runtime {
                 .await
                 .expect("served");
         })
+    }
+
+    /// An error if calls of this name are to fail.
+    fn fails(&self, name: &str) -> Result<(), Status> {
+        let mut state = self.state();
+        let Some(message) = state.failing.get(name).cloned() else {
+            return Ok(());
+        };
+        *state.failed.entry(name.to_owned()).or_default() += 1;
+        Err(Status::unavailable(message))
+    }
+
+    /// How many calls were made that begin so.
+    pub fn count(&self, beginning: &str) -> usize {
+        let calls = self.state().calls.clone();
+        let same = calls.iter().filter(|call| call.starts_with(beginning));
+        same.count()
     }
 
     pub fn calls(&self) -> Vec<String> {
@@ -268,6 +291,7 @@ impl runtime_service::RuntimeService for Runtime {
             .filter
             .unwrap_or_default()
             .label_selector;
+        self.fails("ListPodSandbox")?;
         let state = self.state();
         let all = state.sandboxes.values();
         let items = all
@@ -327,6 +351,11 @@ impl runtime_service::RuntimeService for Runtime {
         let (config, status, _) = found.ok_or_else(|| Status::not_found("no such container"))?;
         status.state = v1::ContainerState::ContainerRunning as i32;
         status.started_at = now;
+        let log = Path::new(&status.log_path);
+        if let Some(directory) = log.parent() {
+            std::fs::create_dir_all(directory)?;
+            std::fs::write(log, "")?;
+        }
         let name = metadata_name(config);
         state.calls.push(format!("StartContainer {name}"));
         Ok(Response::new(v1::StartContainerResponse {}))
@@ -343,6 +372,9 @@ impl runtime_service::RuntimeService for Runtime {
             state
                 .calls
                 .push(format!("StopContainer {name} {}", request.timeout));
+        }
+        if let Some(message) = state.failing.get("StopContainer") {
+            return Err(Status::unavailable(message.clone()));
         }
         state.stop(&request.container_id, 143);
         Ok(Response::new(v1::StopContainerResponse {}))
@@ -422,7 +454,7 @@ impl runtime_service::RuntimeService for Runtime {
         }))
     }
 
-    /// `true` succeeds, anything else fails.
+    /// `true` succeeds, `hang` never comes back, anything else fails.
     async fn exec_sync(
         &self,
         request: Request<v1::ExecSyncRequest>,
@@ -431,10 +463,27 @@ impl runtime_service::RuntimeService for Runtime {
         self.state()
             .calls
             .push(format!("ExecSync {}", command.join(" ")));
+        self.fails("ExecSync")?;
+        if command == ["hang"] {
+            std::future::pending::<()>().await;
+        }
         Ok(Response::new(v1::ExecSyncResponse {
-            exit_code: i32::from(command != ["true"]),
+            exit_code: i32::from(command != ["true"] || self.state().probes_fail),
             ..Default::default()
         }))
+    }
+
+    async fn reopen_container_log(
+        &self,
+        request: Request<v1::ReopenContainerLogRequest>,
+    ) -> Result<Response<v1::ReopenContainerLogResponse>, Status> {
+        let id = request.into_inner().container_id;
+        let found = self.state().containers.get(&id).cloned();
+        let (_, status, _) = found.ok_or_else(|| Status::not_found("no such container"))?;
+        self.state().reopened += 1;
+        self.fails("ReopenContainerLog")?;
+        std::fs::write(&status.log_path, "")?;
+        Ok(Response::new(v1::ReopenContainerLogResponse {}))
     }
 
     type GetContainerEventsStream = Streaming<v1::ContainerEventResponse>;
@@ -465,7 +514,6 @@ impl runtime_service::RuntimeService for Runtime {
 
     not_here! {
         update_container_resources(UpdateContainerResourcesRequest) -> v1::UpdateContainerResourcesResponse;
-        reopen_container_log(ReopenContainerLogRequest) -> v1::ReopenContainerLogResponse;
         exec(ExecRequest) -> v1::ExecResponse;
         attach(AttachRequest) -> v1::AttachResponse;
         port_forward(PortForwardRequest) -> v1::PortForwardResponse;

@@ -19,7 +19,7 @@ use super::{
     state::{ContainerEntry, Runtime, blocking},
 };
 use crate::{
-    images::ImageRecord,
+    images::{ImageRecord, reference},
     records::{ContainerRecord, ExitRecord, SandboxPhase, SandboxRecord},
     shim::client::{ContainerStreams, Shim, Start},
     spec::{self, ContainerInput, Provided, user::Identity},
@@ -55,8 +55,14 @@ impl Runtime {
             kind: "image",
             id: name,
         })?;
+        self.check_company(&sandbox, &config)?;
         let id = self.new_id();
-        let volumes = self.volume_images(&config)?;
+        let runtime = self.clone();
+        let wanted = config.clone();
+        let volumes = match config.mounts.iter().any(|mount| mount.image.is_some()) {
+            true => blocking(move || runtime.volume_images(&wanted)).await?,
+            false => Vec::new(),
+        };
         let record =
             self.reserve_container(&id, &sandbox, config, sandbox_config, &image, &volumes)?;
         let (runtime, sandbox_id) = (self.clone(), sandbox.id.clone());
@@ -80,15 +86,49 @@ impl Runtime {
         }
     }
 
+    /// A container whose processes are to be seen must be of the same pod, and run.
+    fn check_company(
+        &self,
+        sandbox: &SandboxRecord,
+        config: &ContainerConfig,
+    ) -> Result<(), Error> {
+        let linux = config.linux.as_ref();
+        let security = linux.and_then(|linux| linux.security_context.as_ref());
+        let Some(options) = security.and_then(|security| security.namespace_options.as_ref())
+        else {
+            return Ok(());
+        };
+        if options.pid() != NamespaceMode::Target {
+            return Ok(());
+        }
+        let target = self.container_record(&options.target_id)?;
+        if target.sandbox != sandbox.id {
+            return Err(Error::Invalid(format!(
+                "invalid target container: {:?} is in another sandbox",
+                target.id
+            )));
+        }
+        if target.started_at == 0 || target.exit.is_some() {
+            return Err(Error::Invalid(format!(
+                "invalid target container: {:?} is not running",
+                target.id
+            )));
+        }
+        Ok(())
+    }
+
     fn reserve_container(
         &self,
         id: &str,
         sandbox: &SandboxRecord,
-        config: ContainerConfig,
+        mut config: ContainerConfig,
         sandbox_config: Option<PodSandboxConfig>,
         image: &ImageRecord,
         volumes: &[(usize, ImageRecord)],
     ) -> Result<ContainerRecord, Error> {
+        if let Some(asked) = &mut config.image {
+            name_image(asked, image);
+        }
         let metadata = config
             .metadata
             .clone()
@@ -108,7 +148,7 @@ impl Runtime {
             id: id.to_owned(),
             sandbox: sandbox.id.clone(),
             image_id: image.id.clone(),
-            image_ref: image.id.clone(),
+            image_ref: image.digests.first().unwrap_or(&image.id).clone(),
             layers: std::iter::once(image)
                 .chain(volumes.iter().map(|(_, volume)| volume))
                 .flat_map(|image| image.layers.clone())
@@ -158,7 +198,7 @@ impl Runtime {
             });
         wanted
             .map(|(index, name)| {
-                let found = self.0.images.find(&name)?;
+                let found = self.0.images.find_sound(&name)?;
                 let image = found.ok_or_else(|| Error::NotFound {
                     kind: "image",
                     id: name,
@@ -354,9 +394,14 @@ impl Runtime {
         };
         if timeout > 0 {
             let grace = Duration::from_secs(timeout.unsigned_abs());
-            shim.kill(id, record.stop_signal, false)
-                .await
-                .map_err(Error::shim("failed to stop container"))?;
+            if !self.told_to_stop(id) {
+                shim.kill(id, record.stop_signal, false)
+                    .await
+                    .map_err(Error::shim("failed to stop container"))?;
+                if let Some(entry) = self.0.state.lock().containers.get_mut(id) {
+                    entry.told_to_stop = true;
+                }
+            }
             if tokio::time::timeout(grace, ended.wait_for(|ended| *ended))
                 .await
                 .is_ok()
@@ -371,6 +416,12 @@ impl Runtime {
             Ok(_) => Ok(()),
             Err(_) => Err(Error::Deadline(format!("container {id:?} does not end"))),
         }
+    }
+
+    fn told_to_stop(&self, id: &str) -> bool {
+        let state = self.0.state.lock();
+        let entry = state.containers.get(id);
+        entry.is_some_and(|entry| entry.told_to_stop)
     }
 
     /// Ends it if need be and removes every trace but its log. An unknown one is fine.
@@ -462,6 +513,7 @@ impl ContainerEntry {
         ContainerEntry {
             record,
             lock: Arc::default(),
+            told_to_stop: false,
             ended: watch::Sender::new(ended),
         }
     }
@@ -509,6 +561,19 @@ fn signal_number(name: &str) -> Option<i32> {
                 .ok()
                 .map(|signal| signal as i32)
         })
+}
+
+/// People know images by name. Who asks by id is told the name that stands in the pod, or any.
+fn name_image(asked: &mut cri::v1::ImageSpec, image: &ImageRecord) {
+    let by_id = asked.image == image.id || image.id.strip_prefix("sha256:") == Some(&asked.image);
+    if !by_id {
+        return;
+    }
+    let wanted = reference::normalise(&asked.user_specified_image).ok();
+    let named = wanted.as_ref().and_then(|name| image.tags.get(name));
+    if let Some(name) = named.or_else(|| image.tags.first()) {
+        asked.image.clone_from(name);
+    }
 }
 
 #[cfg(test)]

@@ -107,6 +107,11 @@ impl Runtime {
                 document["linux"]["resources"][part][name] = value.clone();
             }
         }
+        for part in ["hugepageLimits", "unified"] {
+            if !wanted[part].is_null() {
+                document["linux"]["resources"][part] = wanted[part].clone();
+            }
+        }
         std::fs::write(&file, document.to_string()).map_err(Error::file(file))
     }
 }

@@ -422,6 +422,11 @@ impl Runtime {
                     sandbox: id.into(),
                     source,
                 })?,
+            // It will be asked for again: somebody else keeps the addresses of this pod.
+            Err(source) if !record.addresses.is_empty() => {
+                let sandbox = id.into();
+                return Err(Error::NetworkRemoval { sandbox, source });
+            }
             // Nobody is left to ask; the namespace takes its interfaces with it.
             Err(error) => {
                 tracing::warn!(%error, sandbox = id, "releasing a pod's network without CNI")

@@ -78,6 +78,8 @@ pub struct SandboxEntry {
 pub struct ContainerEntry {
     pub record: ContainerRecord,
     pub lock: Lock,
+    /// It has been sent its stop signal; many programs take a second one for "at once".
+    pub told_to_stop: bool,
     pub ended: watch::Sender<bool>,
 }
 

@@ -84,6 +84,7 @@ pub fn container(input: &ContainerInput<'_>) -> Result<(Value, Identity), Error>
         &config.mounts,
         &input.provided,
         security.privileged,
+        security.readonly_rootfs,
         input.hierarchies,
         input.cgroup,
     )?;

@@ -22,6 +22,7 @@ pub fn build(
     requested: &[Mount],
     provided: &Provided<'_>,
     privileged: bool,
+    readonly_rootfs: bool,
     hierarchies: &Hierarchies,
     group: &str,
 ) -> Result<(Vec<Value>, Option<&'static str>), Error> {
@@ -59,16 +60,18 @@ pub fn build(
         let destination = mount["destination"].as_str().unwrap_or_default();
         !(taken(destination) || parent_taken && destination.starts_with("/sys/fs/cgroup"))
     });
-    for (path, source) in [
-        ("/dev/shm", provided.shm),
-        ("/etc/resolv.conf", provided.resolv_conf),
-        ("/etc/hostname", provided.hostname),
-        ("/etc/hosts", provided.hosts),
+    // The pod's other containers have the same files.
+    let files = if readonly_rootfs { "ro" } else { "rw" };
+    for (path, source, access) in [
+        ("/dev/shm", provided.shm, "rw"),
+        ("/etc/resolv.conf", provided.resolv_conf, files),
+        ("/etc/hostname", provided.hostname, files),
+        ("/etc/hosts", provided.hosts, files),
     ] {
         if !taken(path) && source.exists() {
             mounts.push(json!({
                 "destination": path, "type": "bind", "source": source,
-                "options": ["rbind", "rprivate", "rw"],
+                "options": ["rbind", "rprivate", access],
             }));
         }
     }

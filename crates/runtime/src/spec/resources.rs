@@ -36,18 +36,20 @@ pub fn to_oci(
     if resources.memory_limit_in_bytes > 0 {
         let mut memory =
             Map::from_iter([("limit".to_owned(), resources.memory_limit_in_bytes.into())]);
-        if resources.memory_swap_limit_in_bytes > 0 && has_swap_accounting(hierarchies) {
-            memory.insert("swap".into(), resources.memory_swap_limit_in_bytes.into());
+        if has_swap_accounting(hierarchies) {
+            memory.insert("swap".into(), swap_limit(resources).into());
         }
         result.insert("memory".into(), memory.into());
     }
     if !resources.unified.is_empty() && hierarchies.legacy.is_empty() {
         result.insert("unified".into(), json!(resources.unified));
     }
+    // One of none is a limit too.
+    let counted = counts_huge_pages(hierarchies);
     let huge: Vec<Value> = resources
         .hugepage_limits
         .iter()
-        .filter(|limit| limit.limit > 0)
+        .filter(|_| counted)
         .map(|limit| json!({"pageSize": limit.page_size, "limit": limit.limit}))
         .collect();
     if !huge.is_empty() {
@@ -99,10 +101,29 @@ fn cpu_weight(shares: u64) -> u64 {
     }
 }
 
+/// Memory and swap together. Who does not say gets no swap beyond the limit of memory.
+fn swap_limit(resources: &LinuxContainerResources) -> i64 {
+    match resources.memory_swap_limit_in_bytes {
+        0 => resources.memory_limit_in_bytes,
+        limit => limit,
+    }
+}
+
+fn counts_huge_pages(hierarchies: &Hierarchies) -> bool {
+    match &hierarchies.unified {
+        Some(root) if hierarchies.legacy.is_empty() => {
+            let controllers = std::fs::read_to_string(root.join("cgroup.controllers"));
+            controllers.is_ok_and(|all| all.split_whitespace().any(|name| name == "hugetlb"))
+        }
+        _ => hierarchies.legacy_path("hugetlb", "/").is_some(),
+    }
+}
+
 fn has_swap_accounting(hierarchies: &Hierarchies) -> bool {
     match hierarchies.legacy_path("memory", "/") {
         Some(root) => root.join("memory.memsw.limit_in_bytes").exists(),
-        None => true,
+        // A kernel that swaps counts it, too.
+        None => std::path::Path::new("/proc/swaps").exists(),
     }
 }
 
@@ -157,6 +178,37 @@ pub fn to_files(
     }
     if resources.memory_limit_in_bytes > 0 {
         let limit = resources.memory_limit_in_bytes.to_string();
+        let both = swap_limit(resources);
+        // v1 counts memory and swap together and never lets the one limit pass the other; v2 counts
+        // swap by itself.
+        let swap = (both - resources.memory_limit_in_bytes).max(0).to_string();
+        let together = hierarchies
+            .legacy_path("memory", group)
+            .map(|directory| directory.join("memory.memsw.limit_in_bytes"))
+            .filter(|file| file.exists());
+        let before = together
+            .as_ref()
+            .and_then(|file| std::fs::read_to_string(file).ok())
+            .and_then(|text| text.trim().parse::<u64>().ok());
+        let swap_alone = hierarchies.legacy.is_empty()
+            && hierarchies
+                .unified_path(group)
+                .is_some_and(|directory| directory.join("memory.swap.max").exists());
+        let grows = before.is_some_and(|before| both.cast_unsigned() > before);
+        let with_swap = |write: &mut dyn FnMut(&str, &str, String, &str, String)| {
+            if together.is_some() || swap_alone {
+                write(
+                    "memory",
+                    "memory.memsw.limit_in_bytes",
+                    both.to_string(),
+                    "memory.swap.max",
+                    swap.clone(),
+                );
+            }
+        };
+        if grows {
+            with_swap(&mut write);
+        }
         write(
             "memory",
             "memory.limit_in_bytes",
@@ -164,6 +216,9 @@ pub fn to_files(
             "memory.max",
             limit,
         );
+        if !grows {
+            with_swap(&mut write);
+        }
     }
     for limit in &resources.hugepage_limits {
         write(
@@ -310,6 +365,9 @@ mod tests {
         };
         let some = to_oci(&some, true, &Hierarchies::default());
         assert_eq!(some["cpu"], json!({"shares": 512}));
-        assert_eq!(some["memory"], json!({"limit": 1 << 20}));
+        assert_eq!(some["memory"]["limit"], 1 << 20);
+        // Where swap is counted, there is none beyond the limit unless it was asked for.
+        let swap = &some["memory"]["swap"];
+        assert!(swap.is_null() || *swap == 1 << 20, "{swap}");
     }
 }

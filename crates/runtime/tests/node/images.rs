@@ -268,6 +268,17 @@ fn images_come_from_a_registry() {
             ..Default::default()
         });
         let running = server.run(&sandbox, &pod, config).await?;
+        let told = server.status(&running).await?;
+        ensure!(told.image_ref == image.repo_digests[0], "{told:?}");
+        let mut by_id = container("by-id", &[]);
+        by_id.image = Some(ImageSpec {
+            image: id.clone(),
+            user_specified_image: name.clone(),
+            ..Default::default()
+        });
+        let by_id = server.run(&sandbox, &pod, by_id).await?;
+        let told = server.status(&by_id).await?.image.unwrap_or_default();
+        ensure!(told.image == name, "{told:?}");
         ensure!(
             server
                 .output(&running, &["/bin/cat", "/from-registry"])

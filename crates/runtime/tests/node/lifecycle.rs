@@ -425,3 +425,78 @@ fn events_filters_and_logs() {
         Ok(())
     });
 }
+
+/// Whoever asks again, a kubelet that was restarted for one, gives no second signal: many programs
+/// take it for "at once".
+#[test]
+fn the_stop_signal_is_sent_once() {
+    with_server(&[], async |server| {
+        let pod = server.sandbox_config("asked-twice", true);
+        let sandbox = server.run_sandbox(&pod).await?;
+        let script = "trap 'echo told' TERM; echo ready; while true; do sleep 0.05; done";
+        let main = container("main", &["sh", "-c", script]);
+        let id = server.run(&sandbox, &pod, main).await?;
+        let told = |server: &Server| {
+            let log = server.log("asked-twice", "main.log");
+            log.iter().filter(|line| line.ends_with("told")).count()
+        };
+        let lines = |server: &Server| server.log("asked-twice", "main.log").len();
+        eventually(|| lines(server) > 0).await?;
+        let stop = |timeout| StopContainerRequest {
+            container_id: id.clone(),
+            timeout,
+        };
+        let (mut first, patient) = (server.runtime.clone(), stop(600));
+        let waiting = tokio::spawn(async move { first.stop_container(patient).await });
+        eventually(|| told(server) > 0).await?;
+        server.runtime.stop_container(stop(2)).await?;
+        waiting.await??;
+        ensure!(
+            told(server) == 1,
+            "{:?}",
+            server.log("asked-twice", "main.log")
+        );
+        server.remove_sandbox(&sandbox).await
+    });
+}
+
+#[test]
+fn only_processes_of_the_same_pod_can_be_shared() {
+    with_server(&[], async |server| {
+        let target = |id: &str| {
+            let mut config = container("guest", &["sleep", "1000"]);
+            let linux = config.linux.get_or_insert_default();
+            let security = linux.security_context.get_or_insert_default();
+            let options = security.namespace_options.get_or_insert_default();
+            options.set_pid(NamespaceMode::Target);
+            options.target_id = id.into();
+            config
+        };
+        let pod = server.sandbox_config("host", true);
+        let sandbox = server.run_sandbox(&pod).await?;
+        let host = container("main", &["sleep", "1000"]);
+        let host = server.create(&sandbox, &pod, host).await?;
+        let refused = server.create(&sandbox, &pod, target(&host)).await;
+        ensure!(refused.is_err_and(|error| error.to_string().contains("not running")));
+        server.start_container(&host).await?;
+        let guest = server.run(&sandbox, &pod, target(&host)).await?;
+        let seen = server.output(&guest, &["cat", "/proc/1/cmdline"]).await?;
+        ensure!(seen.starts_with("sleep"), "{seen:?}");
+        let other = server.sandbox_config("other", true);
+        let elsewhere = server.run_sandbox(&other).await?;
+        let refused = server.create(&elsewhere, &other, target(&host)).await;
+        ensure!(refused.is_err_and(|error| error.to_string().contains("another sandbox")));
+        server.remove_sandbox(&sandbox).await?;
+        server.remove_sandbox(&elsewhere).await
+    });
+}
+
+async fn eventually(condition: impl Fn() -> bool) -> Result<()> {
+    for _ in 0..2400 {
+        if condition() {
+            return Ok(());
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    anyhow::bail!("it never came true")
+}

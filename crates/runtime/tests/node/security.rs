@@ -218,6 +218,12 @@ async fn privileges(server: &mut Server) -> Result<()> {
             != 0,
         "the root is read-only"
     );
+    for shared in ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"] {
+        let options = "awk '$5 == \"'$1'\" { print $6 }' /proc/self/mountinfo";
+        let options = ["sh", "-c", options, "sh", shared];
+        let options = server.output(&user, &options).await?;
+        ensure!(options.starts_with("ro"), "{shared} is mounted {options}");
+    }
     let status = server
         .status(&user)
         .await?

@@ -18,32 +18,34 @@ impl Worker {
             Outcome::Observed { epoch, observed } => {
                 self.observing = false;
                 match observed {
-                    Ok(observed) if epoch == self.epoch => self.observed = Some(observed),
+                    Ok(observed) if epoch == self.epoch => {
+                        self.observed = Some(observed);
+                        self.settle_unhealthy();
+                    }
                     _ => self.look_again = true,
                 }
             }
-            Outcome::Volumes(Ok(mounted)) => {
+            Outcome::Volumes(mounted, failures) if failures.is_empty() => {
                 self.mounted = mounted;
                 self.mount_failures = 0;
                 self.volumes = Step::Done(());
             }
-            Outcome::Volumes(Err(failure)) => {
+            Outcome::Volumes(_, failures) => {
                 let shift = self.mount_failures.min(8);
                 self.mount_failures += 1;
                 let delay = (FIRST_MOUNT_RETRY << shift).min(LAST_MOUNT_RETRY);
                 self.volumes = Step::Failed { until: now + delay };
-                self.node
-                    .events
-                    .warning(&self.pod, failure.reason(), failure.to_string());
-            }
-            Outcome::Refreshed(Ok(mounted)) => {
-                self.refreshing = false;
-                self.mounted = mounted;
+                self.tell_mount_failures(&failures);
             }
             // A source that is gone leaves the files as they are.
-            Outcome::Refreshed(Err(failure)) => {
+            Outcome::Refreshed(mounted, failures) => {
                 self.refreshing = false;
-                tracing::info!(pod = uid(&self.pod), %failure, "a volume was not refreshed");
+                self.mounted = mounted;
+                if !failures.is_empty() {
+                    let again = Some(now + REFRESH_RETRY);
+                    self.mounted.refresh_at = volumes::earlier(self.mounted.refresh_at, again);
+                    self.tell_mount_failures(&failures);
+                }
             }
             Outcome::Sandbox(result) => {
                 self.busy.sandbox = false;
@@ -109,16 +111,13 @@ impl Worker {
             Outcome::Killed { id, record } => {
                 self.busy.killing.remove(&id);
                 self.kills.remove(&id);
-                let by_probe = self.unhealthy.remove(&id).is_some();
                 self.epoch += 1;
                 if let (Some(observed), Some(record)) = (&mut self.observed, record) {
-                    if by_probe {
-                        self.ended_by_probe.insert(record.name.clone(), id);
-                    }
                     observed.put_container(record);
                 } else {
                     self.look_again = true;
                 }
+                self.settle_unhealthy();
             }
             Outcome::Removed { id, done } => {
                 self.busy.removing.remove(&id);
@@ -151,9 +150,11 @@ impl Worker {
             } => {
                 self.writing = false;
                 match result {
-                    Ok(()) => {
+                    Ok(version) => {
                         self.written = value;
+                        self.written_version = version;
                         self.measure_status(told);
+                        self.check_written();
                     }
                     // The watch will tell what became of it.
                     Err(status_writer::Error::Gone) => self.written = value,
@@ -164,6 +165,33 @@ impl Worker {
             }
             Outcome::Released(done) => self.busy.released = done,
             Outcome::Finished => self.done = true,
+        }
+    }
+
+    fn tell_mount_failures(&self, failures: &[volumes::Failure]) {
+        for failure in failures {
+            self.node
+                .events
+                .warning(&self.pod, failure.reason(), failure.to_string());
+        }
+    }
+
+    /// What a probe condemned stays condemned until it has ended, however often the runtime fails
+    /// to stop it.
+    fn settle_unhealthy(&mut self) {
+        let Some(observed) = &self.observed else {
+            return;
+        };
+        let killing = &self.busy.killing;
+        let (over, condemned) = std::mem::take(&mut self.unhealthy)
+            .into_iter()
+            .partition(|(id, _)| !killing.contains(id) && !observed.runs(id));
+        self.unhealthy = condemned;
+        let over: BTreeMap<String, KillReason> = over;
+        for id in over.into_keys() {
+            if let Some(record) = observed.containers.iter().find(|record| record.id == id) {
+                self.ended_by_probe.insert(record.name.clone(), id);
+            }
         }
     }
 

@@ -21,7 +21,9 @@ impl Worker {
     /// Asks for the resources the pod wants, if they are not those it has been granted.
     pub(super) fn ask_for_resources(&mut self) {
         if self.stopping() || resize::as_granted(&self.desired, &self.pod).is_none() {
-            self.resize.pending = None;
+            if self.resize.pending.take().is_some() {
+                self.node.admission.withdraw(&self.pod);
+            }
             return;
         }
         let now = self.now();
@@ -45,6 +47,8 @@ impl Worker {
                     error: None,
                 });
                 (self.room_retry, self.resize_retry) = (None, None);
+                // They may show what the containers now have.
+                self.refresh_volumes = true;
                 let message =
                     resize::event_message("Pod resize started", &self.pod, generation, "");
                 self.node.events.normal(&self.pod, "ResizeStarted", message);

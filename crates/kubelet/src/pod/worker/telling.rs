@@ -33,7 +33,7 @@ impl Worker {
         let now = self.now();
         let mut wakes = Vec::new();
         for (container, failed) in &mut self.pull_failures {
-            if failed.announced || failed.failure.reason != "ErrImagePull" {
+            if failed.announced || !failed.failure.was_pulled {
                 continue;
             }
             if now < failed.backoff_from {
@@ -41,10 +41,7 @@ impl Worker {
                 continue;
             }
             failed.announced = true;
-            let image = containers::find(&self.pod, container)
-                .and_then(|spec| spec.image)
-                .unwrap_or_default();
-            let message = format!("Back-off pulling image \"{image}\"");
+            let message = format!("Back-off pulling image \"{}\"", failed.failure.image);
             self.node
                 .events
                 .container(&self.pod, container, Severity::Normal, "BackOff", &message);
@@ -154,6 +151,7 @@ impl Worker {
                     .unwrap_or_default(),
                 started_at: record.started_at / 1000,
                 now: self.now(),
+                passed: self.readiness_passed.contains(&record.id),
             };
             let mailbox = self.mailbox.clone();
             tokio::spawn(probes::run(
@@ -174,7 +172,7 @@ impl Worker {
         let observed = self.observed.as_ref().unwrap_or(&nothing);
         let started = self.started(observed);
         let ready = self.ready(observed, &started);
-        let over = self.stopping() || plan::finished(&self.pod, observed);
+        let over = self.stopping() || self.finished(observed);
         let idle = self.observed.is_some()
             && observed.running().next().is_none()
             && self.busy.starting.is_empty()
@@ -208,11 +206,42 @@ impl Worker {
     /// The API has another mirror of this static pod, or none.
     pub(super) fn take_mirror(&mut self, mirror: Option<Arc<Pod>>) {
         let uid_of = |pod: &Option<Arc<Pod>>| pod.as_ref().map(|pod| uid(pod));
-        if uid_of(&mirror) != uid_of(&self.mirror) {
-            let status = mirror.as_ref().and_then(|mirror| mirror.status.as_ref());
-            self.written = status.map_or(Value::Null, status_writer::to_value);
-        }
+        let another = uid_of(&mirror) != uid_of(&self.mirror);
         self.mirror = mirror;
+        match &self.mirror {
+            Some(mirror) if another => {
+                self.written_version = status_writer::version(mirror);
+                let status = mirror.status.as_ref();
+                self.written = status.map_or(Value::Null, status_writer::to_value);
+            }
+            Some(_) => self.check_written(),
+            None => self.written = Value::Null,
+        }
+    }
+
+    /// Others write statuses too (a node that was thought dead has its pods marked unready): what
+    /// they made of ours is told again. What we wrote ourselves comes back in the version that we
+    /// know, and costs no comparison.
+    pub(super) fn check_written(&mut self) {
+        let shown = match static_pods::is_static(&self.desired) {
+            true => self.mirror.as_ref(),
+            false => Some(&self.desired),
+        };
+        let Some(shown) = shown else {
+            return;
+        };
+        let version = status_writer::version(shown);
+        // The answer to what is being written decides which came later.
+        if self.writing || version <= self.written_version {
+            return;
+        }
+        self.written_version = version;
+        let (Some(api), Some(ours)) = (&shown.status, &self.status) else {
+            return;
+        };
+        if overwritten::differs(api, ours) {
+            self.written = status_writer::to_value(api);
+        }
     }
 
     /// Where the API shows this pod: as itself, or as a static pod's mirror.
@@ -274,7 +303,7 @@ impl Worker {
                     computed,
                     first_running,
                 },
-                result: result.map(drop),
+                result: result.map(|pod| status_writer::version(&pod)),
             }
         });
     }

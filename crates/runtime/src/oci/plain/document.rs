@@ -63,12 +63,21 @@ pub struct Namespace {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Resources {
     #[serde(default)]
     pub devices: Vec<Rule>,
     pub cpu: Option<Cpu>,
     pub memory: Option<Memory>,
+    #[serde(default)]
+    pub hugepage_limits: Vec<HugePages>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HugePages {
+    pub page_size: String,
+    pub limit: u64,
 }
 
 #[derive(Deserialize)]
@@ -323,7 +332,7 @@ mod tests {
         for (pointer, value) in [
             ("/linux/rootfsPropagation", json!("slave")),
             ("/linux/uidMappings", json!([])),
-            ("/linux/resources/hugepageLimits", json!([])),
+            ("/linux/resources/rdma", json!({})),
             ("/linux/resources/unified", json!({})),
             ("/hooks", json!({})),
             ("/process/terminal", json!(true)),

@@ -2,6 +2,7 @@
 //! limits, joined.
 
 use std::{
+    borrow::Cow,
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
@@ -65,7 +66,7 @@ impl<'a> Groups<'a> {
         for (controller, file, value) in limits(resources) {
             let missing = || Error::Container(format!("there is no {controller} cgroup"));
             let directory = self.hierarchies.legacy_path(controller, self.group);
-            write(&directory.ok_or_else(missing)?.join(file), &value)?;
+            write(&directory.ok_or_else(missing)?.join(&*file), &value)?;
         }
         if let Some(directory) = self.hierarchies.legacy_path("devices", self.group) {
             limit_devices(&directory, &resources.devices)?;
@@ -102,8 +103,8 @@ impl<'a> Groups<'a> {
 }
 
 /// Controller, file and value, in the order in which the kernel wants them.
-fn limits(resources: &Resources) -> Vec<(&'static str, &'static str, String)> {
-    let mut limits = Vec::new();
+fn limits(resources: &Resources) -> Vec<(&'static str, Cow<'static, str>, String)> {
+    let mut limits: Vec<(_, Cow<'static, str>, _)> = Vec::new();
     if let Some(cpu) = &resources.cpu {
         for (controller, file, value) in [
             ("cpu", "cpu.shares", cpu.shares.map(|n| n.to_string())),
@@ -116,7 +117,7 @@ fn limits(resources: &Resources) -> Vec<(&'static str, &'static str, String)> {
             ("cpuset", "cpuset.cpus", cpu.cpus.clone()),
             ("cpuset", "cpuset.mems", cpu.mems.clone()),
         ] {
-            limits.extend(value.map(|value| (controller, file, value)));
+            limits.extend(value.map(|value| (controller, file.into(), value)));
         }
     }
     if let Some(memory) = &resources.memory {
@@ -124,9 +125,13 @@ fn limits(resources: &Resources) -> Vec<(&'static str, &'static str, String)> {
             ("memory.limit_in_bytes", memory.limit),
             ("memory.memsw.limit_in_bytes", memory.swap),
         ] {
-            limits.extend(value.map(|value| ("memory", file, value.to_string())));
+            limits.extend(value.map(|value| ("memory", file.into(), value.to_string())));
         }
     }
+    limits.extend(resources.hugepage_limits.iter().map(|pages| {
+        let file = format!("hugetlb.{}.limit_in_bytes", pages.page_size);
+        ("hugetlb", file.into(), pages.limit.to_string())
+    }));
     limits
 }
 
@@ -180,14 +185,13 @@ mod tests {
         let resources: Resources = serde_json::from_value(serde_json::json!({
             "cpu": {"quota": 5000, "period": 10000, "shares": 7, "cpus": "0-1"},
             "memory": {"limit": 1048576, "swap": 2097152},
+            "hugepageLimits": [{"pageSize": "2MB", "limit": 0}],
             "devices": [{"allow": false, "access": "rwm"},
                 {"allow": true, "type": "c", "major": 10, "minor": 229, "access": "rw"}],
         }))
         .unwrap();
-        let files: Vec<&str> = limits(&resources)
-            .iter()
-            .map(|(_, file, _)| *file)
-            .collect();
+        let limits = limits(&resources);
+        let files: Vec<&str> = limits.iter().map(|(_, file, _)| &**file).collect();
         assert_eq!(
             files,
             [
@@ -197,6 +201,7 @@ mod tests {
                 "cpuset.cpus",
                 "memory.limit_in_bytes",
                 "memory.memsw.limit_in_bytes",
+                "hugetlb.2MB.limit_in_bytes",
             ]
         );
         let rules: Vec<String> = resources.devices.iter().map(rule_text).collect();
