@@ -3,7 +3,7 @@
 //! Best effort like upstream's recorder: the caller never waits and never fails; a full channel or
 //! a server that stays away costs Events, nothing else.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use environment::Environment;
 use k8s_openapi::{
@@ -46,7 +46,15 @@ struct Observation {
     severity: Severity,
     reason: String,
     message: String,
+    annotations: BTreeMap<String, String>,
     at: Timestamp,
+}
+
+/// How fast Events are written: so many a second after a burst of so many.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    pub per_second: f64,
+    pub burst: f64,
 }
 
 impl Recorder {
@@ -57,6 +65,17 @@ impl Recorder {
         component: &str,
         host: Option<&str>,
     ) -> Recorder {
+        Recorder::paced(client, environment, component, host, None)
+    }
+
+    /// Those that come faster wait for their turn.
+    pub fn paced(
+        client: kube::Client,
+        environment: Environment,
+        component: &str,
+        host: Option<&str>,
+        pace: Option<Pace>,
+    ) -> Recorder {
         let (sender, receiver) = mpsc::channel(CHANNEL);
         let reporter = Reporter {
             client,
@@ -65,6 +84,7 @@ impl Recorder {
             host: host.map(str::to_owned),
             correlator: Correlator::new(),
             last_name_nanos: 0,
+            turns: pace.map(Turns::new),
         };
         tokio::spawn(reporter.run(receiver));
         Recorder {
@@ -89,11 +109,24 @@ impl Recorder {
         reason: &str,
         message: impl Into<String>,
     ) {
+        self.record_annotated(about, severity, reason, message, BTreeMap::new());
+    }
+
+    /// With `annotations` for programs that read Events.
+    pub fn record_annotated(
+        &self,
+        about: ObjectReference,
+        severity: Severity,
+        reason: &str,
+        message: impl Into<String>,
+        annotations: BTreeMap<String, String>,
+    ) {
         let observation = Observation {
             about,
             severity,
             reason: reason.to_owned(),
             message: message.into(),
+            annotations,
             at: self.environment.now(),
         };
         if self.sender.try_send(observation).is_err() {
@@ -117,6 +150,40 @@ struct Reporter {
     host: Option<String>,
     correlator: Correlator,
     last_name_nanos: i128,
+    turns: Option<Turns>,
+}
+
+/// The turns of a [`Pace`].
+struct Turns {
+    pace: Pace,
+    tokens: f64,
+    filled: tokio::time::Instant,
+}
+
+impl Turns {
+    fn new(pace: Pace) -> Turns {
+        Turns {
+            pace,
+            tokens: pace.burst.max(1.0),
+            filled: tokio::time::Instant::now(),
+        }
+    }
+
+    async fn next(&mut self) {
+        loop {
+            let now = tokio::time::Instant::now();
+            let passed = (now - self.filled).as_secs_f64();
+            self.filled = now;
+            let tokens = self.tokens + passed * self.pace.per_second;
+            self.tokens = tokens.min(self.pace.burst.max(1.0));
+            if self.tokens >= 1.0 {
+                self.tokens -= 1.0;
+                return;
+            }
+            let missing = (1.0 - self.tokens) / self.pace.per_second.max(0.001);
+            tokio::time::sleep(Duration::from_secs_f64(missing)).await;
+        }
+    }
 }
 
 impl Reporter {
@@ -127,6 +194,9 @@ impl Reporter {
             let Some(write) = self.correlator.correlate(event, now_micros) else {
                 continue;
             };
+            if let Some(turns) = &mut self.turns {
+                turns.next().await;
+            }
             self.write(write).await;
         }
     }
@@ -137,6 +207,7 @@ impl Reporter {
             severity,
             reason,
             message,
+            annotations,
             at,
         } = observation;
         // Names must differ also when two observations share a clock tick.
@@ -156,6 +227,7 @@ impl Reporter {
             metadata: ObjectMeta {
                 name: Some(name),
                 namespace: Some(namespace),
+                annotations: Some(annotations).filter(|annotations| !annotations.is_empty()),
                 ..ObjectMeta::default()
             },
             involved_object: about,

@@ -17,7 +17,10 @@ use dbus::{
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 
-use crate::resources::{self, CPU_PERIOD, PodLimits, QosClass};
+use crate::{
+    configuration::Configuration,
+    resources::{self, CPU_PERIOD, PodLimits, QosClass},
+};
 
 /// No pod of ours needs more; one that forks without end must not take the node with it.
 const PIDS_PER_POD: i64 = 16_384;
@@ -68,17 +71,19 @@ struct Shared {
     counts_swap: bool,
     /// Processes one pod may have.
     pids: i64,
+    /// How CPU limits are enforced, in microseconds; `None` if they are not.
+    quota_period: Option<i64>,
     /// Milli-CPU requested by each burstable pod: their sum is the class's share.
     burstable: Mutex<BTreeMap<String, i64>>,
 }
 
 impl Cgroups {
-    /// `pids`: processes one pod may have, negative for the default.
-    pub fn new(root: &str, pids: i64, driver: Driver) -> Cgroups {
-        Cgroups::at(Path::new("/sys/fs/cgroup"), root, pids, driver)
+    pub fn new(root: &str, configuration: &Configuration, driver: Driver) -> Cgroups {
+        Cgroups::at(Path::new("/sys/fs/cgroup"), root, configuration, driver)
     }
 
-    fn at(mount: &Path, root: &str, pids: i64, driver: Driver) -> Cgroups {
+    fn at(mount: &Path, root: &str, configuration: &Configuration, driver: Driver) -> Cgroups {
+        let pids = configuration.pod_pids_limit;
         Cgroups {
             shared: Arc::new(Shared {
                 mount: mount.to_path_buf(),
@@ -88,6 +93,7 @@ impl Cgroups {
                 counts_swap: mount.join("memory/memory.memsw.limit_in_bytes").exists()
                     && has_swap(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
                 pids: if pids > 0 { pids } else { PIDS_PER_POD },
+                quota_period: configuration.cpu_quota_period(),
                 burstable: Mutex::default(),
             }),
         }
@@ -108,7 +114,7 @@ impl Cgroups {
     pub fn create(&self, pod: &Pod) -> Result<(), Error> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let class = resources::qos_class(pod);
-        let limits = resources::pod_limits(pod);
+        let limits = self.limits_of(pod);
         let path = self.pod_path(pod);
         let parents = [
             self.group(&[]),
@@ -134,7 +140,7 @@ impl Cgroups {
     /// Raises the limits of a pod's cgroup to what the pod now has, where they are lower: its
     /// containers grow first, the rest follows with `create`. Blocking.
     pub fn widen(&self, pod: &Pod) {
-        let limits = resources::pod_limits(pod);
+        let limits = self.limits_of(pod);
         let path = self.pod_path(pod);
         let (quota_file, memory_file) = if self.shared.unified {
             ("cpu.max", "memory.max")
@@ -233,6 +239,20 @@ impl Cgroups {
             .lines()
             .find_map(|line| line.strip_prefix(inactive)?.trim().parse().ok())?;
         Some((used - inactive).max(0))
+    }
+
+    /// Nanoseconds of CPU time that all pods together have used. Blocking.
+    pub fn cpu_total(&self) -> Option<u64> {
+        let path = self.group(&["kubepods"]);
+        if !self.shared.unified {
+            let text = self.read(&path, "cpuacct", "cpuacct.usage")?;
+            return text.trim().parse().ok();
+        }
+        let stat = self.read(&path, "cpu", "cpu.stat")?;
+        let used = stat
+            .lines()
+            .find_map(|line| line.strip_prefix("usage_usec "));
+        Some(used?.trim().parse::<u64>().ok()?.saturating_mul(1000))
     }
 
     fn read(&self, path: &str, controller: &str, file: &str) -> Option<String> {
@@ -386,11 +406,23 @@ impl Cgroups {
         Ok(())
     }
 
+    fn limits_of(&self, pod: &Pod) -> PodLimits {
+        let limits = resources::pod_limits(pod);
+        PodLimits {
+            cpu_quota: limits
+                .cpu_quota
+                .zip(self.shared.quota_period)
+                .map(|(quota, period)| resources::quota_in(quota, period)),
+            ..limits
+        }
+    }
+
     fn limit(&self, path: &str, limits: &PodLimits) {
+        let period = self.shared.quota_period.unwrap_or(CPU_PERIOD);
         self.tell_systemd(path, || Limits {
             cpu_weight: Some(cpu_weight(limits.cpu_shares)),
             cpu_quota: limits.cpu_quota,
-            cpu_period: limits.cpu_quota.map(|_| CPU_PERIOD.cast_unsigned()),
+            cpu_period: limits.cpu_quota.map(|_| period.cast_unsigned()),
             memory: limits.memory.map(i64::cast_unsigned),
             processes: Some(self.shared.pids.cast_unsigned()),
             ..Limits::default()
@@ -400,14 +432,14 @@ impl Cgroups {
         self.write(path, "pids", "pids.max", &pids);
         if self.shared.unified {
             if let Some(quota) = limits.cpu_quota {
-                self.write(path, "cpu", "cpu.max", &format!("{quota} {CPU_PERIOD}"));
+                self.write(path, "cpu", "cpu.max", &format!("{quota} {period}"));
             }
             if let Some(memory) = limits.memory {
                 self.write(path, "memory", "memory.max", &memory.to_string());
             }
         } else {
             if let Some(quota) = limits.cpu_quota {
-                self.write(path, "cpu", "cpu.cfs_period_us", &CPU_PERIOD.to_string());
+                self.write(path, "cpu", "cpu.cfs_period_us", &period.to_string());
                 self.write(path, "cpu", "cpu.cfs_quota_us", &quota.to_string());
             }
             if let Some(memory) = limits.memory {
@@ -543,7 +575,11 @@ mod tests {
 
     #[test]
     fn with_systemd_a_pods_cgroup_is_a_slice() {
-        let cgroups = Cgroups::new("/coracle-1a2b3c", -1, Driver::Systemd);
+        let cgroups = Cgroups::new(
+            "/coracle-1a2b3c",
+            &Configuration::default(),
+            Driver::Systemd,
+        );
         let mut pod = pod(serde_json::json!({"requests": {"cpu": "250m"}}));
         pod.metadata.uid = Some("0a1b-2c3d".to_owned());
         assert_eq!(
@@ -567,7 +603,12 @@ mod tests {
         for controller in CONTROLLERS {
             fs::create_dir(mount.path().join(controller)).expect("made");
         }
-        let cgroups = Cgroups::at(mount.path(), "/coracle-x", -1, Driver::Cgroupfs);
+        let cgroups = Cgroups::at(
+            mount.path(),
+            "/coracle-x",
+            &Configuration::default(),
+            Driver::Cgroupfs,
+        );
         let pod =
             pod(serde_json::json!({"limits": {"memory": "64Mi"}, "requests": {"cpu": "250m"}}));
         assert_eq!(
@@ -617,7 +658,12 @@ mod tests {
         for controller in CONTROLLERS {
             fs::create_dir(mount.path().join(controller)).expect("made");
         }
-        let cgroups = Cgroups::at(mount.path(), "/coracle-x", -1, Driver::Cgroupfs);
+        let cgroups = Cgroups::at(
+            mount.path(),
+            "/coracle-x",
+            &Configuration::default(),
+            Driver::Cgroupfs,
+        );
         assert_eq!(cgroups.working_set(), None);
         cgroups.enforce_allocatable(1 << 30, 1500);
         let memory = mount.path().join("memory/coracle-x/kubepods");

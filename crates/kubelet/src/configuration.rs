@@ -1,9 +1,12 @@
 //! KubeletConfiguration v1beta1: the part of it that this kubelet acts on, with upstream's
-//! defaults, read from a file and its drop-ins. Later files win, key by key. Fields that are not
-//! ours are accepted and left alone, so that a file written for upstream's kubelet can be used;
-//! what is no field at all is warned of, as upstream does.
+//! defaults, read from a file and its drop-ins. Later files win, key by key ([`merge`]). Fields
+//! that are not ours are accepted, so that a file written for upstream's kubelet can be used, and
+//! warned of where they ask for what we do not do ([`fields`]); what is no field at all is warned
+//! of, as upstream does. What makes no sense is refused ([`checks`]).
 
+mod checks;
 mod fields;
+mod merge;
 
 use std::{
     collections::BTreeMap,
@@ -12,8 +15,6 @@ use std::{
 };
 
 use serde::Deserialize;
-
-use crate::cgroups::Driver;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
@@ -86,6 +87,53 @@ pub struct Configuration {
     pub shutdown_grace_period_critical_pods: String,
     pub shutdown_grace_period_by_pod_priority: Vec<ShutdownGracePeriod>,
     pub register_with_taints: Vec<k8s_openapi::api::core::v1::Taint>,
+    /// Whether the Node object is made if it is not there.
+    pub register_node: bool,
+    #[serde(rename = "providerID")]
+    pub provider_id: String,
+    /// Instead of the cluster's own.
+    #[serde(rename = "clusterDNS")]
+    pub cluster_dns: Vec<String>,
+    pub cluster_domain: String,
+    /// Whether CPU limits are enforced.
+    #[serde(rename = "cpuCFSQuota")]
+    pub cpu_cfs_quota: bool,
+    #[serde(rename = "cpuCFSQuotaPeriod")]
+    pub cpu_cfs_quota_period: String,
+    /// A list such as `0-1,4`: these are for the machine.
+    #[serde(rename = "reservedSystemCPUs")]
+    pub reserved_system_cpus: String,
+    pub enforce_node_allocatable: Vec<String>,
+    /// Whether to refuse a machine that swaps; unset for no.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fail_swap_on: Option<bool>,
+    pub memory_swap: MemorySwap,
+    /// Whether pods that hold more disk than they may are evicted.
+    pub local_storage_capacity_isolation: bool,
+    /// Where `/healthz` is served without asking who asks; 0 for nowhere.
+    pub healthz_port: u16,
+    pub healthz_bind_address: String,
+    pub enable_debugging_handlers: bool,
+    pub enable_system_log_query: bool,
+    pub runtime_request_timeout: String,
+    pub file_check_frequency: String,
+    pub http_check_frequency: String,
+    #[serde(rename = "staticPodURL")]
+    pub static_pod_url: String,
+    #[serde(rename = "staticPodURLHeader")]
+    pub static_pod_url_header: BTreeMap<String, Vec<String>>,
+    /// Instead of the node's own.
+    pub pod_logs_dir: PathBuf,
+    pub container_log_max_workers: usize,
+    /// 0 for as many as are asked for.
+    #[serde(rename = "registryPullQPS")]
+    pub registry_pull_qps: i32,
+    pub registry_burst: i32,
+    /// 0 for as many as there are.
+    #[serde(rename = "eventRecordQPS")]
+    pub event_record_qps: i32,
+    pub event_burst: i32,
+    pub feature_gates: BTreeMap<String, bool>,
     /// Everything else the file says, shown again by `/configz`.
     #[serde(flatten)]
     pub other: BTreeMap<String, serde_json::Value>,
@@ -105,6 +153,20 @@ impl Default for CrashLoopBackOff {
     }
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct MemorySwap {
+    pub swap_behavior: String,
+}
+
+/// What containers may swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwapBehavior {
+    NoSwap,
+    /// Burstable pods, in proportion to the memory they ask for.
+    LimitedSwap,
+}
+
 /// How long pods of a priority, up to the next one named, get when the machine goes down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -114,7 +176,9 @@ pub struct ShutdownGracePeriod {
 }
 
 impl Default for Configuration {
-    /// Upstream's, but for the disk: a fixed amount must stay free, not a share of a large disk.
+    /// Upstream's, but for the disk (a fixed amount must stay free, not a share of a large disk) and
+    /// for what a machine that is not the kubelet's alone cannot give: swap switched off, a port of
+    /// its own for `/healthz`. Nothing is throttled unless asked.
     fn default() -> Configuration {
         let map = |pairs: &[(&str, &str)]| {
             pairs
@@ -170,40 +234,61 @@ impl Default for Configuration {
             shutdown_grace_period_critical_pods: "0s".to_owned(),
             shutdown_grace_period_by_pod_priority: Vec::new(),
             register_with_taints: Vec::new(),
+            register_node: true,
+            provider_id: String::new(),
+            cluster_dns: Vec::new(),
+            cluster_domain: String::new(),
+            cpu_cfs_quota: true,
+            cpu_cfs_quota_period: "100ms".to_owned(),
+            reserved_system_cpus: String::new(),
+            enforce_node_allocatable: vec!["pods".to_owned()],
+            fail_swap_on: None,
+            memory_swap: MemorySwap::default(),
+            local_storage_capacity_isolation: true,
+            healthz_port: 0,
+            healthz_bind_address: "127.0.0.1".to_owned(),
+            enable_debugging_handlers: true,
+            enable_system_log_query: false,
+            runtime_request_timeout: "2m0s".to_owned(),
+            file_check_frequency: "20s".to_owned(),
+            http_check_frequency: "20s".to_owned(),
+            static_pod_url: String::new(),
+            static_pod_url_header: BTreeMap::new(),
+            pod_logs_dir: PathBuf::new(),
+            container_log_max_workers: 1,
+            registry_pull_qps: 0,
+            registry_burst: 10,
+            event_record_qps: 0,
+            event_burst: 100,
+            feature_gates: BTreeMap::new(),
             other: BTreeMap::new(),
         }
     }
 }
 
 impl Configuration {
-    /// Reads `file` and then the `*.conf` files of `drop_ins` in order of their names. What is not
-    /// there is not read.
+    /// Reads `file` and then the `*.conf` files of `drop_ins` and of its directories, in order of
+    /// their names. What is not there is not read.
     pub fn read(file: &Path, drop_ins: &Path) -> Result<Configuration, Error> {
-        let mut merged = serde_json::Map::new();
-        let mut files = vec![file.to_path_buf()];
-        if let Ok(entries) = std::fs::read_dir(drop_ins) {
-            let mut found: Vec<PathBuf> = entries
-                .flatten()
-                .map(|entry| entry.path())
-                .filter(|path| path.extension().is_some_and(|end| end == "conf"))
-                .collect();
-            found.sort();
-            files.extend(found);
-        }
-        for path in files {
+        let mut merged = serde_json::Value::Object(serde_json::Map::new());
+        let base = std::iter::once((file.to_path_buf(), false));
+        let later = merge::drop_ins(drop_ins)?
+            .into_iter()
+            .map(|path| (path, true));
+        for (path, is_drop_in) in base.chain(later) {
             let bytes = match std::fs::read(&path) {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(source) => return Err(Error::File { path, source }),
             };
-            let fields = parse(&bytes).map_err(|message| Error::Content {
+            let fields = parse(&bytes, is_drop_in).map_err(|message| Error::Content {
                 path: path.clone(),
                 message,
             })?;
             for field in fields.keys().filter(|field| !fields::is_known(field)) {
                 tracing::warn!(file = %path.display(), field, "unknown field in KubeletConfiguration");
             }
-            merged.extend(fields);
+            merge::patch(&mut merged, serde_json::Value::Object(fields));
         }
         Configuration::from_fields(merged).map_err(|message| Error::Content {
             path: file.to_path_buf(),
@@ -211,163 +296,43 @@ impl Configuration {
         })
     }
 
-    fn from_fields(
-        mut fields: serde_json::Map<String, serde_json::Value>,
-    ) -> Result<Configuration, String> {
-        fields.remove("apiVersion");
-        fields.remove("kind");
+    fn from_fields(mut fields: serde_json::Value) -> Result<Configuration, String> {
+        if let Some(fields) = fields.as_object_mut() {
+            // Unset is null in files that programs write.
+            fields.retain(|name, value| {
+                !value.is_null() && name.as_str() != "apiVersion" && name.as_str() != "kind"
+            });
+        }
         let mut configuration: Configuration =
-            serde_json::from_value(serde_json::Value::Object(fields))
-                .map_err(|error| error.to_string())?;
+            serde_json::from_value(fields).map_err(|error| error.to_string())?;
         if configuration.merge_default_eviction_settings {
             for (signal, value) in Configuration::default().eviction_hard {
                 configuration.eviction_hard.entry(signal).or_insert(value);
             }
         }
+        if configuration.node_lease_duration_seconds == 0 {
+            configuration.node_lease_duration_seconds =
+                Configuration::default().node_lease_duration_seconds;
+        }
         configuration.check()?;
+        configuration.reserve_cpus()?;
         Ok(configuration)
     }
 
-    fn check(&self) -> Result<(), String> {
-        if self.container_log_max_files < 2 {
-            return Err("containerLogMaxFiles must be greater than 1".to_owned());
-        }
-        if self.log_max_size().is_none() {
-            return Err(format!(
-                "containerLogMaxSize {:?} is not a quantity",
-                self.container_log_max_size
-            ));
-        }
-        if self.image_gc_low_threshold_percent >= self.image_gc_high_threshold_percent {
-            return Err(
-                "imageGCLowThresholdPercent must be less than imageGCHighThresholdPercent"
-                    .to_owned(),
-            );
-        }
-        if Driver::named(&self.cgroup_driver).is_none() {
-            return Err(format!(
-                "cgroupDriver {:?} is neither \"cgroupfs\" nor \"systemd\"",
-                self.cgroup_driver
-            ));
-        }
-        if self
-            .runtime_socket()
-            .is_some_and(|path| !path.is_absolute())
-        {
-            return Err(format!(
-                "containerRuntimeEndpoint {:?} is not the path of a socket",
-                self.container_runtime_endpoint
-            ));
-        }
-        self.check_pulls()?;
-        let restart = &self.crash_loop_back_off.max_container_restart_period;
-        let (least, most) = (Duration::from_secs(1), Duration::from_secs(300));
-        if !duration(restart).is_some_and(|period| (least..=most).contains(&period)) {
-            return Err(format!(
-                "invalid configuration: CrashLoopBackOff.MaxContainerRestartPeriod ({restart}) must be between 1 second and 300 seconds (5m0s)"
-            ));
-        }
-        for text in [
-            &self.eviction_pressure_transition_period,
-            &self.container_log_monitor_interval,
-            &self.image_maximum_gc_age,
-            &self.node_status_update_frequency,
-            &self.node_status_report_frequency,
-            &self.image_minimum_gc_age,
-            &self.shutdown_grace_period,
-            &self.shutdown_grace_period_critical_pods,
-        ]
-        .into_iter()
-        .chain(self.eviction_soft_grace_period.values())
-        {
-            duration(text).ok_or_else(|| format!("{text:?} is not a duration"))?;
-        }
-        self.check_shutdown()
+    /// What is set and asks for something that this kubelet does not do.
+    pub fn unheeded(&self) -> Vec<String> {
+        fields::unheeded(self)
     }
 
-    fn check_pulls(&self) -> Result<(), String> {
-        if self.max_parallel_image_pulls == Some(0) {
-            return Err(
-                "invalid configuration: maxParallelImagePulls 0 must be a positive number"
-                    .to_owned(),
-            );
+    /// CPUs reserved by number count as the machine's, and nothing else does.
+    fn reserve_cpus(&mut self) -> Result<(), String> {
+        if self.reserved_system_cpus.is_empty() {
+            return Ok(());
         }
-        if self.serialize_image_pulls && self.max_parallel_image_pulls.is_some_and(|most| most > 1)
-        {
-            return Err(
-                "invalid configuration: maxParallelImagePulls cannot be larger than 1 unless SerializeImagePulls (--serialize-image-pulls) is set to false"
-                    .to_owned(),
-            );
-        }
-        for (name, path, other) in [
-            (
-                "imageCredentialProviderConfig",
-                &self.image_credential_provider_config,
-                &self.image_credential_provider_bin_dir,
-            ),
-            (
-                "imageCredentialProviderBinDir",
-                &self.image_credential_provider_bin_dir,
-                &self.image_credential_provider_config,
-            ),
-        ] {
-            if !(path.is_absolute() || path.as_os_str().is_empty() && other.as_os_str().is_empty())
-            {
-                return Err(format!(
-                    "invalid configuration: {name} {path:?} must be an absolute path"
-                ));
-            }
-        }
-        let policies = [
-            "NeverVerify",
-            "NeverVerifyPreloadedImages",
-            "NeverVerifyAllowlistedImages",
-            "AlwaysVerify",
-        ];
-        let policy = self.image_pull_credentials_verification_policy.as_str();
-        if !policies.contains(&policy) {
-            return Err(format!(
-                "invalid configuration: option {policy:?} specified for imagePullCredentialsVerificationPolicy. Valid options are {policies:?}"
-            ));
-        }
-        if !self.preloaded_images_verification_allowlist.is_empty()
-            && policy != "NeverVerifyAllowlistedImages"
-        {
-            return Err(
-                "invalid configuration: can't set `preloadedImagesVerificationAllowlist` if `imagePullCredentialsVerificationPolicy` is not \"NeverVerifyAllowlistedImages\""
-                    .to_owned(),
-            );
-        }
-        Ok(())
-    }
-
-    fn check_shutdown(&self) -> Result<(), String> {
-        let all = duration(&self.shutdown_grace_period).unwrap_or_default();
-        let critical = duration(&self.shutdown_grace_period_critical_pods).unwrap_or_default();
-        if critical > all {
-            return Err(format!(
-                "invalid configuration: shutdownGracePeriodCriticalPods {} must be <= shutdownGracePeriod {}",
-                self.shutdown_grace_period_critical_pods, self.shutdown_grace_period
-            ));
-        }
-        let second = Duration::from_secs(1);
-        for (name, period) in [
-            ("shutdownGracePeriod", all),
-            ("shutdownGracePeriodCriticalPods", critical),
-        ] {
-            if !period.is_zero() && period < second {
-                return Err(format!(
-                    "invalid configuration: {name} must be either zero or otherwise >= 1 sec"
-                ));
-            }
-        }
-        let by_priority = &self.shutdown_grace_period_by_pod_priority;
-        if !(by_priority.is_empty() || all.is_zero() && critical.is_zero()) {
-            return Err(
-                "invalid configuration: Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the same time"
-                    .to_owned(),
-            );
-        }
+        let count = checks::cpu_list(&self.reserved_system_cpus)?.len();
+        self.kube_reserved.remove("cpu");
+        self.system_reserved
+            .insert("cpu".to_owned(), count.to_string());
         Ok(())
     }
 
@@ -378,17 +343,51 @@ impl Configuration {
         (!path.is_empty()).then(|| PathBuf::from(path))
     }
 
+    /// `None` when logs are not rotated.
     pub fn log_max_size(&self) -> Option<u64> {
         let quantity = api::quantity::Quantity::parse(&self.container_log_max_size).ok()?;
         u64::try_from(quantity.value()).ok()
     }
 
     pub fn transition_period(&self) -> Duration {
-        duration(&self.eviction_pressure_transition_period).unwrap_or(Duration::from_secs(300))
+        set_or(&self.eviction_pressure_transition_period, 300)
     }
 
     pub fn image_minimum_age(&self) -> Duration {
-        duration(&self.image_minimum_gc_age).unwrap_or(Duration::from_secs(120))
+        set_or(&self.image_minimum_gc_age, 120)
+    }
+
+    /// How long the runtime has to answer.
+    pub fn runtime_request_timeout(&self) -> Duration {
+        set_or(&self.runtime_request_timeout, 120)
+    }
+
+    /// How often manifests are looked at without a notice of change.
+    pub fn file_check_frequency(&self) -> Duration {
+        set_or(&self.file_check_frequency, 20)
+    }
+
+    pub fn http_check_frequency(&self) -> Duration {
+        set_or(&self.http_check_frequency, 20)
+    }
+
+    pub fn swap_behavior(&self) -> SwapBehavior {
+        match self.memory_swap.swap_behavior.as_str() {
+            "LimitedSwap" => SwapBehavior::LimitedSwap,
+            _ => SwapBehavior::NoSwap,
+        }
+    }
+
+    /// How CPU limits are enforced: the period in microseconds, `None` if they are not.
+    pub fn cpu_quota_period(&self) -> Option<i64> {
+        let period = duration(&self.cpu_cfs_quota_period)?;
+        self.cpu_cfs_quota.then_some(period.as_micros() as i64)
+    }
+
+    /// Whether all pods together are kept within what the machine leaves them.
+    pub fn enforces_allocatable(&self) -> bool {
+        let mut enforced = self.enforce_node_allocatable.iter();
+        enforced.any(|what| what == "pods")
     }
 
     pub fn image_maximum_age(&self) -> Option<Duration> {
@@ -407,12 +406,11 @@ impl Configuration {
     }
 
     pub fn status_update_frequency(&self) -> Duration {
-        let frequency = duration(&self.node_status_update_frequency).unwrap_or_default();
-        frequency.max(Duration::from_secs(1))
+        set_or(&self.node_status_update_frequency, 10).max(Duration::from_secs(1))
     }
 
     pub fn status_report_frequency(&self) -> Duration {
-        duration(&self.node_status_report_frequency).unwrap_or(Duration::from_secs(300))
+        set_or(&self.node_status_report_frequency, 300)
     }
 
     /// How much of a resource is kept for the machine, in thousandths.
@@ -426,7 +424,15 @@ impl Configuration {
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<serde_json::Map<String, serde_json::Value>, String> {
+/// Zero is unset, as upstream has it.
+fn set_or(text: &str, seconds: u64) -> Duration {
+    duration(text)
+        .filter(|duration| !duration.is_zero())
+        .unwrap_or(Duration::from_secs(seconds))
+}
+
+/// `named`: it must say what it is.
+fn parse(bytes: &[u8], named: bool) -> Result<serde_json::Map<String, serde_json::Value>, String> {
     let documents =
         api::document::yaml::parse_documents(bytes).map_err(|error| error.to_string())?;
     let mut fields = serde_json::Map::new();
@@ -441,8 +447,12 @@ fn parse(bytes: &[u8]) -> Result<serde_json::Map<String, serde_json::Value>, Str
                 {
                     return Err(format!("expected a {KIND} of {API_VERSION}"));
                 }
+                if named && (said("kind").is_none() || said("apiVersion").is_none()) {
+                    return Err("no apiVersion/kind".to_owned());
+                }
                 fields.extend(found);
             }
+            serde_json::Value::Null if named => return Err("no apiVersion/kind".to_owned()),
             serde_json::Value::Null => {}
             _ => return Err("expected a mapping".to_owned()),
         }
@@ -469,7 +479,8 @@ pub fn duration(text: &str) -> Option<Duration> {
             "m" => 60.0,
             "s" => 1.0,
             "ms" => 0.001,
-            "us" | "µs" => 0.000_001,
+            "us" | "µs" | "μs" => 0.000_001,
+            "ns" => 0.000_000_001,
             _ => return None,
         };
         total += Duration::try_from_secs_f64(number * seconds).ok()?;
@@ -481,6 +492,8 @@ pub fn duration(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
     #[test]
     fn later_files_win_key_by_key() {
@@ -495,13 +508,13 @@ mod tests {
         .expect("written");
         std::fs::write(
             drop_ins.join("10.conf"),
-            "maxPods: 30\nimageGCHighThresholdPercent: 90\n",
+            format!("{HEAD}maxPods: 30\nimageGCHighThresholdPercent: 90\n"),
         )
         .expect("written");
         let read = Configuration::read(&file, &drop_ins).expect("a configuration");
         assert_eq!((read.max_pods, read.pod_pids_limit), (30, 100));
         assert_eq!(read.image_gc_high_threshold_percent, 90);
-        assert_eq!(read.other["failSwapOn"], serde_json::json!(false));
+        assert_eq!(read.fail_swap_on, Some(false));
         assert_eq!(read.eviction_hard["memory.available"], "100Mi");
         let absent = Configuration::read(&directory.path().join("none"), &drop_ins.join("none"));
         assert_eq!(absent.expect("defaults"), Configuration::default());
@@ -524,6 +537,30 @@ mod tests {
             "imageCredentialProviderConfig: /etc/providers.yaml\n",
             "imageCredentialProviderConfig: a\nimageCredentialProviderBinDir: b\n",
             "- a\n",
+            "evictionHard: {memory.free: 1Gi}\n",
+            "evictionSoft: {memory.available: 1Gi}\n",
+            "imageGCHighThresholdPercent: 101\n",
+            "imageGCLowThresholdPercent: -1\n",
+            "imageMaximumGCAge: 1m\n",
+            "nodeLeaseDurationSeconds: -1\n",
+            "maxPods: -1\n",
+            "podsPerCore: -1\n",
+            "healthzPort: 70000\n",
+            "cpuCFSQuotaPeriod: 10ms\n",
+            "featureGates: {CustomCPUCFSQuotaPeriod: true}\ncpuCFSQuotaPeriod: 2s\n",
+            "memorySwap: {swapBehavior: UnlimitedSwap}\n",
+            "enforceNodeAllocatable: [none, pods]\n",
+            "enforceNodeAllocatable: [everything]\n",
+            "enforceNodeAllocatable: [system-reserved]\n",
+            "reservedSystemCPUs: 3-1\n",
+            "reservedSystemCPUs: '0'\nkubeReservedCgroup: /kube\n",
+            "podLogsDir: logs\n",
+            "containerLogMaxWorkers: 0\n",
+            "containerLogMaxSize: much\n",
+            "eventRecordQPS: -1\n",
+            "registryPullQPS: -1\n",
+            "runOnce: true\n",
+            "enableSystemLogQuery: true\nenableSystemLogHandler: false\n",
         ] {
             std::fs::write(&file, text).expect("written");
             assert!(
@@ -531,6 +568,66 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn a_drop_in_patches_what_is_inside() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("kubelet.yaml");
+        let drop_ins = directory.path().join("kubelet.d");
+        std::fs::create_dir_all(drop_ins.join("20-more")).expect("made");
+        let write = |path: &Path, text: &str| std::fs::write(path, text).expect("written");
+        write(
+            &file,
+            "evictionHard: {memory.available: 1Gi, nodefs.available: 5%}\nsystemReserved: {cpu: 100m, memory: 1Gi}\nmaxPods: 20\n",
+        );
+        write(
+            &drop_ins.join("10.conf"),
+            &format!(
+                "{HEAD}evictionHard: {{nodefs.available: 6%}}\nsystemReserved: {{cpu: 200m}}\n"
+            ),
+        );
+        write(
+            &drop_ins.join("20-more/1.conf"),
+            &format!("{HEAD}systemReserved: {{memory: null}}\nmaxPods: null\n"),
+        );
+        write(&drop_ins.join("30.yaml"), "not: [read");
+        let read = || Configuration::read(&file, &drop_ins);
+        let found = read().expect("a configuration");
+        let map = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter();
+            pairs
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .collect::<BTreeMap<_, _>>()
+        };
+        assert_eq!(
+            found.eviction_hard,
+            map(&[("memory.available", "1Gi"), ("nodefs.available", "6%")])
+        );
+        assert_eq!(found.system_reserved, map(&[("cpu", "200m")]));
+        assert_eq!(found.max_pods, 110, "taken back");
+        write(&drop_ins.join("40.conf"), "maxPods: 3\n");
+        let error = read().expect_err("it does not say what it is").to_string();
+        assert!(error.ends_with("40.conf: no apiVersion/kind"), "{error}");
+    }
+
+    #[test]
+    fn reserved_cpus_and_switched_off_logs_are_read() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("kubelet.yaml");
+        std::fs::write(
+            &file,
+            "reservedSystemCPUs: 0-1,3\nkubeReserved: {cpu: 500m, memory: 1Gi}\ncontainerLogMaxSize: '-1'\ncpuCFSQuota: false\nmemorySwap: {swapBehavior: LimitedSwap}\nimageMinimumGCAge: 0s\n",
+        )
+        .expect("written");
+        let read = Configuration::read(&file, directory.path()).expect("a configuration");
+        assert_eq!(read.reserved_milli("cpu"), 3000);
+        assert_eq!(read.reserved_milli("memory"), 1000 << 30);
+        assert_eq!(read.log_max_size(), None);
+        assert_eq!(read.cpu_quota_period(), None);
+        assert_eq!(read.swap_behavior(), SwapBehavior::LimitedSwap);
+        assert_eq!(read.image_minimum_age(), Duration::from_secs(120));
+        assert_eq!(Configuration::default().cpu_quota_period(), Some(100_000));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Events about pods, their containers and the node, worded as upstream words them.
 
+use std::collections::BTreeMap;
+
 use client::events::{Recorder, Severity, reference};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 
@@ -15,6 +17,20 @@ impl Events {
 
     pub fn warning(&self, pod: &Pod, reason: &str, message: impl Into<String>) {
         self.0.warning(pod, reason, message);
+    }
+
+    /// With what programs want to know of it.
+    pub fn warning_annotated(
+        &self,
+        pod: &Pod,
+        reason: &str,
+        message: impl Into<String>,
+        annotations: BTreeMap<String, String>,
+    ) {
+        let about = reference(pod);
+        let severity = Severity::Warning;
+        self.0
+            .record_annotated(about, severity, reason, message, annotations);
     }
 
     /// About the node itself, which carries its name for a UID in events, as upstream has it.

@@ -7,12 +7,17 @@ use std::{
     time::Duration,
 };
 
+use client::events::Severity;
 use cri::v1;
+use futures::StreamExt;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::{measures::Counter, node_context::NodeContext, stats};
 
 const PERIOD: Duration = Duration::from_secs(300);
+/// Containers asked for their mounts at one time.
+const ASKED_AT_ONCE: usize = 8;
 
 /// An image as the collection sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +33,8 @@ pub struct Candidate {
 
 /// Which images leave, in order, so that `wanted` bytes become free.
 pub fn choose(mut images: Vec<Candidate>, wanted: u64, minimum_age: i64, now: i64) -> Vec<String> {
-    images.retain(|image| !image.pinned && !image.in_use && now - image.first_seen >= minimum_age);
+    let removable = |image: &Candidate| !image.pinned && !image.in_use;
+    images.retain(|image| removable(image) && now - image.first_seen >= minimum_age);
     images.sort_by(|a, b| {
         (a.last_used, a.first_seen, &a.id).cmp(&(b.last_used, b.first_seen, &b.id))
     });
@@ -60,6 +66,9 @@ pub fn too_old(images: &[Candidate], age: i64, began: i64, now: i64) -> Vec<Stri
 
 /// What is remembered of images between two looks.
 #[derive(Default)]
+pub struct Seen(Mutex<Memory>);
+
+#[derive(Default)]
 struct Memory(BTreeMap<String, (i64, i64)>);
 
 impl Memory {
@@ -75,11 +84,8 @@ impl Memory {
         images
             .into_iter()
             .map(|image| {
-                let in_use = used.contains(&image.id)
-                    || image
-                        .repo_digests
-                        .iter()
-                        .any(|digest| used.contains(digest));
+                let mut names = image.repo_digests.iter().chain(&image.repo_tags);
+                let in_use = used.contains(&image.id) || names.any(|name| used.contains(name));
                 let (first_seen, last_used) = self.0.entry(image.id.clone()).or_insert((now, 0));
                 if in_use {
                     *last_used = now;
@@ -99,13 +105,6 @@ impl Memory {
 
 /// Looks every five minutes until `shutdown`.
 pub async fn run(node: Arc<NodeContext>, shutdown: CancellationToken) {
-    let mut memory = Memory::default();
-    let configuration = &node.configuration;
-    let (high, low) = (
-        configuration.image_gc_high_threshold_percent,
-        configuration.image_gc_low_threshold_percent,
-    );
-    let minimum_age = configuration.image_minimum_age().as_micros() as i64;
     let began = node.environment.now_micros();
     let mut ticks = tokio::time::interval(PERIOD);
     loop {
@@ -113,44 +112,100 @@ pub async fn run(node: Arc<NodeContext>, shutdown: CancellationToken) {
             () = shutdown.cancelled() => return,
             _ = ticks.tick() => {}
         }
-        let now = node.environment.now_micros();
-        let mut candidates = match look(&node, &mut memory, now).await {
-            Ok(candidates) => candidates,
-            Err(status) => {
-                tracing::warn!(%status, "images could not be listed");
-                continue;
-            }
-        };
-        if let Some(age) = node.configuration.image_maximum_age() {
-            let old = too_old(&candidates, age.as_micros() as i64, began, now);
-            candidates.retain(|image| !old.contains(&image.id));
-            let removed = remove(&node, old, "age").await;
-            if removed > 0 {
-                tracing::info!(
-                    removed,
-                    "images that nothing has used for long were removed"
-                );
-            }
-        }
-        let root = node.volumes.pods_root.clone();
-        let Ok(space) = tokio::task::spawn_blocking(move || stats::space(&root)).await else {
-            continue;
-        };
-        let Some(wanted) = to_free(space.capacity, space.available, high, low) else {
-            continue;
-        };
-        let chosen = choose(candidates, wanted, minimum_age, now);
-        let freed = remove(&node, chosen, "space").await;
-        tracing::info!(wanted, freed, "images were removed to free disk space");
+        collect(&node, began).await;
     }
 }
 
-/// Removes every image that nothing uses. Returns how many.
-pub async fn free_everything(node: &Arc<NodeContext>) -> usize {
+/// Removes what is too old, and what nothing uses as far as the disk is too full.
+async fn collect(node: &Arc<NodeContext>, began: i64) {
+    let configuration = &node.configuration;
     let now = node.environment.now_micros();
-    match look(node, &mut Memory::default(), now).await {
-        Ok(candidates) => remove(node, choose(candidates, u64::MAX, 0, now), "space").await,
-        Err(_) => 0,
+    let mut candidates = match look(node, now).await {
+        Ok(candidates) => candidates,
+        Err(status) => {
+            tracing::warn!(%status, "images could not be listed");
+            return;
+        }
+    };
+    if let Some(age) = configuration.image_maximum_age() {
+        let old = too_old(&candidates, age.as_micros() as i64, began, now);
+        candidates.retain(|image| !old.contains(&image.id));
+        let removed = remove(node, old, "age").await.len();
+        if removed > 0 {
+            tracing::info!(
+                removed,
+                "images that nothing has used for long were removed"
+            );
+        }
+    }
+    // Now and then the runtime is asked again where they are.
+    node.runtime_places.ask(&node.cri).await;
+    let space = stats::file_systems(node).await.images;
+    let (high, low) = (
+        configuration.image_gc_high_threshold_percent,
+        configuration.image_gc_low_threshold_percent,
+    );
+    let warn = |reason: &str, message: String| {
+        let name = &node.node_name;
+        node.events.node(name, Severity::Warning, reason, message);
+    };
+    if space.capacity == 0 && high < 100 {
+        let message = "invalid capacity 0 on image filesystem".to_owned();
+        warn("InvalidDiskCapacity", message);
+    }
+    let Some(wanted) = to_free(space.capacity, space.available, high, low) else {
+        return;
+    };
+    let minimum_age = configuration.image_minimum_age().as_micros() as i64;
+    let chosen = choose(candidates.clone(), wanted, minimum_age, now);
+    let removed = remove(node, chosen, "space").await;
+    let freed: u64 = candidates
+        .iter()
+        .filter(|image| removed.contains(&image.id))
+        .map(|image| image.size)
+        .sum();
+    tracing::info!(wanted, freed, "images were removed to free disk space");
+    if freed < wanted {
+        let percent = used_percent(space.capacity, space.available);
+        warn(
+            "FreeDiskSpaceFailed",
+            format!(
+                "Insufficient free disk space on the node's image filesystem ({percent}% of {} used). \
+                 Failed to free sufficient space by deleting unused images (freed {freed} bytes). \
+                 Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
+                size(space.capacity)
+            ),
+        );
+    }
+}
+
+/// Removes every image that nothing uses and that was not just pulled.
+pub async fn free_unused(node: &Arc<NodeContext>) {
+    let now = node.environment.now_micros();
+    let minimum_age = node.configuration.image_minimum_age().as_micros() as i64;
+    match look(node, now).await {
+        Ok(candidates) => {
+            let chosen = choose(candidates, u64::MAX, minimum_age, now);
+            remove(node, chosen, "space").await;
+        }
+        Err(status) => tracing::warn!(%status, "images could not be listed"),
+    }
+}
+
+/// Bytes as upstream writes them here: with one letter of a binary unit.
+fn size(bytes: u64) -> String {
+    let (unit, letter) = [
+        (1u64 << 40, "TiB"),
+        (1 << 30, "GiB"),
+        (1 << 20, "MiB"),
+        (1 << 10, "KiB"),
+    ]
+    .into_iter()
+    .find(|(unit, _)| bytes >= *unit)
+    .unwrap_or((1, "B"));
+    match unit {
+        1 => format!("{bytes} {letter}"),
+        _ => format!("{:.1} {letter}", bytes as f64 / unit as f64),
     }
 }
 
@@ -159,40 +214,73 @@ fn to_free(capacity: u64, available: u64, high: i64, low: i64) -> Option<u64> {
     if capacity == 0 || high >= 100 {
         return None;
     }
-    let used_percent = 100 - (u128::from(available) * 100 / u128::from(capacity)) as i64;
-    if used_percent < high {
+    if used_percent(capacity, available) < high {
         return None;
     }
     let wanted_free = u128::from(capacity) * (100 - low).max(0) as u128 / 100;
     Some((wanted_free as u64).saturating_sub(available))
 }
 
-async fn look(
-    node: &NodeContext,
-    memory: &mut Memory,
-    now: i64,
-) -> Result<Vec<Candidate>, tonic::Status> {
+fn used_percent(capacity: u64, available: u64) -> i64 {
+    100 - (u128::from(available.min(capacity)) * 100 / u128::from(capacity.max(1))) as i64
+}
+
+async fn look(node: &NodeContext, now: i64) -> Result<Vec<Candidate>, tonic::Status> {
     let (mut runtime, mut images) = (node.cri.runtime.clone(), node.cri.images.clone());
     let (images, containers) = tokio::try_join!(
         images.list_images(v1::ListImagesRequest { filter: None }),
         runtime.list_containers(v1::ListContainersRequest { filter: None })
     )?;
+    let containers = containers.into_inner().containers;
+    let mounted = mounted(node, &containers).await?;
     let used: BTreeSet<String> = containers
-        .into_inner()
-        .containers
         .into_iter()
         .flat_map(|container| {
             let named = container.image.map(|image| image.image);
             [Some(container.image_ref), Some(container.image_id), named]
         })
         .flatten()
+        .chain(mounted)
         .filter(|name| !name.is_empty())
         .collect();
-    Ok(memory.update(images.into_inner().images, &used, now))
+    let images = images.into_inner().images;
+    Ok(node.images_seen.0.lock().update(images, &used, now))
 }
 
-async fn remove(node: &NodeContext, chosen: Vec<String>, why: &str) -> usize {
-    let mut removed = 0;
+/// The images that containers have mounted as volumes.
+async fn mounted(
+    node: &NodeContext,
+    containers: &[v1::Container],
+) -> Result<Vec<String>, tonic::Status> {
+    let ids: Vec<String> = containers.iter().map(|one| one.id.clone()).collect();
+    let runtime = node.cri.runtime.clone();
+    let mut asked = futures::stream::iter(ids)
+        .map(move |container_id| {
+            let mut runtime = runtime.clone();
+            let request = v1::ContainerStatusRequest {
+                container_id,
+                verbose: false,
+            };
+            async move { runtime.container_status(request).await }
+        })
+        .buffer_unordered(ASKED_AT_ONCE);
+    let mut found = Vec::new();
+    while let Some(answer) = asked.next().await {
+        let status = match answer {
+            Ok(response) => response.into_inner().status,
+            // It went while we looked.
+            Err(status) if status.code() == tonic::Code::NotFound => continue,
+            Err(status) => return Err(status),
+        };
+        let mounts = status.into_iter().flat_map(|status| status.mounts);
+        found.extend(mounts.filter_map(|mount| Some(mount.image?.image)));
+    }
+    Ok(found)
+}
+
+/// Returns those that are gone.
+async fn remove(node: &NodeContext, chosen: Vec<String>, why: &str) -> BTreeSet<String> {
+    let mut removed = BTreeSet::new();
     for id in chosen {
         let request = v1::RemoveImageRequest {
             image: Some(v1::ImageSpec {
@@ -202,9 +290,9 @@ async fn remove(node: &NodeContext, chosen: Vec<String>, why: &str) -> usize {
         };
         match node.cri.images.clone().remove_image(request).await {
             Ok(_) => {
-                removed += 1;
                 node.measures.count(Counter::ImagesCollected, &[why]);
                 node.pulls.records.forget(&id).await;
+                removed.insert(id);
             }
             Err(status) => tracing::warn!(%status, image = id, "an image could not be removed"),
         }

@@ -7,6 +7,7 @@ mod backoff;
 mod cgroups;
 mod configuration;
 mod container;
+mod container_gc;
 mod events;
 mod eviction;
 mod http_get;
@@ -31,6 +32,7 @@ mod shutdown;
 mod spans;
 mod static_pods;
 mod stats;
+mod token_bucket;
 mod volumes;
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
@@ -101,6 +103,10 @@ pub enum Error {
     },
     #[error("the runtime client could not be made")]
     Cri(#[from] cri::Error),
+    #[error(
+        "running with swap on is not supported, please disable swap or set failSwapOn to false"
+    )]
+    Swap,
     #[error("the image credential providers")]
     CredentialProviders(#[from] images::ProvidersError),
     #[error("the kubelet's server could not listen")]
@@ -113,8 +119,27 @@ pub async fn run(
     client: kube::Client,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
+    let configuration = config.configuration;
+    for key in configuration.unheeded() {
+        tracing::warn!(key, "the kubelet's configuration sets what is not obeyed");
+    }
+    if configuration.fail_swap_on == Some(true) && stats::has_swap() {
+        return Err(Error::Swap);
+    }
+    let set_or = |set: &str, given: String| match set {
+        "" => given,
+        set => set.to_owned(),
+    };
+    let log_dir = match configuration.pod_logs_dir.as_os_str().is_empty() {
+        true => config.log_dir,
+        false => configuration.pod_logs_dir.clone(),
+    };
+    let cluster_dns = match configuration.cluster_dns.as_slice() {
+        [] => config.cluster_dns,
+        set => set.to_vec(),
+    };
     let pods_root = config.root.join("pods");
-    for path in [&pods_root, &config.log_dir] {
+    for path in [&pods_root, &log_dir] {
         std::fs::create_dir_all(path).map_err(|source| Error::Directory {
             path: path.clone(),
             source,
@@ -123,7 +148,7 @@ pub async fn run(
     let tokens = Tokens::new(client.clone(), config.environment.clone());
     let measures = Arc::new(Measures::default());
     let providers = Providers::open(
-        &config.configuration,
+        &configuration,
         client.clone(),
         tokens.clone(),
         config.environment.clone(),
@@ -133,6 +158,7 @@ pub async fn run(
     let listener = tokio::net::TcpListener::from_std(config.listen).map_err(Error::Listen)?;
     let kubelet_port = listener.local_addr().map_err(Error::Listen)?.port();
     let cri = cri::Client::observed(&config.cri_socket, measures.clone())?;
+    cri.set_deadline(configuration.runtime_request_timeout());
     let environment = config.environment;
 
     // The watches begin before the runtime answers, so that neither waits for the other.
@@ -145,13 +171,16 @@ pub async fn run(
     let Some(version) = wait_for_runtime(&cri, &shutdown).await else {
         return Ok(());
     };
-    let recorder = client::events::Recorder::new(
+    let recorder = client::events::Recorder::paced(
         client.clone(),
         environment.clone(),
         "kubelet",
         Some(&config.node_name),
+        (configuration.event_record_qps > 0).then(|| client::events::Pace {
+            per_second: configuration.event_record_qps.into(),
+            burst: configuration.event_burst.into(),
+        }),
     );
-    let configuration = config.configuration;
     let driver = cgroup_driver(&cri, &configuration).await;
     let capacity = Capacity::read(&config.root, &configuration);
     let admission = Admission::new(
@@ -166,13 +195,15 @@ pub async fn run(
         pressure: Default::default(),
         shutting_down: Default::default(),
         rates: Default::default(),
+        runtime_places: Default::default(),
+        images_seen: Default::default(),
         probe_counts: Default::default(),
         measures: measures.clone(),
         node_name: config.node_name.clone(),
         host_ip: config.node_ip.to_string(),
-        log_dir: config.log_dir,
-        cluster_dns: config.cluster_dns,
-        cluster_domain: config.cluster_domain,
+        log_dir,
+        cluster_dns,
+        cluster_domain: set_or(&configuration.cluster_domain, config.cluster_domain),
         capacity,
         runtime_name: version.runtime_name,
         cri: cri.clone(),
@@ -192,7 +223,7 @@ pub async fn run(
             claims: Default::default(),
         },
         pulls: images::Pulls::open(&config.root, &configuration, providers),
-        cgroups: Cgroups::new(&config.cgroup_root, configuration.pod_pids_limit, driver),
+        cgroups: Cgroups::new(&config.cgroup_root, &configuration, driver),
         configuration,
         config_maps: Referenced::new(client.clone(), environment.clone()),
         secrets: Referenced::new(client.clone(), environment.clone()),
@@ -207,10 +238,12 @@ pub async fn run(
         "Starting kubelet.",
     );
     let (cgroups, reserved) = (context.cgroups.clone(), &context.configuration);
-    cgroups.enforce_allocatable(
-        context.capacity.memory - reserved.reserved_milli("memory") / 1000,
-        context.capacity.allocatable_milli_cpu(),
-    );
+    if reserved.enforces_allocatable() {
+        cgroups.enforce_allocatable(
+            context.capacity.memory - reserved.reserved_milli("memory") / 1000,
+            context.capacity.allocatable_milli_cpu(),
+        );
+    }
     cgroups.forbid_swap();
     let identity = registration::Identity {
         pod_cidr: config.pod_cidr,
@@ -221,14 +254,12 @@ pub async fn run(
 
     context.remember_node(registration::initial(&context, &identity));
     let pods = Pods::default();
-    let mut manifests = Manifests::new(
-        context.configuration.static_pod_path.clone(),
-        context.node_name.clone(),
-    );
+    let mut manifests = Manifests::new(&context.configuration, context.node_name.clone());
+    manifests.fetch().await;
     // Read before the API's pods are taken: what the runtime has without an owner is ended then.
     let (manifest_sender, manifest_pods) = watch::channel(manifests.read());
     let static_pods = async {
-        if !context.configuration.static_pod_path.as_os_str().is_empty() {
+        if manifests.has_source() {
             manifests.run(manifest_sender, shutdown.clone()).await;
         }
     };
@@ -257,6 +288,11 @@ pub async fn run(
         pods.clone(),
         shutdown.clone(),
     );
+    let health = server::health::run(
+        &context.configuration.healthz_bind_address,
+        context.configuration.healthz_port,
+        shutdown.clone(),
+    );
     let eviction = eviction::run(context.clone(), pods.clone(), shutdown.clone());
     let image_gc = image_gc::run(context.clone(), shutdown.clone());
     let shutting_down = shutdown::run(
@@ -278,6 +314,7 @@ pub async fn run(
         changes,
         node,
         server,
+        health,
         work,
         static_pods,
         eviction,
@@ -333,6 +370,9 @@ async fn wait_for_registration(
     loop {
         match registration::register(context, identity).await {
             Ok(node) => return Some(node),
+            Err(error) if !context.configuration.register_node => {
+                tracing::debug!(%error, "the node has not been registered by anybody yet");
+            }
             Err(error) => tracing::warn!(%error, "the node could not be registered yet"),
         }
         tokio::select! {

@@ -14,6 +14,7 @@ use crate::{
     container::{config::Machine, fields::NodeFacts},
     events::Events,
     eviction::Pressure,
+    image_gc,
     images::Pulls,
     measures::Measures,
     node::Capacity,
@@ -21,7 +22,7 @@ use crate::{
     referenced::Referenced,
     shutdown::ShuttingDown,
     spans::Spans,
-    stats::Rates,
+    stats::{Rates, RuntimePlaces},
     volumes::Volumes,
 };
 
@@ -37,6 +38,10 @@ pub struct NodeContext {
     pub pressure: Pressure,
     pub shutting_down: ShuttingDown,
     pub rates: Rates,
+    /// Where the runtime keeps images and layers.
+    pub runtime_places: RuntimePlaces,
+    /// What image collection has seen of images.
+    pub images_seen: image_gc::Seen,
     pub probe_counts: Arc<ProbeCounts>,
     pub measures: Arc<Measures>,
     /// The Node object of this node.
@@ -87,11 +92,10 @@ impl NodeContext {
 
     /// The pressures the node is under, as its conditions name them.
     pub fn pressures(&self) -> Vec<&'static str> {
-        let now = self.environment.now_micros();
-        let period = self.configuration.transition_period();
+        let now = self.pressure.now();
         ["MemoryPressure", "DiskPressure", "PIDPressure"]
             .into_iter()
-            .filter(|condition| self.pressure.under(condition, now, period))
+            .filter(|condition| now.contains(condition))
             .collect()
     }
 

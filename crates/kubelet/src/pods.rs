@@ -86,6 +86,8 @@ struct Known {
     over: bool,
     /// The API no longer has it; its worker is still clearing up.
     gone: bool,
+    /// This node has decided that it must end.
+    ending: bool,
 }
 
 impl Pods {
@@ -115,6 +117,23 @@ impl Pods {
             .values()
             .filter(|known| !known.over && !ended(&known.pod));
         active.map(|known| known.pod.clone()).collect()
+    }
+
+    /// Those that run on for all this node knows: a pod is told to end once.
+    pub fn not_ending(&self) -> Vec<Arc<Pod>> {
+        let known = self.known.lock();
+        let staying = known
+            .values()
+            .filter(|known| !known.over && !known.gone && !known.ending);
+        staying.map(|known| known.pod.clone()).collect()
+    }
+
+    /// Whether the pod is one of ours and known to have ended.
+    pub fn has_ended(&self, uid: &str) -> bool {
+        let known = self.known.lock();
+        known
+            .get(uid)
+            .is_some_and(|known| known.over || ended(&known.pod))
     }
 
     /// Whether the API knows that the pod has ended, or has it no longer.
@@ -374,6 +393,7 @@ impl Pods {
             mailbox,
             over: false,
             gone: false,
+            ending: false,
         };
         self.known.lock().insert(uid.clone(), entry);
         workers.spawn(run_worker(uid.clone(), worker));
@@ -457,7 +477,8 @@ impl Pods {
 
     /// Has the pod's worker end it, for a reason that lies with the node.
     pub fn end(&self, uid: &str, verdict: Verdict) {
-        if let Some(known) = self.known.lock().get(uid) {
+        if let Some(known) = self.known.lock().get_mut(uid) {
+            known.ending = true;
             known.mailbox.end(verdict);
         }
     }
@@ -534,6 +555,7 @@ impl Pods {
                 mailbox: mailbox.clone(),
                 over: false,
                 gone: true,
+                ending: false,
             };
             self.known.lock().insert(uid.clone(), entry);
             let worker = Worker::orphaned(node.clone(), mailbox, pod);
@@ -580,12 +602,24 @@ mod tests {
             mailbox: Arc::default(),
             over,
             gone: false,
+            ending: false,
         };
         pods.known.lock().insert(uid.into(), entry);
     }
 
     fn uid_of(pod: &Pod) -> &str {
         pod.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_pod_is_told_to_end_once() {
+        let pods = Pods::default();
+        known(&pods, "a", false);
+        known(&pods, "b", true);
+        assert_eq!(pods.not_ending().len(), 1);
+        pods.end("a", Verdict::default());
+        assert!(pods.not_ending().is_empty());
+        assert!(!pods.has_ended("a") && pods.has_ended("b") && !pods.has_ended("c"));
     }
 
     #[test]

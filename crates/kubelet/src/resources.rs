@@ -146,6 +146,22 @@ pub fn pod_limits(pod: &Pod) -> PodLimits {
     }
 }
 
+/// The most that the pod's containers may hold of one resource, in whole units: `None` when none of
+/// them has a limit.
+pub fn pod_limit_of_any(pod: &Pod, resource: &str) -> Option<i64> {
+    let spec = pod.spec.as_ref()?;
+    let mut all = spec
+        .containers
+        .iter()
+        .chain(spec.init_containers.iter().flatten());
+    all.find(|container| limit_whole(container, resource).is_some())?;
+    let of = |container: &Container| Some(limit_whole(container, resource).unwrap_or(0));
+    match total(spec, &of)? {
+        0 => Some(0),
+        sum => Some(sum + overhead(pod, resource).and_then(whole).unwrap_or(0)),
+    }
+}
+
 /// What the whole pod asks for of one resource: thousandths for cpu, whole units otherwise.
 pub fn pod_request(pod: &Pod, resource: &str) -> i64 {
     let Some(spec) = &pod.spec else { return 0 };
@@ -248,6 +264,11 @@ pub fn cpu_shares(milli_cpu: i64) -> u64 {
 
 pub fn cpu_quota(milli_cpu: i64) -> i64 {
     (milli_cpu * CPU_PERIOD / 1000).max(1000)
+}
+
+/// A quota of [`CPU_PERIOD`] in another period.
+pub fn quota_in(quota: i64, period: i64) -> i64 {
+    (quota.saturating_mul(period) / CPU_PERIOD).max(1000)
 }
 
 /// How readily the kernel kills the container's processes when memory runs out.

@@ -126,6 +126,15 @@ pub fn config(
     })
 }
 
+/// Brings CPU limits to the period that this node enforces them in, `None` for not at all.
+pub fn enforce_cpu(limits: &mut v1::LinuxContainerResources, period: Option<i64>) {
+    limits.cpu_quota = match (limits.cpu_quota, period) {
+        (quota, Some(period)) if quota > 0 => resources::quota_in(quota, period),
+        _ => 0,
+    };
+    limits.cpu_period = period.unwrap_or(0);
+}
+
 /// Also what a running container's limits are changed to.
 pub fn limits(
     pod: &Pod,
@@ -239,6 +248,15 @@ mod tests {
         assert_eq!(config.annotations[label::RESTART_COUNT], "3");
         let resources = config.linux.expect("linux").resources.expect("resources");
         assert_eq!(resources.cpu_quota, 50_000);
+        let enforced = |period| {
+            let mut limits = resources.clone();
+            enforce_cpu(&mut limits, period);
+            (limits.cpu_quota, limits.cpu_period)
+        };
+        assert_eq!(enforced(Some(100_000)), (50_000, 100_000));
+        assert_eq!(enforced(Some(10_000)), (5_000, 10_000));
+        assert_eq!(enforced(Some(1_000)), (1_000, 1_000));
+        assert_eq!(enforced(None), (0, 0));
         assert_eq!(resources.cpu_shares, 512);
         assert_eq!(resources.memory_limit_in_bytes, 64 << 20);
         assert_eq!(resources.oom_score_adj, -997);

@@ -19,61 +19,101 @@ use tokio_util::sync::CancellationToken;
 use self::thresholds::{Level, Signal, Threshold};
 use crate::{
     admission::preemption::is_critical,
-    image_gc,
+    container_gc, image_gc,
     measures::{Counter, Histogram},
     node_context::NodeContext,
     pod::status::Verdict,
     pods::Pods,
-    stats::{self, Depth},
+    stats::{self, Depth, Layout},
 };
 
 const PERIOD: Duration = Duration::from_secs(10);
 /// What a pod gets when memory or disk are all but gone.
 const HARD_GRACE: i64 = 1;
+/// How long, beyond its grace, an evicted pod is waited for before the next one is chosen.
+const LEAVING: Duration = Duration::from_secs(40);
+const LEAVING_POLL: Duration = Duration::from_millis(250);
 
 /// Which pressures the node is under, for its conditions.
 #[derive(Default)]
-pub struct Pressure {
+pub struct Pressure(Mutex<Seen>);
+
+#[derive(Default)]
+struct Seen {
     /// When each condition was last seen, in microseconds.
-    seen: Mutex<BTreeMap<&'static str, i64>>,
+    last: BTreeMap<&'static str, i64>,
+    /// Those that held when the node was last looked at.
+    now: Vec<&'static str>,
 }
 
 impl Pressure {
-    pub fn under(&self, condition: &str, now: i64, transition: Duration) -> bool {
-        let seen = self.seen.lock();
-        let last = seen.get(condition);
-        let transition = transition.as_micros() as i64;
-        // What was seen at a time yet to come was seen before the clock was set.
-        last.is_some_and(|last| (0..transition).contains(&(now - last)))
+    /// As of the last look at the node.
+    pub fn now(&self) -> Vec<&'static str> {
+        self.0.lock().now.clone()
     }
 
-    fn see(&self, condition: &'static str, now: i64) {
-        self.seen.lock().insert(condition, now);
+    /// A look at the node found `met`; what was found less than `transition` ago still holds.
+    fn look(&self, met: impl Iterator<Item = &'static str>, now: i64, transition: Duration) {
+        let mut seen = self.0.lock();
+        for condition in met {
+            seen.last.insert(condition, now);
+        }
+        let transition = transition.as_micros() as i64;
+        let holding = seen.last.iter().filter(|(_, last)| {
+            // What was seen at a time yet to come was seen before the clock was set.
+            (0..transition).contains(&(now - **last))
+        });
+        seen.now = holding.map(|(condition, _)| *condition).collect();
     }
 }
 
 /// Watches the node until `shutdown`.
 pub async fn run(node: Arc<NodeContext>, pods: Pods, shutdown: CancellationToken) {
     let thresholds = thresholds::from_configuration(&node.configuration);
+    let transition = node.configuration.transition_period();
     let mut met_since: BTreeMap<usize, i64> = BTreeMap::new();
     let mut acted = BTreeSet::new();
-    let mut ticks = tokio::time::interval(PERIOD);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
+        let measured = measure(&node).await;
+        let now = node.environment.now_micros();
+        let met = thresholds::met(&thresholds, &measured.levels, &acted);
+        let conditions = met
+            .iter()
+            .map(|index| thresholds[*index].signal.condition());
+        node.pressure.look(conditions, now, transition);
+        acted = due(&thresholds, &met, &mut met_since, now);
+        let relief = Relief {
+            node: &node,
+            pods: &pods,
+            thresholds: &thresholds,
+            measured: &measured,
+        };
+        let mut due = acted.iter().map(|index| &thresholds[*index]);
+        let pause = async {
+            match relief.relieve(due.next()).await {
+                evicted if evicted.is_empty() => tokio::time::sleep(PERIOD).await,
+                // What the node has is known again when they have left.
+                evicted => left(&pods, evicted).await,
+            }
+        };
         tokio::select! {
             () = shutdown.cancelled() => return,
-            _ = ticks.tick() => {}
+            () = pause => {}
         }
-        let levels = measure(&node).await;
-        let now = node.environment.now_micros();
-        let met = thresholds::met(&thresholds, &levels, &acted);
-        for index in &met {
-            node.pressure
-                .see(thresholds[*index].signal.condition(), now);
+    }
+}
+
+/// Waits until they have left, though not for ever.
+async fn left(pods: &Pods, evicted: Vec<Evicted>) {
+    let grace = evicted.iter().map(|one| one.grace).max().unwrap_or(0);
+    let limit = LEAVING + Duration::from_secs(u64::try_from(grace).unwrap_or(0)) * 3 / 2;
+    let gone = async {
+        while !evicted.iter().all(|one| pods.told_end(&one.uid)) {
+            tokio::time::sleep(LEAVING_POLL).await;
         }
-        acted = due(&thresholds, &met, &mut met_since, now);
-        let due = acted.iter().map(|index| &thresholds[*index]).collect();
-        relieve(&node, &pods, due, &levels).await;
+    };
+    if tokio::time::timeout(limit, gone).await.is_err() {
+        tracing::warn!("evicted pods take long to leave");
     }
 }
 
@@ -98,28 +138,32 @@ fn due(
         .collect()
 }
 
-async fn measure(node: &Arc<NodeContext>) -> BTreeMap<Signal, Level> {
-    let (root, cgroups) = (node.volumes.pods_root.clone(), node.cgroups.clone());
+/// What the node has left.
+#[derive(Default)]
+struct Measured {
+    levels: BTreeMap<Signal, Level>,
+    layout: Layout,
+}
+
+async fn measure(node: &Arc<NodeContext>) -> Measured {
+    let cgroups = node.cgroups.clone();
     let read = tokio::task::spawn_blocking(move || {
         let of_pods = cgroups.working_set();
-        (stats::read_machine(), stats::space(&root), of_pods)
+        (stats::read_machine(), of_pods)
     });
-    let Ok((machine, space, of_pods)) = read.await else {
-        return BTreeMap::new();
+    let (read, found) = tokio::join!(read, stats::file_systems(node));
+    let Ok((machine, of_pods)) = read else {
+        return Measured::default();
     };
     let level = |available: u64, capacity: u64| Level {
         available: available as i64,
         capacity: capacity as i64,
     };
-    let disk = level(space.available, space.capacity);
-    let inodes = level(space.inodes_free, space.inodes);
     let mut levels = BTreeMap::from([
         (
             Signal::MemoryAvailable,
             level(machine.memory_available, machine.memory_total),
         ),
-        (Signal::NodeFsAvailable, disk),
-        (Signal::ImageFsAvailable, disk),
         (
             Signal::PidAvailable,
             level(
@@ -136,117 +180,170 @@ async fn measure(node: &Arc<NodeContext>) -> BTreeMap<Signal, Level> {
         };
         levels.insert(Signal::AllocatableMemory, level);
     }
-    // Some file systems make inodes as they need them and count none.
-    if space.inodes > 0 {
-        levels.insert(Signal::NodeFsInodesFree, inodes);
-        levels.insert(Signal::ImageFsInodesFree, inodes);
+    for (space, bytes, inodes) in [
+        (
+            found.node,
+            Signal::NodeFsAvailable,
+            Signal::NodeFsInodesFree,
+        ),
+        (
+            found.images,
+            Signal::ImageFsAvailable,
+            Signal::ImageFsInodesFree,
+        ),
+    ] {
+        // One that could not be looked at is not full.
+        if space.capacity > 0 {
+            levels.insert(bytes, level(space.available, space.capacity));
+        }
+        // Some file systems make inodes as they need them and count none.
+        if space.inodes > 0 {
+            levels.insert(inodes, level(space.inodes_free, space.inodes));
+        }
     }
-    levels
+    Measured {
+        levels,
+        layout: found.layout,
+    }
 }
 
-async fn relieve(
-    node: &Arc<NodeContext>,
-    pods: &Pods,
-    due: Vec<&Threshold>,
-    levels: &BTreeMap<Signal, Level>,
-) {
-    let running: Vec<Arc<Pod>> = pods
-        .list()
-        .into_iter()
-        .filter(|pod| is_active(pod))
-        .collect();
-    let under_pressure = due.first().copied();
-    let needs_disk =
-        under_pressure.is_some_and(|threshold| threshold.signal.condition() == "DiskPressure");
-    let depth = |pod: &Pod| {
-        if needs_disk || storage::is_limited(pod) {
-            Depth::Deep
-        } else {
-            Depth::Shallow
+/// A pod that was told to leave.
+struct Evicted {
+    uid: String,
+    grace: i64,
+}
+
+/// One round of relief.
+struct Relief<'a> {
+    node: &'a Arc<NodeContext>,
+    pods: &'a Pods,
+    thresholds: &'a [Threshold],
+    measured: &'a Measured,
+}
+
+impl Relief<'_> {
+    /// Ends pods that hold more than they may, else does something about `starved`, if anything is.
+    async fn relieve(&self, starved: Option<&Threshold>) -> Vec<Evicted> {
+        let mut running = self.pods.not_ending();
+        running.retain(|pod| is_active(pod));
+        let isolation = self.node.configuration.local_storage_capacity_isolation;
+        let is_limited = |pod: &Pod| isolation && storage::is_limited(pod) && !is_critical(pod);
+        let needs_disk = starved.is_some_and(|one| one.signal.condition() == "DiskPressure");
+        // Nothing to relieve and nobody with a limit: nothing to measure.
+        if starved.is_none() && !running.iter().any(|pod| is_limited(pod)) {
+            return Vec::new();
         }
-    };
-    // Nothing to relieve and nobody with a limit: nothing to measure.
-    if under_pressure.is_none() && !running.iter().any(|pod| storage::is_limited(pod)) {
-        return;
-    }
-    let collected = node.environment.now_micros();
-    let samples = match stats::collect(node, &running, depth).await {
-        Ok(samples) => samples,
-        Err(status) => {
-            tracing::warn!(%status, "the pods' use of resources could not be read");
-            return;
+        let depth = |pod: &Pod| match needs_disk || is_limited(pod) {
+            true => Depth::Deep,
+            false => Depth::Shallow,
+        };
+        let collected = self.node.environment.now_micros();
+        let samples = match stats::collect(self.node, &running, depth).await {
+            Ok(samples) => samples,
+            Err(status) => {
+                tracing::warn!(%status, "the pods' use of resources could not be read");
+                return Vec::new();
+            }
+        };
+        let sample_of = |pod: &Pod| {
+            let mut samples = samples.iter();
+            samples.find(|sample| pod.metadata.uid.as_deref() == Some(&sample.uid))
+        };
+        let mut evicted = Vec::new();
+        for pod in running.iter().filter(|pod| is_limited(pod)) {
+            let excess = sample_of(pod)
+                .and_then(|sample| storage::excess(pod, sample, self.measured.layout));
+            if let Some(excess) = excess {
+                let reason = rank::Reason {
+                    message: excess.message,
+                    annotations: BTreeMap::new(),
+                };
+                evicted.push(self.evict(pod, excess.signal, reason, HARD_GRACE, false));
+            }
         }
-    };
-    for pod in &running {
-        let sample = samples
+        if !evicted.is_empty() {
+            return evicted;
+        }
+        let Some(threshold) = starved else {
+            return Vec::new();
+        };
+        tracing::warn!(signal = ?threshold.signal, "the node runs short");
+        self.node.events.node(
+            &self.node.node_name,
+            Severity::Warning,
+            "EvictionThresholdMet",
+            format!("Attempting to reclaim {}", threshold.signal.resource()),
+        );
+        if self.reclaim(threshold.signal).await {
+            tracing::info!("pressure was relieved without evicting pods");
+            return Vec::new();
+        }
+        let candidates = running
             .iter()
-            .find(|sample| pod.metadata.uid.as_deref() == Some(&sample.uid));
-        if let Some(excess) = sample.and_then(|sample| storage::excess(pod, sample)) {
-            node.measures.count(Counter::Evictions, &[excess.signal]);
-            evict(node, pods, pod, excess.message, Some(HARD_GRACE));
-        }
+            .filter(|pod| !is_critical(pod))
+            .map(|pod| (pod.clone(), sample_of(pod).cloned()))
+            .collect();
+        let ranked = rank::order(candidates, threshold.signal, self.measured.layout);
+        let Some((victim, sample)) = ranked.first() else {
+            tracing::warn!("there is no pod that could be evicted");
+            return Vec::new();
+        };
+        let level = self.measured.levels.get(&threshold.signal);
+        let reason = rank::reason(victim, sample.as_ref(), threshold, level);
+        let longest = self.node.configuration.eviction_max_pod_grace_period;
+        let grace = match threshold.grace {
+            None => HARD_GRACE,
+            Some(_) => longest.max(HARD_GRACE),
+        };
+        let signal = threshold.signal.name();
+        let (measures, now) = (&self.node.measures, self.node.environment.now_micros());
+        measures.span(Histogram::EvictionStatsAge, &[signal], collected, now);
+        vec![self.evict(victim, signal, reason, grace, true)]
     }
-    let Some(threshold) = under_pressure else {
-        return;
-    };
-    tracing::warn!(signal = ?threshold.signal, "the node runs short");
-    node.events.node(
-        &node.node_name,
-        Severity::Warning,
-        "EvictionThresholdMet",
-        format!("Attempting to reclaim {}", threshold.signal.resource()),
-    );
-    if needs_disk && image_gc::free_everything(node).await > 0 {
-        let again = measure(node).await;
-        let acted = BTreeSet::from([0]);
-        if !thresholds::met(std::slice::from_ref(threshold), &again, &acted).is_empty() {
-            tracing::warn!("removing images was not enough");
-        } else {
-            return;
-        }
-    }
-    let candidates: Vec<(Arc<Pod>, _)> = running
-        .into_iter()
-        .filter(|pod| !is_critical(pod))
-        .filter_map(|pod| {
-            let sample = samples
-                .iter()
-                .find(|sample| pod.metadata.uid.as_deref() == Some(&sample.uid))?;
-            Some((pod, sample.clone()))
-        })
-        .collect();
-    let ranked = rank::order(candidates, threshold.signal);
-    let Some((victim, sample)) = ranked.first() else {
-        tracing::warn!("there is no pod that could be evicted");
-        return;
-    };
-    let message = rank::message(victim, sample, threshold, levels.get(&threshold.signal));
-    let grace = match threshold.grace {
-        None => HARD_GRACE,
-        Some(_) => node
-            .configuration
-            .eviction_max_pod_grace_period
-            .max(HARD_GRACE),
-    };
-    let signal = [threshold.signal.name()];
-    node.measures.count(Counter::Evictions, &signal);
-    let now = node.environment.now_micros();
-    node.measures
-        .span(Histogram::EvictionStatsAge, &signal, collected, now);
-    evict(node, pods, victim, message, Some(grace));
-}
 
-fn evict(node: &NodeContext, pods: &Pods, pod: &Pod, message: String, grace: Option<i64>) {
-    node.events.warning(pod, "Evicted", &message);
-    let uid = pod.metadata.uid.clone().unwrap_or_default();
-    let verdict = Verdict {
-        reason: "Evicted".to_owned(),
-        message,
-        disruption: true,
-        grace,
-        ..Verdict::default()
-    };
-    pods.end(&uid, verdict);
+    /// Removes what nobody needs from a starved disk. Returns whether that was enough.
+    async fn reclaim(&self, signal: Signal) -> bool {
+        let waste = signal.waste(self.measured.layout);
+        if waste.containers {
+            container_gc::remove_ended(self.node, self.pods).await;
+        }
+        if waste.images {
+            image_gc::free_unused(self.node).await;
+        }
+        if !(waste.containers || waste.images) {
+            return false;
+        }
+        let again = measure(self.node).await;
+        let all = (0..self.thresholds.len()).collect();
+        thresholds::met(self.thresholds, &again.levels, &all).is_empty()
+    }
+
+    fn evict(
+        &self,
+        pod: &Pod,
+        signal: &str,
+        reason: rank::Reason,
+        grace: i64,
+        disruption: bool,
+    ) -> Evicted {
+        let rank::Reason {
+            message,
+            annotations,
+        } = reason;
+        let events = &self.node.events;
+        events.warning_annotated(pod, "Evicted", &message, annotations);
+        self.node.measures.count(Counter::Evictions, &[signal]);
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let verdict = Verdict {
+            reason: "Evicted".to_owned(),
+            message,
+            disruption,
+            grace: Some(grace),
+            ..Verdict::default()
+        };
+        self.pods.end(&uid, verdict);
+        Evicted { uid, grace }
+    }
 }
 
 fn is_active(pod: &Pod) -> bool {
@@ -295,9 +392,17 @@ mod tests {
     fn a_condition_lasts_for_the_transition_period() {
         let pressure = Pressure::default();
         let period = Duration::from_secs(300);
-        assert!(!pressure.under("MemoryPressure", 0, period));
-        pressure.see("MemoryPressure", 10);
-        assert!(pressure.under("MemoryPressure", 299_000_000, period));
-        assert!(!pressure.under("MemoryPressure", 301_000_000, period));
+        let none = || std::iter::empty();
+        pressure.look(none(), 0, period);
+        assert!(pressure.now().is_empty());
+        pressure.look(["MemoryPressure"].into_iter(), 10, period);
+        pressure.look(none(), 299_000_000, period);
+        assert_eq!(pressure.now(), ["MemoryPressure"]);
+        pressure.look(none(), 301_000_000, period);
+        assert!(pressure.now().is_empty());
+        // The clock was set back meanwhile.
+        pressure.look(["MemoryPressure"].into_iter(), 500_000_000, period);
+        pressure.look(none(), 10, period);
+        assert!(pressure.now().is_empty());
     }
 }

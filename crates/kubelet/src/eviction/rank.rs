@@ -1,21 +1,26 @@
 //! Who leaves first, and what is said about it. Pure.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use api::quantity::{Format, Quantity};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::thresholds::{Level, Signal, Threshold};
-use crate::{resources, stats::PodSample};
+use crate::{
+    resources,
+    stats::{Layout, PodSample, Usage},
+};
 
-/// The first to leave first: who uses more than was asked for, then the less important, then who
-/// is furthest above its request.
-pub fn order(
-    mut candidates: Vec<(Arc<Pod>, PodSample)>,
-    signal: Signal,
-) -> Vec<(Arc<Pod>, PodSample)> {
+type Candidate = (Arc<Pod>, Option<PodSample>);
+
+/// The first to leave first: of whom nothing is known, then who uses more than was asked for, then
+/// the less important, then who is furthest above its request.
+pub fn order(mut candidates: Vec<Candidate>, signal: Signal, layout: Layout) -> Vec<Candidate> {
     candidates.sort_by_key(|(pod, sample)| {
-        let (used, request) = (used(sample, signal), request(pod, signal));
+        let used = sample
+            .as_ref()
+            .map_or(0, |sample| used(sample, signal, layout));
+        let request = request(pod, signal);
         let priority = pod
             .spec
             .as_ref()
@@ -23,19 +28,26 @@ pub fn order(
             .unwrap_or(0);
         let exceeds = request.is_some_and(|request| used > request);
         let above = used - request.unwrap_or(0);
-        (!exceeds, priority, std::cmp::Reverse(above))
+        let known = sample.is_some();
+        (known, !exceeds, priority, std::cmp::Reverse(above))
     });
     candidates
 }
 
-pub fn message(
+/// Why a pod leaves: for people, and for programs that read events.
+pub struct Reason {
+    pub message: String,
+    pub annotations: BTreeMap<String, String>,
+}
+
+pub fn reason(
     pod: &Pod,
-    sample: &PodSample,
+    sample: Option<&PodSample>,
     threshold: &Threshold,
     level: Option<&Level>,
-) -> String {
+) -> Reason {
     let resource = threshold.signal.resource();
-    let mut text = format!("The node was low on resource: {resource}. ");
+    let mut message = format!("The node was low on resource: {resource}. ");
     if let Some(level) = level
         && let Some(quantity) = threshold.quantity(level.capacity)
     {
@@ -44,21 +56,31 @@ pub fn message(
         } else {
             threshold.value.clone()
         };
-        text.push_str(&format!(
+        message.push_str(&format!(
             "Threshold quantity: {shown}, available: {}. ",
             kibi(level.available)
         ));
     }
-    let Some(spec) = &pod.spec else { return text };
+    let mut annotations = BTreeMap::new();
+    let (Some(spec), Some(sample)) = (&pod.spec, sample) else {
+        return Reason {
+            message,
+            annotations,
+        };
+    };
+    let mut annotate = |key: &str, value: String| annotations.insert(key.to_owned(), value);
     let own = resources::pod_level(pod).and_then(|own| own.requests.as_ref()?.get("memory"));
     if let (Some(request), Some(memory), "memory") = (own, &sample.memory, resource) {
-        text.push_str(&format!(
-            "Pod {} was using {}, request is {}, has larger consumption of {resource}. ",
-            pod.metadata.name.as_deref().unwrap_or_default(),
-            binary(memory.working_set as i64),
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        let used = binary(memory.working_set as i64);
+        message.push_str(&format!(
+            "Pod {name} was using {used}, request is {}, has larger consumption of {resource}. ",
             request.0
         ));
+        annotate("offending_pod", name);
+        annotate("offending_pod_usage", used);
     }
+    let (mut offenders, mut usages) = (Vec::new(), Vec::new());
     for container in &sample.containers {
         let declared = spec
             .containers
@@ -78,24 +100,38 @@ pub fn message(
                 .as_ref()
                 .and_then(|all| all.requests.as_ref()?.get(resource))
                 .map_or_else(|| "0".to_owned(), |quantity| quantity.0.clone());
-            text.push_str(&format!(
-                "Container {} was using {}, request is {request}, has larger consumption of {resource}. ",
-                container.name,
-                binary(used as i64)
+            let (name, used) = (container.name.clone(), binary(used as i64));
+            message.push_str(&format!(
+                "Container {name} was using {used}, request is {request}, has larger consumption of {resource}. ",
             ));
+            offenders.push(name);
+            usages.push(used);
         }
     }
-    text
+    annotate("offending_containers", offenders.join(","));
+    annotate("offending_containers_usage", usages.join(","));
+    annotate("starved_resource", resource.to_owned());
+    Reason {
+        message,
+        annotations,
+    }
 }
 
-fn used(sample: &PodSample, signal: Signal) -> i64 {
+fn used(sample: &PodSample, signal: Signal, layout: Layout) -> i64 {
+    let disk = || match (layout, signal.is_of_images()) {
+        (Layout::Shared, _) | (Layout::ImagesAloneApart, false) => sample.disk(),
+        (Layout::ImagesApart, false) => sample.logs_and_volumes(),
+        (Layout::ImagesApart, true) => sample.layers(),
+        // No pod holds anything there.
+        (Layout::ImagesAloneApart, true) => Usage::default(),
+    };
     let used = match signal.resource() {
         "memory" => sample
             .memory
             .as_ref()
             .map_or(0, |memory| memory.working_set),
-        "ephemeral-storage" => sample.disk().bytes,
-        "inodes" => sample.disk().inodes,
+        "ephemeral-storage" => disk().bytes,
+        "inodes" => disk().inodes,
         _ => sample.processes.unwrap_or(0),
     };
     used as i64
@@ -121,7 +157,7 @@ fn kibi(bytes: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::{ContainerSample, Memory};
+    use crate::stats::{ContainerSample, Memory, VolumeSample};
 
     fn candidate(name: &str, priority: i32, request: &str, used: u64) -> (Arc<Pod>, PodSample) {
         let pod = serde_json::json!({
@@ -156,11 +192,49 @@ mod tests {
             candidate("little", 0, "10Mi", 11 << 20),
             candidate("much", 0, "10Mi", 90 << 20),
         ];
-        let names: Vec<String> = order(all, Signal::MemoryAvailable)
+        let unseen = (candidate("unseen", 0, "10Mi", 0).0, None);
+        let all = all.into_iter().map(|(pod, sample)| (pod, Some(sample)));
+        let all = all.chain([unseen]).collect();
+        assert_eq!(
+            names(order(all, Signal::MemoryAvailable, Layout::Shared)),
+            ["unseen", "much", "little", "important", "modest"]
+        );
+    }
+
+    fn names(ordered: Vec<Candidate>) -> Vec<String> {
+        ordered
             .into_iter()
             .filter_map(|(pod, _)| pod.metadata.name.clone())
-            .collect();
-        assert_eq!(names, ["much", "little", "important", "modest"]);
+            .collect()
+    }
+
+    #[test]
+    fn only_what_lies_on_the_starved_disk_counts() {
+        let holding = |name: &str, layer: u64, volume: u64| {
+            let usage = |bytes| Usage { bytes, inodes: 1 };
+            let (pod, mut sample) = candidate(name, 0, "1", 0);
+            sample.containers[0].rootfs = usage(layer);
+            let volume = VolumeSample {
+                usage: usage(volume),
+                in_memory: false,
+                ..VolumeSample::default()
+            };
+            sample.volumes.insert("v".to_owned(), volume);
+            (pod, Some(sample))
+        };
+        let first = |signal, layout| {
+            let all = vec![holding("layer", 100, 1), holding("volume", 1, 200)];
+            names(order(all, signal, layout)).remove(0)
+        };
+        assert_eq!(first(Signal::ImageFsAvailable, Layout::Shared), "volume");
+        assert_eq!(
+            first(Signal::ImageFsAvailable, Layout::ImagesApart),
+            "layer"
+        );
+        assert_eq!(
+            first(Signal::NodeFsAvailable, Layout::ImagesApart),
+            "volume"
+        );
     }
 
     #[test]
@@ -176,10 +250,24 @@ mod tests {
             available: 50 << 20,
             capacity: 1 << 30,
         };
+        let reason = reason(&pod, Some(&sample), &threshold, Some(&level));
         assert_eq!(
-            message(&pod, &sample, &threshold, Some(&level)),
+            reason.message,
             "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. \
              Container c was using 3Mi, request is 1Mi, has larger consumption of memory. "
+        );
+        let annotations: Vec<(&str, &str)> = reason
+            .annotations
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .collect();
+        assert_eq!(
+            annotations,
+            [
+                ("offending_containers", "c"),
+                ("offending_containers_usage", "3Mi"),
+                ("starved_resource", "memory")
+            ]
         );
     }
 }

@@ -2,18 +2,17 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::{resources, stats::PodSample};
+use crate::{
+    resources,
+    stats::{Layout, PodSample},
+};
 
 /// Whether anything of the pod's disk use is limited.
 pub fn is_limited(pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return false };
     let volumes = spec.volumes.iter().flatten();
     let mut sized = volumes.filter_map(|volume| volume.empty_dir.as_ref());
-    sized.any(|source| source.size_limit.is_some())
-        || spec
-            .containers
-            .iter()
-            .any(|container| limit(container).is_some())
+    sized.any(|source| source.size_limit.is_some()) || total(pod).is_some()
 }
 
 /// A limit that is exceeded.
@@ -31,7 +30,7 @@ impl Excess {
 }
 
 /// Why the pod must leave, if it must.
-pub fn excess(pod: &Pod, sample: &PodSample) -> Option<Excess> {
+pub fn excess(pod: &Pod, sample: &PodSample, layout: Layout) -> Option<Excess> {
     let spec = pod.spec.as_ref()?;
     for volume in spec.volumes.iter().flatten() {
         let Some(limit) = volume
@@ -56,22 +55,28 @@ pub fn excess(pod: &Pod, sample: &PodSample) -> Option<Excess> {
             return Excess::new("emptydirfs.limit", message);
         }
     }
-    let limits: Vec<Option<i64>> = spec.containers.iter().map(limit).collect();
-    let total: i64 = limits.iter().flatten().sum();
-    if limits.iter().all(Option::is_some) && sample.disk().bytes as i64 > total && total > 0 {
+    if let Some(total) = total(pod)
+        && sample.disk().bytes as i64 > total
+    {
         let message = format!(
             "Pod ephemeral local storage usage exceeds the total limit of containers {}. ",
             super::rank::binary(total)
         );
         return Excess::new("ephemeralpodfs.limit", message);
     }
-    for (container, limit) in spec.containers.iter().zip(limits) {
-        let Some(limit) = limit else { continue };
+    for container in &spec.containers {
+        let Some(limit) = limit(container) else {
+            continue;
+        };
         let used = sample
             .containers
             .iter()
             .find(|one| one.name == container.name)
-            .map_or(0, |one| one.rootfs.bytes + one.logs.bytes);
+            .map_or(0, |one| match layout {
+                Layout::Shared => one.rootfs.bytes + one.logs.bytes,
+                // Layers lie elsewhere.
+                _ => one.logs.bytes,
+            });
         if used as i64 > limit {
             let text = container
                 .resources
@@ -89,6 +94,11 @@ pub fn excess(pod: &Pod, sample: &PodSample) -> Option<Excess> {
     None
 }
 
+/// What all containers together may hold, if any of them has a limit.
+fn total(pod: &Pod) -> Option<i64> {
+    resources::pod_limit_of_any(pod, "ephemeral-storage")
+}
+
 fn limit(container: &k8s_openapi::api::core::v1::Container) -> Option<i64> {
     resources::limit_whole(container, "ephemeral-storage").filter(|limit| *limit > 0)
 }
@@ -102,7 +112,7 @@ mod tests {
         let pod: Pod = serde_json::from_value(serde_json::json!({"spec": {
             "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}],
             "containers": [{"name": "a", "resources": {"limits": {"ephemeral-storage": "1Mi"}}},
-                {"name": "b"}],
+                {"name": "b", "resources": {"limits": {"ephemeral-storage": "2Mi"}}}],
         }}))
         .expect("a pod");
         let mut sample = PodSample {
@@ -125,10 +135,11 @@ mod tests {
             VolumeSample {
                 usage,
                 in_memory: false,
+                ..VolumeSample::default()
             },
         );
         assert!(is_limited(&pod));
-        let message = excess(&pod, &sample).map(|excess| excess.message);
+        let message = excess(&pod, &sample, Layout::Shared).map(|excess| excess.message);
         assert_eq!(message.as_deref(), expected);
     }
 
@@ -145,5 +156,38 @@ mod tests {
             2 << 20,
             Some("Container a exceeded its local ephemeral storage limit \"1Mi\". "),
         );
+    }
+
+    #[test]
+    fn one_limit_is_enough_to_limit_the_pod() {
+        let pod = |spec: serde_json::Value| -> Pod {
+            serde_json::from_value(serde_json::json!({"spec": spec})).expect("a pod")
+        };
+        let limited = |name: &str, amount: &str| serde_json::json!({"name": name, "resources": {"limits": {"ephemeral-storage": amount}}});
+        let one = pod(serde_json::json!({"containers": [limited("a", "1Mi"), {"name": "b"}]}));
+        let mut sample = PodSample::default();
+        let layer = |bytes| Usage { bytes, inodes: 1 };
+        for (name, bytes) in [("a", 1), ("b", 2 << 20)] {
+            sample.containers.push(ContainerSample {
+                name: name.to_owned(),
+                rootfs: layer(bytes),
+                ..ContainerSample::default()
+            });
+        }
+        let found = excess(&one, &sample, Layout::Shared);
+        assert_eq!(
+            found.map(|excess| excess.message).as_deref(),
+            Some("Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. ")
+        );
+        let none = pod(serde_json::json!({"containers": [{"name": "a"}]}));
+        assert!(!is_limited(&none) && excess(&none, &sample, Layout::Shared).is_none());
+        // A sidecar's limit counts, and what the runtime class adds.
+        let mut sidecar = limited("s", "1Mi");
+        sidecar["restartPolicy"] = serde_json::json!("Always");
+        let both = pod(serde_json::json!({
+            "initContainers": [sidecar, limited("i", "1Ki")],
+            "containers": [{"name": "a"}], "overhead": {"ephemeral-storage": "1Mi"}}));
+        assert!(is_limited(&both));
+        assert_eq!(total(&both), Some((2 << 20) + 1024));
     }
 }

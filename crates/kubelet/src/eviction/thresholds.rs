@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use crate::configuration::{Configuration, duration};
+use crate::{
+    configuration::{Configuration, duration},
+    stats::Layout,
+};
 
 /// What is measured. The order is that in which pressure is relieved: memory before disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +33,7 @@ impl Signal {
             "imagefs.available" => Signal::ImageFsAvailable,
             "imagefs.inodesFree" => Signal::ImageFsInodesFree,
             "pid.available" => Signal::PidAvailable,
+            "allocatableMemory.available" => Signal::AllocatableMemory,
             _ => return None,
         })
     }
@@ -57,6 +61,24 @@ impl Signal {
         }
     }
 
+    pub fn is_of_images(self) -> bool {
+        matches!(self, Signal::ImageFsAvailable | Signal::ImageFsInodesFree)
+    }
+
+    /// What nobody needs of that which lies on the disk.
+    pub fn waste(self, layout: Layout) -> Waste {
+        let disk = self.condition() == "DiskPressure";
+        let (containers, images) = match layout {
+            Layout::Shared => (true, true),
+            Layout::ImagesApart => (self.is_of_images(), self.is_of_images()),
+            Layout::ImagesAloneApart => (!self.is_of_images(), self.is_of_images()),
+        };
+        Waste {
+            containers: disk && containers,
+            images: disk && images,
+        }
+    }
+
     /// The node condition it raises.
     pub fn condition(self) -> &'static str {
         match self {
@@ -65,6 +87,13 @@ impl Signal {
             _ => "DiskPressure",
         }
     }
+}
+
+/// What may be removed for a starved disk before any pod must go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waste {
+    pub containers: bool,
+    pub images: bool,
 }
 
 /// One measurement.
@@ -101,36 +130,51 @@ impl Threshold {
     }
 }
 
+/// All that the configuration names; it has been checked.
 pub fn from_configuration(configuration: &Configuration) -> Vec<Threshold> {
-    let reclaim = |name: &String| configuration.eviction_minimum_reclaim.get(name).cloned();
-    let mut thresholds: Vec<Threshold> = configuration
-        .eviction_hard
-        .iter()
-        .filter_map(|(name, value)| {
-            Some(Threshold {
-                signal: Signal::parse(name)?,
+    parse(configuration).unwrap_or_default()
+}
+
+/// All that the configuration names, or what is wrong with it.
+pub fn parse(configuration: &Configuration) -> Result<Vec<Threshold>, String> {
+    for (name, text) in &configuration.eviction_minimum_reclaim {
+        check_reclaim(known(name)?, text)?;
+    }
+    let mut graces = BTreeMap::new();
+    for (name, text) in &configuration.eviction_soft_grace_period {
+        let grace = duration(text).ok_or_else(|| format!("{text:?} is not a duration"))?;
+        graces.insert(known(name)?, grace);
+    }
+    let mut thresholds = Vec::new();
+    let mut add = |name: &String, value: &String, grace: Option<Duration>| {
+        let Some(signal) = Signal::parse(name) else {
+            // Upstream overwrites these with those of the file system that containers lie on.
+            tracing::warn!(signal = name, "a threshold for containerfs is not used");
+            return;
+        };
+        if value != "0%" && value != "100%" {
+            thresholds.push(Threshold {
+                signal,
                 value: value.clone(),
-                grace: None,
-                reclaim: reclaim(name),
-            })
-        })
-        .collect();
-    thresholds.extend(
-        configuration
-            .eviction_soft
-            .iter()
-            .filter_map(|(name, value)| {
-                let grace = configuration.eviction_soft_grace_period.get(name);
-                Some(Threshold {
-                    signal: Signal::parse(name)?,
-                    value: value.clone(),
-                    grace: Some(grace.and_then(|text| duration(text)).unwrap_or_default()),
-                    reclaim: reclaim(name),
-                })
-            }),
-    );
+                grace,
+                reclaim: configuration.eviction_minimum_reclaim.get(name).cloned(),
+            });
+        }
+    };
+    for (name, value) in &configuration.eviction_hard {
+        check_value(known(name)?, value)?;
+        add(name, value, None);
+    }
+    for (name, value) in &configuration.eviction_soft {
+        check_value(known(name)?, value)?;
+        let grace = graces.get(name.as_str()).copied().ok_or_else(|| {
+            format!("grace period must be specified for the soft eviction threshold {name}")
+        })?;
+        add(name, value, Some(grace));
+    }
     let of_pods = thresholds
         .iter()
+        .filter(|_| configuration.enforces_allocatable())
         .find(|threshold| threshold.signal == Signal::MemoryAvailable && threshold.grace.is_none())
         .map(|threshold| Threshold {
             signal: Signal::AllocatableMemory,
@@ -138,7 +182,67 @@ pub fn from_configuration(configuration: &Configuration) -> Vec<Threshold> {
         });
     thresholds.extend(of_pods);
     thresholds.sort_by_key(|threshold| (threshold.signal, threshold.grace.is_some()));
-    thresholds
+    Ok(thresholds)
+}
+
+/// The name, if it is that of a signal.
+fn known(name: &str) -> Result<&str, String> {
+    let of_containers = ["containerfs.available", "containerfs.inodesFree"];
+    match Signal::parse(name).is_some() || of_containers.contains(&name) {
+        true => Ok(name),
+        false => Err(format!("unsupported eviction signal {name}")),
+    }
+}
+
+fn check_value(name: &str, text: &str) -> Result<(), String> {
+    if let Some(percent) = text.strip_suffix('%') {
+        let percent: f64 = percent
+            .parse()
+            .map_err(|_| format!("{name}: {text:?} is not a percentage"))?;
+        if percent < 0.0 {
+            return Err(format!(
+                "eviction percentage threshold {name} must be >= 0%: {text}"
+            ));
+        }
+        if percent.is_nan() || percent > 100.0 {
+            return Err(format!(
+                "eviction percentage threshold {name} must be <= 100%: {text}"
+            ));
+        }
+        return Ok(());
+    }
+    match quantity(name, text)? {
+        amount if amount > 0 => Ok(()),
+        _ => Err(format!(
+            "eviction threshold {name} must be positive: {text}"
+        )),
+    }
+}
+
+fn check_reclaim(name: &str, text: &str) -> Result<(), String> {
+    if let Some(percent) = text.strip_suffix('%') {
+        let percent: f64 = percent
+            .parse()
+            .map_err(|_| format!("{name}: {text:?} is not a percentage"))?;
+        return match percent > 0.0 {
+            true => Ok(()),
+            false => Err(format!(
+                "eviction percentage minimum reclaim {name} must be positive: {text}"
+            )),
+        };
+    }
+    match quantity(name, text)? {
+        amount if amount < 0 => Err(format!(
+            "negative eviction minimum reclaim specified for {name}"
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn quantity(name: &str, text: &str) -> Result<i64, String> {
+    api::quantity::Quantity::parse(text)
+        .map(api::quantity::Quantity::value)
+        .map_err(|_| format!("{name}: {text:?} is not a quantity"))
 }
 
 /// The places of those that are met right now. `acted`: the places of those acted on last time.
@@ -209,6 +313,69 @@ mod tests {
         assert_eq!(amount("10%", 1000), Some(100));
         assert_eq!(amount("120%", 1000), None);
         assert_eq!(amount("1Ki", 5), Some(1024));
+    }
+
+    #[test]
+    fn wrong_thresholds_are_refused() {
+        let check = |hard: &[(&str, &str)],
+                     soft: &[(&str, &str)],
+                     grace: &[(&str, &str)],
+                     reclaim: &[(&str, &str)]| {
+            let map = |pairs: &[(&str, &str)]| {
+                let pairs = pairs.iter();
+                pairs
+                    .map(|(key, value)| (key.to_string(), value.to_string()))
+                    .collect()
+            };
+            parse(&Configuration {
+                eviction_hard: map(hard),
+                eviction_soft: map(soft),
+                eviction_soft_grace_period: map(grace),
+                eviction_minimum_reclaim: map(reclaim),
+                ..Configuration::default()
+            })
+        };
+        let hard = |name, value| check(&[(name, value)], &[], &[], &[]);
+        assert_eq!(
+            hard("disk.available", "1Gi"),
+            Err("unsupported eviction signal disk.available".to_owned())
+        );
+        for value in ["lots", "0", "-1Gi", "x%", "-1%", "101%", "NaN%"] {
+            assert!(hard("nodefs.available", value).is_err(), "{value}");
+        }
+        // Ways to switch one off, and one that is another's.
+        for value in ["0%", "100%"] {
+            assert_eq!(hard("nodefs.available", value), Ok(Vec::new()));
+        }
+        assert_eq!(hard("containerfs.available", "1Gi"), Ok(Vec::new()));
+        let soft = [("memory.available", "1Gi")];
+        assert_eq!(
+            check(&[], &soft, &[], &[]),
+            Err(
+                "grace period must be specified for the soft eviction threshold memory.available"
+                    .to_owned()
+            )
+        );
+        assert!(check(&[], &soft, &[("memory.available", "soon")], &[]).is_err());
+        assert!(
+            check(
+                &[],
+                &soft,
+                &[("memory.available", "30s"), ("disk", "1s")],
+                &[]
+            )
+            .is_err()
+        );
+        assert_eq!(
+            check(&[], &soft, &[("memory.available", "30s")], &[]).map(|all| all.len()),
+            Ok(1)
+        );
+        for value in ["-1", "0%", "much"] {
+            assert!(
+                check(&[], &[], &[], &[("nodefs.available", value)]).is_err(),
+                "{value}"
+            );
+        }
     }
 
     #[test]

@@ -21,12 +21,14 @@ use crate::{
     configuration::Configuration,
     measures::{Counter, Histogram, Measures},
     node_context::NodeContext,
+    token_bucket::TokenBucket,
 };
 
 /// What all pulls of this node share: how many run at once, and who may use what was pulled.
 pub struct Pulls {
     /// `None`: as many as there are.
     slots: Option<Semaphore>,
+    rate: Option<TokenBucket>,
     pub records: PullRecords,
     pub providers: Option<Providers>,
 }
@@ -40,6 +42,10 @@ impl Pulls {
         };
         Pulls {
             slots: at_once.map(|count| Semaphore::new(count.max(1))),
+            rate: TokenBucket::new(
+                configuration.registry_pull_qps,
+                configuration.registry_burst,
+            ),
             records: PullRecords::open(root.join("image_manager"), configuration),
             providers,
         }
@@ -202,7 +208,10 @@ pub async fn ensure(node: &NodeContext, request: Request<'_>) -> Result<Image, F
     };
     let start = environment.now_micros();
     let intent = pulls.records.intend(&name).await;
-    let pulled = pull(cri, &full, &credentials, pod).await;
+    let pulled = match &pulls.rate {
+        Some(rate) if !rate.take(start) => Err("pull QPS exceeded".to_owned()),
+        _ => pull(cri, &full, &credentials, pod).await,
+    };
     drop(slot);
     match pulled {
         Ok((reference, used)) => {

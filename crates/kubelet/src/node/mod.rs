@@ -27,6 +27,8 @@ pub struct Capacity {
     pub reserved_milli_cpu: i64,
     pub reserved_memory: i64,
     pub reserved_storage: i64,
+    /// Whether storage is nobody's to ask for.
+    pub without_storage: bool,
     /// Bytes of huge pages, by the resource's name.
     pub huge_pages: BTreeMap<String, i64>,
 }
@@ -56,6 +58,7 @@ impl Capacity {
             memory,
             storage,
             max_pods,
+            without_storage: !configuration.local_storage_capacity_isolation,
             huge_pages: huge_pages(Path::new("/sys/kernel/mm/hugepages")),
             reserved_milli_cpu: configuration.reserved_milli("cpu"),
             reserved_memory: configuration.reserved_milli("memory") / 1000
@@ -119,6 +122,7 @@ impl Capacity {
             ("pods", self.pods().to_string()),
         ]
         .into_iter()
+        .filter(|(name, _)| !self.without_storage || *name != "ephemeral-storage")
         .map(|(name, amount)| (name.to_owned(), Quantity(amount)))
         .chain(self.huge_pages.iter().map(|(name, bytes)| {
             let amount = Quantity64::from_units(*bytes, Format::BinarySi);

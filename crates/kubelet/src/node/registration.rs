@@ -47,6 +47,10 @@ pub struct Identity {
 /// Creates or adopts the Node object. Returns it as the server has it.
 pub async fn register(context: &NodeContext, identity: &Identity) -> kube::Result<Node> {
     let api: Api<Node> = Api::all(context.client.clone());
+    if !context.configuration.register_node {
+        // Somebody else makes it, and we keep it current.
+        return api.get(&context.node_name).await;
+    }
     let mut status = self::status(context, identity, None).await;
     let node = Node {
         status: Some(status.clone()),
@@ -92,6 +96,8 @@ pub fn initial(context: &NodeContext, identity: &Identity) -> Node {
             ..ObjectMeta::default()
         },
         spec: Some(NodeSpec {
+            provider_id: Some(context.configuration.provider_id.clone())
+                .filter(|provider_id| !provider_id.is_empty()),
             pod_cidr: Some(identity.pod_cidr.clone()).filter(|cidr| !cidr.is_empty()),
             pod_cidrs: Some(vec![identity.pod_cidr.clone()])
                 .filter(|_| !identity.pod_cidr.is_empty()),

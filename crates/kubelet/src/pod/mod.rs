@@ -11,7 +11,7 @@ pub mod plan;
 pub mod resize;
 pub mod status;
 mod status_writer;
-mod tasks;
+pub mod tasks;
 pub mod worker;
 
 #[cfg(test)]

@@ -55,6 +55,8 @@ pub struct Busy {
     /// Sandboxes being stopped, by id.
     pub stopping: BTreeSet<String>,
     pub finishing: bool,
+    /// The volumes of a pod that has ended are being given back, or were.
+    pub released: bool,
     /// Containers whose limits are being changed, by id.
     pub resizing: BTreeSet<String>,
 }
@@ -147,6 +149,8 @@ pub enum Action {
     RemoveSandbox {
         id: String,
     },
+    /// Nothing runs any more, though the object stays: give back what its volumes hold.
+    ReleaseVolumes,
     /// Nothing runs any more: write the last status and clean up.
     Finish,
     /// Ask again at this time.
@@ -303,8 +307,13 @@ fn stop(situation: &Situation<'_>, remove: bool, actions: &mut Vec<Action>) {
             });
         }
     }
-    if stopped && remove && !busy.finishing && *situation.volumes != Step::Busy {
+    if !stopped || *situation.volumes == Step::Busy {
+        return;
+    }
+    if remove && !busy.finishing {
         actions.push(Action::Finish);
+    } else if !remove && !busy.released {
+        actions.push(Action::ReleaseVolumes);
     }
 }
 

@@ -129,6 +129,7 @@ fn brief(action: &Action) -> String {
         Action::RemoveContainer { id, .. } => format!("remove {id}"),
         Action::StopSandbox { id } => format!("stop {id}"),
         Action::RemoveSandbox { id } => format!("remove sandbox {id}"),
+        Action::ReleaseVolumes => "release".to_owned(),
         Action::Finish => "finish".to_owned(),
         Action::WakeAt(at) => format!("wake {}", (at - NOW) / SECOND),
     }
@@ -280,10 +281,14 @@ fn restart_policies() {
     with("Never")
         .containers(&[("a", "exit 1")])
         .expect(&["stop s0"]);
-    // A finished pod keeps its dead containers and its stopped sandbox, for logs.
-    with("Never")
+    // A finished pod keeps its dead containers and its stopped sandbox, for logs; what its volumes
+    // hold is given back, once.
+    let finished = with("Never")
         .containers(&[("a", "exit 1")])
-        .with(|scene| scene.observed.sandboxes[0].ready = false)
+        .with(|scene| scene.observed.sandboxes[0].ready = false);
+    finished.expect(&["release"]);
+    finished
+        .with(|scene| scene.busy.released = true)
         .expect(&[]);
 }
 
@@ -589,7 +594,7 @@ fn a_pod_that_ended_in_the_api_stays_ended() {
             scene.pod.status = serde_json::from_value(json!({"phase": "Failed"})).ok();
             scene.observed = Observed::default();
         })
-        .expect(&[]);
+        .expect(&["release"]);
 }
 
 #[test]

@@ -449,6 +449,13 @@ async fn container_config(
     if let Some(users) = users.map_err(|error| format!("reading the pod's users: {error}"))? {
         users::apply_to_container(&mut config, &users);
     }
+    let limits = config
+        .linux
+        .as_mut()
+        .and_then(|linux| linux.resources.as_mut());
+    if let Some(limits) = limits {
+        config::enforce_cpu(limits, node.configuration.cpu_quota_period());
+    }
     Ok(config)
 }
 
@@ -713,6 +720,7 @@ pub async fn resize_container(
         .map_err(|error| error.to_string())?;
     cgroups_changed(&node.measures, "update", began.elapsed());
     let mut limits = config::limits(&pod, &container, &node.machine());
+    config::enforce_cpu(&mut limits, node.configuration.cpu_quota_period());
     // Unset means unchanged here; no limit has to be said.
     if limits.cpu_quota == 0 {
         limits.cpu_quota = -1;
@@ -783,6 +791,18 @@ pub async fn remove_container(node: Arc<NodeContext>, id: String, log: String) -
                 let _ = tokio::fs::remove_file(log).await;
             }
             true
+        }
+    }
+}
+
+/// Gives back what the volumes of a pod that has ended hold.
+pub async fn release_volumes(node: &NodeContext, uid: &str) -> bool {
+    match node.volumes.release(uid).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(pod = uid, %error, "an ended pod's volumes could not be removed");
+            tokio::time::sleep(RETRY_PAUSE).await;
+            false
         }
     }
 }

@@ -108,6 +108,8 @@ enum Outcome {
         /// The version that the API gave it.
         result: Result<u64, status_writer::Error>,
     },
+    /// What the volumes held is given back, or not yet.
+    Released(bool),
     Finished,
 }
 
@@ -618,6 +620,16 @@ impl Worker {
                 self.tasks.spawn(async move {
                     let done = tasks::remove_sandbox(&node, id.clone()).await;
                     Outcome::SandboxRemoved { id, done }
+                });
+            }
+            // A refresh that is under way would make them anew.
+            Action::ReleaseVolumes if self.refreshing => {}
+            Action::ReleaseVolumes => {
+                self.busy.released = true;
+                self.volumes = Step::Idle;
+                self.mounted = Mounted::default();
+                self.tasks.spawn(async move {
+                    Outcome::Released(tasks::release_volumes(&node, &uid(&pod)).await)
                 });
             }
             Action::Finish => self.finish(),

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use cri::v1;
 use http::{HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 
-use super::{Body, json, metrics, own, text};
+use super::{Body, cadvisor, json, metrics, own, resources, text};
 use crate::{
     node_context::NodeContext,
     pods::Pods,
     runtime::observe,
-    stats::{self, Depth, PodSample, summary},
+    stats::{self, Cpu, Depth, Memory, PodSample, summary},
 };
 
 pub async fn answer(
@@ -28,7 +28,7 @@ pub async fn answer(
         )),
         ["metrics"] => itself(node, pods).await,
         ["metrics", "probes"] => Ok(plain(metrics::probes(&node.probe_counts))),
-        ["metrics", "resource"] => resource(node, pods).await,
+        ["metrics", "resource"] => Ok(resource(node, pods).await),
         ["metrics", "cadvisor"] => cadvisor(node, pods).await,
         _ => return text(StatusCode::NOT_FOUND, "404 page not found"),
     };
@@ -47,52 +47,106 @@ async fn summarize(
 ) -> Result<Response<Body>, tonic::Status> {
     let depth = if shallow { Depth::Shallow } else { Depth::Deep };
     let samples = samples(node, pods, depth).await?;
-    let root = node.volumes.pods_root.clone();
-    let (machine, space) = machine(root).await;
+    let told = node.runtime_places.ask(&node.cri).await;
+    let (machine, spaces) = tokio::join!(machine(), stats::file_systems(node));
     let now = node.environment.now_micros();
     let summary = summary::build(&summary::Input {
         node_name: &node.node_name,
         now: node.environment.now(),
         machine_cpu_rate: node.rates.sample("", machine.cpu_total, now),
         machine: &machine,
-        node_space: space,
+        spaces,
+        image_usage: told.image_usage,
+        container_usage: told.container_usage,
         pods: &samples,
+        all_pods: all_pods(node, &machine).await,
+        kubelet: own_process().await,
     });
     Ok(json(summary.to_string()))
 }
 
-async fn resource(node: &Arc<NodeContext>, pods: &Pods) -> Result<Response<Body>, tonic::Status> {
-    let samples = samples(node, pods, Depth::Shallow).await?;
-    let (machine, _) = machine(node.volumes.pods_root.clone()).await;
+/// The cgroup of all pods.
+async fn all_pods(node: &NodeContext, machine: &stats::Machine) -> Option<summary::Group> {
+    let cgroups = node.cgroups.clone();
+    let read = tokio::task::spawn_blocking(move || (cgroups.cpu_total(), cgroups.working_set()));
+    let (cpu, memory) = read.await.ok()?;
+    let now = node.environment.now_micros();
+    let (total, working_set) = (cpu?, u64::try_from(memory?).ok()?);
+    let reserved = node.configuration.reserved_milli("memory") / 1000;
+    let theirs = u64::try_from(node.capacity.memory - reserved).ok()?;
+    Some(summary::Group {
+        started_at: machine.boot_time.saturating_mul(1_000_000_000),
+        cpu: Cpu {
+            total,
+            rate: node.rates.sample("kubepods", total, now),
+            stall: None,
+        },
+        memory: Memory {
+            working_set,
+            usage: working_set,
+            available: Some(theirs.saturating_sub(working_set)),
+            ..Memory::default()
+        },
+    })
+}
+
+/// This process, of which the kubelet is a part.
+async fn own_process() -> Option<summary::Group> {
+    let process = tokio::task::spawn_blocking(stats::read_process)
+        .await
+        .ok()?;
+    Some(summary::Group {
+        started_at: (process.started * 1e9) as i64,
+        cpu: Cpu {
+            total: (process.cpu_seconds * 1e9) as u64,
+            ..Cpu::default()
+        },
+        memory: Memory {
+            working_set: process.resident,
+            usage: process.resident,
+            rss: process.resident,
+            ..Memory::default()
+        },
+    })
+}
+
+async fn resource(node: &Arc<NodeContext>, pods: &Pods) -> Response<Body> {
+    let machine = machine().await;
     let millis = node.environment.now_micros() / 1000;
-    Ok(plain(metrics::resource(&machine, &samples, millis)))
+    plain(match samples(node, pods, Depth::Shallow).await {
+        Ok(samples) => resources::page(&machine, &samples, millis),
+        Err(status) => {
+            tracing::warn!(%status, "the pods' use of resources could not be read");
+            resources::failed()
+        }
+    })
 }
 
 async fn cadvisor(node: &Arc<NodeContext>, pods: &Pods) -> Result<Response<Body>, tonic::Status> {
     let samples = samples(node, pods, Depth::Shallow).await?;
-    let (machine, space) = machine(node.volumes.pods_root.clone()).await;
+    let (machine, spaces) = tokio::join!(machine(), stats::file_systems(node));
     let cpus = (node.capacity.milli_cpu / 1000) as usize;
     let more = runtime_metrics(node).await;
-    let page = metrics::cadvisor(&machine, cpus, space, &samples, &more);
+    let page = cadvisor::page(&machine, cpus, spaces.containers, &samples, &more);
     Ok(plain(page))
 }
 
 /// What the runtime tells in cAdvisor's names; nothing where it tells nothing.
-async fn runtime_metrics(node: &NodeContext) -> metrics::RuntimeMetrics {
+async fn runtime_metrics(node: &NodeContext) -> cadvisor::RuntimeMetrics {
     let (mut runtime, mut other) = (node.cri.runtime.clone(), node.cri.runtime.clone());
     let told = tokio::try_join!(
         runtime.list_metric_descriptors(v1::ListMetricDescriptorsRequest {}),
         other.list_pod_sandbox_metrics(v1::ListPodSandboxMetricsRequest {})
     );
     let Ok((descriptors, pods)) = told else {
-        return metrics::RuntimeMetrics::default();
+        return cadvisor::RuntimeMetrics::default();
     };
     let values = pods.into_inner().pod_metrics.into_iter().flat_map(|pod| {
         let containers = pod.container_metrics.into_iter();
         let own = containers.flat_map(|container| container.metrics);
         pod.metrics.into_iter().chain(own)
     });
-    metrics::RuntimeMetrics {
+    cadvisor::RuntimeMetrics {
         descriptors: descriptors.into_inner().descriptors,
         values: values.collect(),
     }
@@ -149,6 +203,9 @@ async fn samples(
     let known = pods.list();
     let mut samples = stats::collect(node, &known, |_| depth).await?;
     for sample in &mut samples {
+        let mut known = known.iter();
+        let pod = known.find(|pod| pod.metadata.uid.as_deref() == Some(&sample.uid));
+        sample.cgroup = pod.map_or_else(String::new, |pod| node.cgroups.pod_path(pod));
         // When they started, and from what, is not among the statistics.
         let observed = observe::pod(&node.cri, &sample.uid).await?;
         sample.started_at = observed.sandbox().map_or(0, |sandbox| sandbox.created_at);
@@ -162,8 +219,8 @@ async fn samples(
     Ok(samples)
 }
 
-async fn machine(root: std::path::PathBuf) -> (stats::Machine, stats::Space) {
-    let read = tokio::task::spawn_blocking(move || (stats::read_machine(), stats::space(&root)));
+async fn machine() -> stats::Machine {
+    let read = tokio::task::spawn_blocking(stats::read_machine);
     read.await.unwrap_or_default()
 }
 

@@ -3,14 +3,18 @@
 //! server.
 
 mod authorize;
+mod cadvisor;
 mod checkpoint;
 mod figures;
+pub mod health;
 mod log_file;
+mod log_query;
 mod logs;
 mod metrics;
 mod node_logs;
 mod own;
 mod requests;
+mod resources;
 mod running_pods;
 mod sessions;
 
@@ -121,6 +125,12 @@ async fn answer(
         return text(refusal.status, refusal.message);
     }
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    if !node.configuration.enable_debugging_handlers && is_for_debugging(&parts) {
+        return text(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "Debug endpoints are disabled.",
+        );
+    }
     if let Some(target) = sessions::Target::parse(&parts, request.uri().query()) {
         return match sessions::answer(node, pods, target, request).await {
             Ok(response) => response,
@@ -159,7 +169,19 @@ async fn answer(
             ),
         },
         ["logs", rest @ ..] if node.configuration.enable_system_log_handler => {
-            node_logs::answer(rest, path.ends_with('/')).await
+            let query = request.uri().query().unwrap_or_default();
+            let asked = match node.configuration.enable_system_log_query {
+                true => log_query::answer(query, rest.is_empty()).await,
+                false => log_query::Asked::Path,
+            };
+            match asked {
+                log_query::Asked::Answer(response) => *response,
+                log_query::Asked::Path => node_logs::answer(rest, path.ends_with('/')).await,
+                log_query::Asked::File(file) => {
+                    let parts = file.split(['/', '\\']).filter(|part| !part.is_empty());
+                    node_logs::answer(&parts.collect::<Vec<_>>(), false).await
+                }
+            }
         }
         ["logs", ..] => text(StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled."),
         ["stats", "summary"] | ["metrics", ..] | ["configz"] => {
@@ -192,6 +214,22 @@ async fn answer(
         }
         _ => text(StatusCode::NOT_FOUND, "404 page not found"),
     }
+}
+
+/// What `enableDebuggingHandlers: false` takes away.
+fn is_for_debugging(parts: &[&str]) -> bool {
+    let first = parts.first().copied().unwrap_or_default();
+    [
+        "run",
+        "exec",
+        "attach",
+        "portForward",
+        "containerLogs",
+        "runningpods",
+        "debug",
+        "logs",
+    ]
+    .contains(&first)
 }
 
 /// `ok`, or what is wrong; `part` asks for one check alone.

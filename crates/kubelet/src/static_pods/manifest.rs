@@ -38,33 +38,66 @@ pub fn read(path: &Path, node_name: &str) -> Result<Pod, Error> {
     pod(&bytes, &path.to_string_lossy(), node_name)
 }
 
+/// The Pod or the PodList that `url` answered with.
+pub fn of_url(bytes: &[u8], url: &str, node_name: &str) -> Result<Vec<Pod>, Error> {
+    let object = document(bytes)?;
+    if object.str_at(&["kind"]) != "PodList" {
+        return Ok(vec![made(object, Origin::Url(url), node_name)?]);
+    }
+    let items = object.list_at(&["items"]).iter().map(|item| {
+        let mut item = item.clone();
+        // A list's items need not say what they are.
+        item.set_default(&["apiVersion"], "v1");
+        item.set_default(&["kind"], "Pod");
+        made(item, Origin::Url(url), node_name)
+    });
+    items.collect()
+}
+
 fn pod(bytes: &[u8], path: &str, node_name: &str) -> Result<Pod, Error> {
+    made(document(bytes)?, Origin::File(path), node_name)
+}
+
+fn document(bytes: &[u8]) -> Result<Value, Error> {
     let documents = api::document::yaml::parse_documents(bytes)
         .map_err(|error| Error::Format(error.to_string()))?;
     let mut documents = documents.into_iter().filter(|document| !document.is_null());
-    let (Some(mut object), None) = (documents.next(), documents.next()) else {
-        return Err(Error::Kind);
+    match (documents.next(), documents.next()) {
+        (Some(object), None) => Ok(object),
+        _ => Err(Error::Kind),
+    }
+}
+
+/// Where a manifest comes from.
+#[derive(Clone, Copy)]
+enum Origin<'a> {
+    File(&'a str),
+    Url(&'a str),
+}
+
+fn made(mut object: Value, origin: Origin<'_>, node_name: &str) -> Result<Pod, Error> {
+    let (place, source) = match origin {
+        Origin::File(path) => (path, "file"),
+        Origin::Url(url) => (url, "http"),
     };
     if object.str_at(&["apiVersion"]) != "v1" || object.str_at(&["kind"]) != "Pod" {
         return Err(Error::Kind);
     }
     let resource = api::catalogue::find("", "v1", "pods").ok_or(Error::Kind)?;
-    let hash = hash(&object, path, node_name);
+    let hash = hash(&object, place, node_name);
     let name = format!("{}-{node_name}", object.str_at(&["metadata", "name"]));
     object.set(&["metadata", "name"], name.to_lowercase());
     object.set_default(&["metadata", "namespace"], "default");
     object.set(&["metadata", "uid"], hash.clone());
-    for (key, value) in [(HASH, hash.as_str()), (SOURCE, "file")] {
+    for (key, value) in [(HASH, hash.as_str()), (SOURCE, source)] {
         object.set(&["metadata", "annotations", key], value);
     }
     object.set(&["spec", "nodeName"], node_name);
     object.remove(&["status"]);
     // Whatever happens to the node, its own pods stay.
     let everything = api::document!({"operator": "Exists", "effect": "NoExecute"});
-    if !object
-        .list_at(&["spec", "tolerations"])
-        .contains(&everything)
-    {
+    let tolerations = object.list_at(&["spec", "tolerations"]);
+    if matches!(origin, Origin::File(_)) && !tolerations.contains(&everything) {
         let mut tolerations = object.list_at(&["spec", "tolerations"]).to_vec();
         tolerations.push(everything);
         object.set(&["spec", "tolerations"], Value::Array(tolerations));
@@ -112,6 +145,28 @@ mod tests {
         let other = MANIFEST.replace("a:1", "a:2");
         let other = pod(other.as_bytes(), "/m/web.yaml", "n1").expect("a pod");
         assert_ne!(made.metadata.uid, other.metadata.uid);
+    }
+
+    #[test]
+    fn a_url_may_answer_with_several() {
+        let one = of_url(MANIFEST.as_bytes(), "http://x/pods", "n1").expect("a pod");
+        assert_eq!(one.len(), 1);
+        assert!(super::super::is_static(&one[0]));
+        let spec = one[0].spec.clone().expect("a spec");
+        assert!(spec.tolerations.unwrap_or_default().is_empty());
+        let item = "{metadata: {name: NAME}, spec: {containers: [{name: c, image: 'a:1'}]}}";
+        let list = format!(
+            "apiVersion: v1\nkind: PodList\nitems:\n- {}\n- {}\n",
+            item.replace("NAME", "a"),
+            item.replace("NAME", "b")
+        );
+        let several = of_url(list.as_bytes(), "http://x/pods", "n1").expect("pods");
+        let names: Vec<_> = several
+            .iter()
+            .map(|pod| pod.metadata.name.clone())
+            .collect();
+        assert_eq!(names, [Some("a-n1".to_owned()), Some("b-n1".to_owned())]);
+        assert!(of_url(b"kind: Service\n", "http://x/pods", "n1").is_err());
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! Static pods: manifests in a file or directory of this machine (`staticPodPath`), run without
-//! anybody asking through the API. `manifest` turns a file into a pod, `roster` knows which pods
-//! there are and which wait for a predecessor to end, `mirror` shows them in the API.
+//! Static pods: manifests in a file or directory of this machine (`staticPodPath`) or behind a URL
+//! (`staticPodURL`), run without anybody asking through the API. `manifest` turns one into a pod,
+//! `url` fetches, `roster` knows which pods there are and which wait for a predecessor to end,
+//! `mirror` shows them in the API.
 
 mod manifest;
 pub mod mirror;
 mod roster;
+mod url;
 
 use std::{
     collections::BTreeMap,
@@ -18,12 +20,9 @@ use nix::sys::inotify::AddWatchFlags;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::notices::Notices;
+use crate::{configuration::Configuration, notices::Notices};
 
 pub use roster::Roster;
-
-/// Upstream's `fileCheckFrequency`: a look without a notice.
-const LOOK_AGAIN: Duration = Duration::from_secs(20);
 
 /// On a static pod: what its manifest hashes to. Also its UID.
 pub const HASH: &str = "kubernetes.io/config.hash";
@@ -49,24 +48,49 @@ pub fn key(pod: &Pod) -> Key {
     )
 }
 
-/// The manifests of one place.
+/// The manifests of this node.
 pub struct Manifests {
+    /// A file or a directory; empty for none.
     path: PathBuf,
+    /// How often it is looked at without a notice.
+    look_again: Duration,
+    url: Option<url::Source>,
+    fetch_again: Duration,
     node_name: String,
+    /// What the URL last answered with that could be used.
+    fetched: Vec<Arc<Pod>>,
     /// The last good content of each file: one that is just being written does not end its pod.
     read: BTreeMap<PathBuf, Arc<Pod>>,
 }
 
 impl Manifests {
-    pub fn new(path: PathBuf, node_name: String) -> Manifests {
+    pub fn new(configuration: &Configuration, node_name: String) -> Manifests {
         Manifests {
-            path,
+            path: configuration.static_pod_path.clone(),
+            look_again: configuration.file_check_frequency(),
+            url: url::Source::new(configuration),
+            fetch_again: configuration.http_check_frequency(),
             node_name,
+            fetched: Vec::new(),
             read: BTreeMap::new(),
         }
     }
 
-    /// Reads everything again. Of several pods of one name the first file's counts.
+    /// Whether there is anywhere to look.
+    pub fn has_source(&self) -> bool {
+        !self.path.as_os_str().is_empty() || self.url.is_some()
+    }
+
+    /// Asks the URL, if there is one. What it does not answer well stays as it was.
+    pub async fn fetch(&mut self) {
+        let Some(source) = &self.url else { return };
+        match source.fetch(&self.node_name).await {
+            Ok(pods) => self.fetched = pods.into_iter().map(Arc::new).collect(),
+            Err(error) => tracing::warn!(%error, "static pods were not read from their URL"),
+        }
+    }
+
+    /// Reads all files again. Of several pods of one name the first file's counts.
     pub fn read(&mut self) -> Vec<Arc<Pod>> {
         let files = files(&self.path);
         self.read.retain(|path, _| files.contains(path));
@@ -82,7 +106,7 @@ impl Manifests {
             }
         }
         let mut pods: BTreeMap<Key, Arc<Pod>> = BTreeMap::new();
-        for pod in self.read.values() {
+        for pod in self.read.values().chain(&self.fetched) {
             pods.entry(key(pod)).or_insert_with(|| pod.clone());
         }
         pods.into_values().collect()
@@ -90,6 +114,10 @@ impl Manifests {
 
     /// Tells what is there whenever it changes, until `shutdown`.
     pub async fn run(mut self, pods: watch::Sender<Vec<Arc<Pod>>>, shutdown: CancellationToken) {
+        let mut fetches = tokio::time::interval(self.fetch_again);
+        fetches.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // The first was before.
+        fetches.reset();
         loop {
             // Watched before it is read: what changes in between is noticed.
             let notices = Notices::watch(
@@ -115,7 +143,8 @@ impl Manifests {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 () = noticed => {}
-                () = tokio::time::sleep(LOOK_AGAIN) => {}
+                () = tokio::time::sleep(self.look_again) => {}
+                _ = fetches.tick(), if self.url.is_some() => self.fetch().await,
             }
         }
     }
@@ -148,6 +177,13 @@ mod tests {
         )
     }
 
+    fn at(path: &Path) -> Configuration {
+        Configuration {
+            static_pod_path: path.to_owned(),
+            ..Configuration::default()
+        }
+    }
+
     fn names(pods: &[Arc<Pod>]) -> Vec<String> {
         pods.iter().map(|pod| key(pod).1).collect()
     }
@@ -158,7 +194,7 @@ mod tests {
         let write = |name: &str, text: &str| {
             std::fs::write(directory.path().join(name), text).expect("written");
         };
-        let mut manifests = Manifests::new(directory.path().to_owned(), "n1".to_owned());
+        let mut manifests = Manifests::new(&at(directory.path()), "n1".to_owned());
         assert!(manifests.read().is_empty());
         write("b.yaml", &pod("b", "b:1"));
         write("a.json", &pod("a", "a:1"));
@@ -176,7 +212,7 @@ mod tests {
     #[tokio::test]
     async fn a_change_is_told_at_once() {
         let directory = tempfile::tempdir().expect("a directory");
-        let manifests = Manifests::new(directory.path().to_owned(), "n1".to_owned());
+        let manifests = Manifests::new(&at(directory.path()), "n1".to_owned());
         let (sender, mut pods) = watch::channel(Vec::new());
         let shutdown = CancellationToken::new();
         let running = tokio::spawn(manifests.run(sender, shutdown.clone()));

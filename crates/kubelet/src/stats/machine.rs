@@ -2,13 +2,26 @@
 
 use std::fs;
 
-use super::NetworkSample;
+use super::{
+    NetworkSample,
+    pressure::{self, Stall},
+};
 
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     pub memory_total: u64,
     /// What programs could still have: free memory and caches that can be dropped.
     pub memory_available: u64,
+    pub memory_free: u64,
+    /// Of processes, not of files.
+    pub memory_anonymous: u64,
+    pub page_faults: u64,
+    pub major_page_faults: u64,
+    pub swap_total: u64,
+    pub swap_free: u64,
+    pub cpu_stall: Option<Stall>,
+    pub memory_stall: Option<Stall>,
+    pub io_stall: Option<Stall>,
     /// Nanoseconds of CPU time since boot.
     pub cpu_total: u64,
     pub processes: u64,
@@ -23,9 +36,24 @@ pub fn read() -> Machine {
     let (meminfo, stat) = (text("/proc/meminfo"), text("/proc/stat"));
     let number = |path: &str| text(path).trim().parse::<u64>().unwrap_or(0);
     let threads = text("/proc/loadavg");
+    let vmstat = text("/proc/vmstat");
+    let counted = |name: &str| {
+        let mut lines = vmstat.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.and_then(|value| value.parse().ok()).unwrap_or(0)
+    };
     Machine {
         memory_total: kilobytes(&meminfo, "MemTotal:") * 1024,
         memory_available: kilobytes(&meminfo, "MemAvailable:") * 1024,
+        memory_free: kilobytes(&meminfo, "MemFree:") * 1024,
+        memory_anonymous: kilobytes(&meminfo, "AnonPages:") * 1024,
+        page_faults: counted("pgfault"),
+        major_page_faults: counted("pgmajfault"),
+        swap_total: kilobytes(&meminfo, "SwapTotal:") * 1024,
+        swap_free: kilobytes(&meminfo, "SwapFree:") * 1024,
+        cpu_stall: pressure::read("cpu"),
+        memory_stall: pressure::read("memory"),
+        io_stall: pressure::read("io"),
         cpu_total: cpu_nanos(&stat),
         processes: running(&threads),
         max_processes: number("/proc/sys/kernel/pid_max")
@@ -36,6 +64,24 @@ pub fn read() -> Machine {
             .find_map(|line| line.strip_prefix("btime "))
             .and_then(|time| time.trim().parse().ok())
             .unwrap_or(0),
+    }
+}
+
+/// Whether the machine swaps anywhere.
+pub fn has_swap() -> bool {
+    // The first line names the columns.
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    swaps.lines().skip(1).any(|line| !line.trim().is_empty())
+}
+
+impl Machine {
+    /// What programs hold and could not be taken from them.
+    pub fn memory_used(&self) -> u64 {
+        self.memory_total.saturating_sub(self.memory_available)
+    }
+
+    pub fn swap_used(&self) -> u64 {
+        self.swap_total.saturating_sub(self.swap_free)
     }
 }
 
@@ -104,6 +150,9 @@ mod tests {
             cpu_nanos("cpu  1 2 3 100 50 4 5 6 0 0\ncpu0 9\n"),
             210_000_000
         );
+        let machine = read();
+        assert!(machine.page_faults > 0 && machine.memory_anonymous > 0);
+        assert!(machine.memory_free <= machine.memory_total);
         assert_eq!(running("0.1 0.2 0.3 2/345 678\n"), 345);
         let found = interfaces(
             "Inter-| Receive\n face |bytes\n    lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n  eth0: 10 1 2 0 0 0 0 0 20 1 3 0 0 0 0 0\n",

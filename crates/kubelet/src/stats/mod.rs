@@ -2,7 +2,9 @@
 //! decides how deep disks are searched.
 
 mod disk;
+mod file_systems;
 mod machine;
+mod pressure;
 mod process;
 mod rates;
 pub mod summary;
@@ -13,11 +15,13 @@ use cri::v1;
 use k8s_openapi::api::core::v1::Pod;
 
 pub use disk::{Space, Usage, space};
-pub use machine::{Machine, read as read_machine};
+pub use file_systems::{FileSystems, Layout, RuntimePlaces};
+pub use machine::{Machine, has_swap, read as read_machine};
+pub use pressure::Stall;
 pub use process::{Process, read as read_process};
 pub use rates::Rates;
 
-use crate::{node_context::NodeContext, runtime::label};
+use crate::{node_context::NodeContext, runtime::label, volumes::Claim};
 
 /// How much of the disks is looked at: walking directories takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,13 @@ pub struct Memory {
     pub available: Option<u64>,
     pub page_faults: u64,
     pub major_page_faults: u64,
+    pub stall: Option<Stall>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Swap {
+    pub usage: u64,
+    pub available: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -44,6 +55,7 @@ pub struct Cpu {
     pub total: u64,
     /// Nanoseconds of CPU time per second, once there are two samples.
     pub rate: Option<u64>,
+    pub stall: Option<Stall>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -54,6 +66,8 @@ pub struct ContainerSample {
     pub started_at: i64,
     pub cpu: Option<Cpu>,
     pub memory: Option<Memory>,
+    pub swap: Option<Swap>,
+    pub io_stall: Option<Stall>,
     pub rootfs: Usage,
     pub logs: Usage,
 }
@@ -72,28 +86,61 @@ pub struct PodSample {
     pub uid: String,
     pub namespace: String,
     pub name: String,
+    /// Its path in the hierarchy, where it is known.
+    pub cgroup: String,
     pub started_at: i64,
     pub cpu: Option<Cpu>,
     pub memory: Option<Memory>,
+    pub io_stall: Option<Stall>,
     pub network: Vec<NetworkSample>,
     pub processes: Option<u64>,
     pub containers: Vec<ContainerSample>,
-    /// emptyDir volumes by name; those in memory are not on a disk and marked so.
+    /// Volumes that the pod brings along, by name; those that are not the pod's storage are marked.
     pub volumes: BTreeMap<String, VolumeSample>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct VolumeSample {
+    /// The claim it stands for, if it does.
+    pub claim: Option<String>,
     pub usage: Usage,
+    /// Of the file system it lies on.
+    pub space: Space,
+    /// It takes nothing of what the pod may have of the node's disk.
     pub in_memory: bool,
 }
 
 impl PodSample {
+    /// What its containers swap; CRI has none for pods.
+    pub fn swap(&self) -> Option<Swap> {
+        let told = || self.containers.iter().filter_map(|one| one.swap);
+        told().next()?;
+        Some(Swap {
+            usage: told().map(|swap| swap.usage).sum(),
+            available: Some(told().filter_map(|swap| swap.available).sum()),
+        })
+    }
+
     /// Bytes and inodes that the pod holds on the node's disks.
     pub fn disk(&self) -> Usage {
+        let mut total = self.layers();
+        total.add(self.logs_and_volumes());
+        total
+    }
+
+    /// What its containers have written into their file systems.
+    pub fn layers(&self) -> Usage {
         let mut total = Usage::default();
         for container in &self.containers {
             total.add(container.rootfs);
+        }
+        total
+    }
+
+    /// What lies with the pods, wherever the runtime keeps containers.
+    pub fn logs_and_volumes(&self) -> Usage {
+        let mut total = Usage::default();
+        for container in &self.containers {
             total.add(container.logs);
         }
         for volume in self.volumes.values().filter(|volume| !volume.in_memory) {
@@ -101,6 +148,14 @@ impl PodSample {
         }
         total
     }
+}
+
+/// The room on the file systems of this node, as far as the runtime is known to use them.
+pub async fn file_systems(node: &NodeContext) -> FileSystems {
+    let told = node.runtime_places.get(&node.cri).await;
+    let root = node.volumes.pods_root.clone();
+    let measured = tokio::task::spawn_blocking(move || file_systems::measure(&root, &told));
+    measured.await.unwrap_or_default()
 }
 
 /// Samples of all pods that have a sandbox. `deep`: which of them are searched on disk.
@@ -152,16 +207,26 @@ pub async fn collect(
 /// Where one pod's files are.
 struct Places {
     logs: PathBuf,
-    volumes: Vec<(String, PathBuf, bool)>,
+    volumes: Vec<Place>,
+}
+
+/// Where one volume is.
+struct Place {
+    name: String,
+    path: PathBuf,
+    claim: Option<String>,
+    /// It is none of the pod's own disk.
+    apart: bool,
 }
 
 impl Places {
     fn of(node: &NodeContext, pod: &Pod) -> Places {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let directory = node
-            .volumes
-            .pod_dir(uid)
-            .join("volumes/kubernetes.io~empty-dir");
+        let directory = node.volumes.pod_dir(uid).join("volumes");
+        let in_memory_root = node.volumes.secret_root.as_ref().map(|root| root.join(uid));
+        let claims = node.volumes.claims.list();
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let pod_name = pod.metadata.name.clone().unwrap_or_default();
         let volumes = pod
             .spec
             .iter()
@@ -170,9 +235,50 @@ impl Places {
             logs: node.pod_log_dir(pod),
             volumes: volumes
                 .filter_map(|volume| {
-                    let source = volume.empty_dir.as_ref()?;
-                    let in_memory = source.medium.as_deref() == Some("Memory");
-                    Some((volume.name.clone(), directory.join(&volume.name), in_memory))
+                    let medium = volume.empty_dir.as_ref().map(|source| &source.medium);
+                    let in_memory = medium.is_some_and(|medium| {
+                        medium.as_ref().is_some_and(|medium| !medium.is_empty())
+                    });
+                    let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+                        (Some(source), _) => Some(source.claim_name.clone()),
+                        (None, Some(_)) => Some(format!("{pod_name}-{}", volume.name)),
+                        _ => None,
+                    };
+                    if let Some(name) = claim {
+                        let namespace = namespace.clone();
+                        let key = Claim { namespace, name };
+                        return Some(Place {
+                            name: volume.name.clone(),
+                            path: claims.get(&key)?.clone(),
+                            claim: Some(key.name),
+                            apart: true,
+                        });
+                    }
+                    let plugin = if medium.is_some() {
+                        "empty-dir"
+                    } else if volume.config_map.is_some() {
+                        "configmap"
+                    } else if volume.secret.is_some() {
+                        "secret"
+                    } else if volume.projected.is_some() {
+                        "projected"
+                    } else if volume.downward_api.is_some() {
+                        "downward-api"
+                    } else {
+                        return None;
+                    };
+                    // Of these upstream counts emptyDir and configMap as the pod's storage.
+                    let apart = in_memory || !matches!(plugin, "empty-dir" | "configmap");
+                    let below = PathBuf::from(format!("kubernetes.io~{plugin}")).join(&volume.name);
+                    let in_memory = in_memory_root.as_ref().map(|root| root.join(&below));
+                    Some(Place {
+                        name: volume.name.clone(),
+                        path: in_memory
+                            .filter(|path| path.exists())
+                            .unwrap_or_else(|| directory.join(&below)),
+                        claim: None,
+                        apart,
+                    })
                 })
                 .collect(),
         }
@@ -191,12 +297,23 @@ impl Places {
         let volumes = self
             .volumes
             .iter()
-            .map(|(name, path, in_memory)| {
-                let sample = VolumeSample {
-                    usage: disk::usage(path),
-                    in_memory: *in_memory,
+            .map(|place| {
+                let space = disk::space(&place.path);
+                let usage = match place.claim {
+                    None => disk::usage(&place.path),
+                    // Upstream asks the file system, too: a claim may hold very much.
+                    Some(_) => Usage {
+                        bytes: space.used,
+                        inodes: space.inodes.saturating_sub(space.inodes_free),
+                    },
                 };
-                (name.clone(), sample)
+                let sample = VolumeSample {
+                    claim: place.claim.clone(),
+                    usage,
+                    space,
+                    in_memory: place.apart,
+                };
+                (place.name.clone(), sample)
             })
             .collect();
         (logs, volumes)
@@ -218,6 +335,18 @@ fn sample(rates: &Rates, stats: v1::PodSandboxStats, now: i64) -> Option<PodSamp
                 cpu: cpu(rates, &attributes.id, stats.cpu, now),
                 id: attributes.id,
                 memory: stats.memory.map(memory),
+                // A runtime that says nothing has nothing swapped.
+                swap: Some(stats.swap.map_or_else(
+                    || Swap {
+                        usage: 0,
+                        available: Some(0),
+                    },
+                    |swap| Swap {
+                        usage: number(swap.swap_usage_bytes),
+                        available: swap.swap_available_bytes.map(|bytes| bytes.value),
+                    },
+                )),
+                io_stall: stats.io.and_then(|io| io.psi).map(Stall::from),
                 rootfs: stats
                     .writable_layer
                     .map_or_else(Usage::default, |layer| Usage {
@@ -247,8 +376,10 @@ fn sample(rates: &Rates, stats: v1::PodSandboxStats, now: i64) -> Option<PodSamp
         uid,
         namespace: metadata.namespace,
         name: metadata.name,
+        cgroup: String::new(),
         started_at: 0,
         memory: linux.memory.map(memory),
+        io_stall: linux.io.and_then(|io| io.psi).map(Stall::from),
         network: interfaces.unwrap_or_default(),
         processes: linux
             .process
@@ -266,6 +397,7 @@ fn cpu(rates: &Rates, key: &str, usage: Option<v1::CpuUsage>, now: i64) -> Optio
     Some(Cpu {
         total,
         rate: told.or_else(|| rates.sample(key, total, now)),
+        stall: usage.psi.map(Stall::from),
     })
 }
 
@@ -277,6 +409,7 @@ fn memory(usage: v1::MemoryUsage) -> Memory {
         available: usage.available_bytes.map(|bytes| bytes.value),
         page_faults: number(usage.page_faults),
         major_page_faults: number(usage.major_page_faults),
+        stall: usage.psi.map(Stall::from),
     }
 }
 

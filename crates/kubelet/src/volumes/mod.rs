@@ -266,6 +266,29 @@ impl Volumes {
         .await
     }
 
+    /// Removes the volumes of a pod that has ended; what tells of its end stays as long as its
+    /// object does.
+    pub async fn release(&self, uid: &str) -> Result<(), Error> {
+        self.tokens.forget(uid);
+        self.claims.forget(uid);
+        let directory = self.pod_dir(uid);
+        let mut parts: Vec<PathBuf> = ["volume-subpaths", "volumes", "volumeDevices"]
+            .map(|part| directory.join(part))
+            .into();
+        parts.extend(self.secret_root.as_ref().map(|root| root.join(uid)));
+        blocking(move || {
+            for directory in parts {
+                if !directory.exists() {
+                    continue;
+                }
+                mount_table::unmount_below(&directory)?;
+                std::fs::remove_dir_all(&directory).map_err(at("removing", &directory))?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
     /// UIDs that have a directory here, to find what a crash left behind.
     pub async fn known_uids(&self) -> Vec<String> {
         let mut uids = BTreeSet::new();

@@ -9,6 +9,7 @@ mod hooks;
 mod immutable;
 mod lifecycle;
 mod measures;
+mod pressure;
 mod providers;
 mod pulls;
 mod recovery;

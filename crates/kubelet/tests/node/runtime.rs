@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    path::Path,
+    path::{Path, PathBuf},
     pin::Pin,
     sync::{Arc, Mutex},
 };
@@ -27,6 +27,8 @@ pub struct State {
     pub sandboxes: BTreeMap<String, (v1::PodSandboxConfig, v1::PodSandboxStatus)>,
     pub containers: BTreeMap<String, (v1::ContainerConfig, v1::ContainerStatus, String)>,
     pub images: BTreeSet<String>,
+    /// What an image takes on the disk, where a test wants it to take something.
+    pub image_files: BTreeMap<String, PathBuf>,
     /// Calls that changed something, in order.
     pub calls: Vec<String>,
     /// Calls that fail, and with which words.
@@ -409,11 +411,34 @@ impl runtime_service::RuntimeService for Runtime {
                 id: status.id.clone(),
                 pod_sandbox_id: sandbox.clone(),
                 metadata: config.metadata.clone(),
+                image: config.image.clone(),
                 state: status.state,
+                labels: config.labels.clone(),
                 ..Default::default()
             })
             .collect();
         Ok(Response::new(v1::ListContainersResponse { containers }))
+    }
+
+    async fn list_pod_sandbox_stats(
+        &self,
+        _: Request<v1::ListPodSandboxStatsRequest>,
+    ) -> Result<Response<v1::ListPodSandboxStatsResponse>, Status> {
+        let state = self.state();
+        let all = state.sandboxes.values();
+        let stats = all.map(|(config, status)| v1::PodSandboxStats {
+            attributes: Some(v1::PodSandboxAttributes {
+                id: status.id.clone(),
+                metadata: config.metadata.clone(),
+                labels: config.labels.clone(),
+                ..Default::default()
+            }),
+            linux: Some(v1::LinuxPodSandboxStats::default()),
+            ..Default::default()
+        });
+        Ok(Response::new(v1::ListPodSandboxStatsResponse {
+            stats: stats.collect(),
+        }))
     }
 
     async fn container_status(
@@ -495,7 +520,6 @@ impl runtime_service::RuntimeService for Runtime {
         container_stats(ContainerStatsRequest) -> v1::ContainerStatsResponse;
         list_container_stats(ListContainerStatsRequest) -> v1::ListContainerStatsResponse;
         pod_sandbox_stats(PodSandboxStatsRequest) -> v1::PodSandboxStatsResponse;
-        list_pod_sandbox_stats(ListPodSandboxStatsRequest) -> v1::ListPodSandboxStatsResponse;
         update_runtime_config(UpdateRuntimeConfigRequest) -> v1::UpdateRuntimeConfigResponse;
         checkpoint_container(CheckpointContainerRequest) -> v1::CheckpointContainerResponse;
         list_metric_descriptors(ListMetricDescriptorsRequest) -> v1::ListMetricDescriptorsResponse;
@@ -513,7 +537,15 @@ impl image_service::ImageService for Runtime {
         &self,
         _: Request<v1::ListImagesRequest>,
     ) -> Result<Response<v1::ListImagesResponse>, Status> {
-        Ok(Response::new(v1::ListImagesResponse::default()))
+        let state = self.state();
+        let images = state.images.iter().map(|name| v1::Image {
+            id: name.clone(),
+            size: 1,
+            ..Default::default()
+        });
+        Ok(Response::new(v1::ListImagesResponse {
+            images: images.collect(),
+        }))
     }
 
     async fn image_status(
@@ -557,8 +589,21 @@ impl image_service::ImageService for Runtime {
         stream_images(StreamImagesRequest) -> Self::StreamImagesStream;
     }
 
+    async fn remove_image(
+        &self,
+        request: Request<v1::RemoveImageRequest>,
+    ) -> Result<Response<v1::RemoveImageResponse>, Status> {
+        let name = request.into_inner().image.unwrap_or_default().image;
+        let mut state = self.state();
+        state.images.remove(&name);
+        if let Some(file) = state.image_files.remove(&name) {
+            std::fs::remove_file(file).map_err(|error| Status::unknown(error.to_string()))?;
+        }
+        state.calls.push(format!("RemoveImage {name}"));
+        Ok(Response::new(v1::RemoveImageResponse {}))
+    }
+
     not_here! {
-        remove_image(RemoveImageRequest) -> v1::RemoveImageResponse;
         image_fs_info(ImageFsInfoRequest) -> v1::ImageFsInfoResponse;
     }
 }

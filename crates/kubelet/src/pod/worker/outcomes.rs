@@ -163,6 +163,7 @@ impl Worker {
                     ),
                 }
             }
+            Outcome::Released(done) => self.busy.released = done,
             Outcome::Finished => self.done = true,
         }
     }

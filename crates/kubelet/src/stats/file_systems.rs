@@ -1,0 +1,164 @@
+//! Which file systems hold pods, images and containers' layers. Where the runtime keeps the latter
+//! two is the runtime's to say; where it does not, all of them are one.
+
+use std::{
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use cri::v1;
+use parking_lot::Mutex;
+
+use super::disk::{Space, Usage, space};
+
+/// Which of them lie apart, as upstream tells them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// Everything shares one file system.
+    #[default]
+    Shared,
+    /// Images and containers' layers have one of their own.
+    ImagesApart,
+    /// Only images have; layers lie with the pods.
+    ImagesAloneApart,
+}
+
+/// The room there is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FileSystems {
+    pub node: Space,
+    pub images: Space,
+    pub containers: Space,
+    pub layout: Layout,
+}
+
+/// Where the runtime keeps images and layers, and how much it says they take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    pub images: Option<PathBuf>,
+    pub containers: Option<PathBuf>,
+    pub image_usage: Option<Usage>,
+    pub container_usage: Option<Usage>,
+}
+
+/// What the runtime told last: how much it holds takes a walk to find out, where it holds it does
+/// not change.
+#[derive(Default)]
+pub struct RuntimePlaces(Mutex<Option<Told>>);
+
+impl RuntimePlaces {
+    /// Asks the runtime if it has not been asked yet.
+    pub async fn get(&self, cri: &cri::Client) -> Told {
+        let known = self.0.lock().clone();
+        match known {
+            Some(told) => told,
+            None => self.ask(cri).await,
+        }
+    }
+
+    /// Asks the runtime; what it told before if it does not answer.
+    pub async fn ask(&self, cri: &cri::Client) -> Told {
+        let request = v1::ImageFsInfoRequest {};
+        match cri.images.clone().image_fs_info(request).await {
+            Ok(response) => {
+                let told = Told::from(response.into_inner());
+                *self.0.lock() = Some(told.clone());
+                told
+            }
+            Err(status) => {
+                tracing::warn!(%status, "the runtime did not tell where its images are");
+                self.0.lock().clone().unwrap_or_default()
+            }
+        }
+    }
+}
+
+impl From<v1::ImageFsInfoResponse> for Told {
+    fn from(response: v1::ImageFsInfoResponse) -> Told {
+        let place = |found: &v1::FilesystemUsage| {
+            let place = found.fs_id.as_ref()?.mountpoint.as_str();
+            (!place.is_empty()).then(|| PathBuf::from(place))
+        };
+        let usage = |found: &v1::FilesystemUsage| {
+            Some(Usage {
+                bytes: found.used_bytes.as_ref()?.value,
+                inodes: found.inodes_used.as_ref().map_or(0, |count| count.value),
+            })
+        };
+        let images = response.image_filesystems.first();
+        let containers = response.container_filesystems.first();
+        Told {
+            images: images.and_then(place),
+            // Upstream takes both to be one where the runtime names only one.
+            containers: containers.or(images).and_then(place),
+            image_usage: images.and_then(usage),
+            container_usage: containers.and_then(usage),
+        }
+    }
+}
+
+/// Measures them. Blocking.
+pub fn measure(pods_root: &Path, told: &Told) -> FileSystems {
+    let device = |path: &Path| std::fs::metadata(path).ok().map(|found| found.dev());
+    let own = device(pods_root);
+    // A place that cannot be seen from here is taken to be on the same disk.
+    let apart = |path: &Option<PathBuf>| {
+        let path = path.as_ref()?;
+        device(path).filter(|found| Some(*found) != own)?;
+        Some(path.clone())
+    };
+    let node = space(pods_root);
+    let (images, containers) = (apart(&told.images), apart(&told.containers));
+    let layout = match (&images, &containers) {
+        (None, _) => Layout::Shared,
+        (Some(_), Some(_)) => Layout::ImagesApart,
+        (Some(_), None) => Layout::ImagesAloneApart,
+    };
+    let or_node = |place: Option<PathBuf>| place.map_or(node, |place| space(&place));
+    FileSystems {
+        node,
+        images: or_node(images),
+        containers: or_node(containers),
+        layout,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(images: &str, containers: Option<&str>) -> Told {
+        let at = |place: &str| v1::FilesystemUsage {
+            fs_id: Some(v1::FilesystemIdentifier {
+                mountpoint: place.to_owned(),
+            }),
+            used_bytes: Some(v1::UInt64Value { value: 7 }),
+            ..Default::default()
+        };
+        Told::from(v1::ImageFsInfoResponse {
+            image_filesystems: vec![at(images)],
+            container_filesystems: containers.map(at).into_iter().collect(),
+        })
+    }
+
+    #[test]
+    fn the_runtime_says_where_images_are() {
+        let here = tempfile::tempdir().expect("a directory");
+        let here_text = here.path().to_str().expect("a name");
+        let layout = |told: &Told| measure(here.path(), told).layout;
+        assert_eq!(layout(&Told::default()), Layout::Shared);
+        assert_eq!(layout(&told(here_text, None)), Layout::Shared);
+        assert_eq!(layout(&told("/not/there", None)), Layout::Shared);
+        // Every machine has this one, and no pod lives on it.
+        let other = told("/proc", None);
+        assert_eq!(layout(&other), Layout::ImagesApart);
+        assert_eq!(other.image_usage.map(|usage| usage.bytes), Some(7));
+        assert_eq!(
+            layout(&told("/proc", Some(here_text))),
+            Layout::ImagesAloneApart
+        );
+        let found = measure(here.path(), &other);
+        assert_eq!(found.images.capacity, 0, "that of /proc");
+        assert!(found.node.capacity > 0);
+    }
+}
