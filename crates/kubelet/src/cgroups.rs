@@ -644,7 +644,12 @@ mod tests {
     fn no_pod_swaps() {
         let mount = tempfile::tempdir().expect("a directory");
         fs::write(mount.path().join("cgroup.controllers"), "memory").expect("written");
-        let cgroups = Cgroups::at(mount.path(), "/coracle-x", -1, Driver::Cgroupfs);
+        let cgroups = Cgroups::at(
+            mount.path(),
+            "/coracle-x",
+            &Configuration::default(),
+            Driver::Cgroupfs,
+        );
         cgroups.forbid_swap();
         let file = mount.path().join("coracle-x/kubepods/memory.swap.max");
         assert_eq!(fs::read_to_string(file).expect("a limit"), "0");
