@@ -65,7 +65,7 @@ fn a_pod_hop_by_hop() {
                 fsyncs: 1,
                 transactions: 1,
                 disk_bytes: 2750,
-                allocations: 55,
+                allocations: 60,
             },
         },
         Row {
