@@ -11,13 +11,15 @@ mod schedule;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use cluster::Cluster;
 use environment::Environment;
 
 const STARTS: usize = 5;
 const SEQUENTIAL_PODS: usize = 40;
 const PODS_AT_ONCE: usize = 50;
+/// How often that is measured.
+const BURSTS: usize = 5;
 const SOAK_BATCH: usize = 25;
 
 const USAGE: &str = "usage: bench BINARY IMAGE.tar [pods | load | watch | schedule | runtime PAUSE.tar | soak N] [--kube-apiserver FILE]";
@@ -98,16 +100,35 @@ async fn bench(binary: PathBuf, image: PathBuf) -> Result<()> {
     pods::print_steps(&client, SEQUENTIAL_PODS).await?;
     pods::delete_all(&client).await?;
 
-    let seconds = pods::create_at_once(&client, PODS_AT_ONCE, &environment).await?;
+    let mut rates = Vec::new();
+    let mut filled = String::new();
+    for _ in 0..BURSTS {
+        pods_are_gone(&cluster).await?;
+        let seconds = pods::create_at_once(&client, PODS_AT_ONCE, &environment).await?;
+        rates.push(PODS_AT_ONCE as f64 / seconds);
+        filled = memory::of(&cluster)?;
+        pods::delete_all(&client).await?;
+    }
     println!(
-        "{PODS_AT_ONCE} pods at once                {seconds:.2} s ({:.1} pods/s)",
-        PODS_AT_ONCE as f64 / seconds
+        "{PODS_AT_ONCE} pods at once                {}",
+        spread(&mut rates, "pods/s")
     );
-    println!(
-        "memory, {PODS_AT_ONCE} pods               {}",
-        memory::of(&cluster)?
-    );
-    pods::delete_all(&client).await
+    println!("memory, {PODS_AT_ONCE} pods               {filled}");
+    Ok(())
+}
+
+/// The API forgets a pod at once if it is told to; its processes take their time. What is measured
+/// next should not pay for them.
+async fn pods_are_gone(cluster: &Cluster) -> Result<()> {
+    let data_dir = cluster.data_dir().display().to_string();
+    for _ in 0..600 {
+        let processes = memory::processes_of(&data_dir)?;
+        if !processes.iter().any(|process| process.kind == "shim") {
+            return Ok(());
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    bail!("pods are still there a minute after they were deleted")
 }
 
 /// Starts and stops pods in batches and prints what the processes hold, which must not grow.
