@@ -52,86 +52,86 @@ const CONTAINERS: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
 
 families! { Counter in COUNTERS:
     StartedPods = "kubelet_started_pods_total" [] NONE,
-        "[ALPHA] Cumulative number of pods started";
+        "[ALPHA] Pods that were begun";
     StartedPodsErrors = "kubelet_started_pods_errors_total" [] NONE,
-        "[ALPHA] Cumulative number of errors when starting pods";
+        "[ALPHA] Pods whose sandbox could not be made";
     StartedUserNamespacedPods = "kubelet_started_user_namespaced_pods_total" [] NONE,
-        "[ALPHA] Cumulative number of pods with user namespaces started. This metric will only be collected on Linux.";
+        "[ALPHA] Pods with users of their own that were begun";
     StartedUserNamespacedPodsErrors = "kubelet_started_user_namespaced_pods_errors_total" [] NONE,
-        "[ALPHA] Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux.";
+        "[ALPHA] Pods with users of their own whose sandbox could not be made";
     StartedContainers = "kubelet_started_containers_total" ["container_type"] NONE,
-        "[ALPHA] Cumulative number of containers started";
+        "[ALPHA] Containers that were begun";
     StartedContainersErrors = "kubelet_started_containers_errors_total" ["container_type", "code"] NONE,
-        "[ALPHA] Cumulative number of errors when starting containers";
+        "[ALPHA] Containers that could not be started";
     TerminatedContainers = "kubelet_terminated_containers_total" ["container_type", "exit_code", "reason"] NONE,
-        "[ALPHA] Cumulative number of container terminations.";
+        "[ALPHA] Containers that ended";
     Evictions = "kubelet_evictions" ["eviction_signal"] NONE,
-        "[ALPHA] Cumulative number of pod evictions by eviction signal";
+        "[ALPHA] Pods evicted, by what was short";
     Preemptions = "kubelet_preemptions" ["preemption_signal"] NONE,
-        "[ALPHA] Cumulative number of pod preemptions by preemption resource";
+        "[ALPHA] Pods that made way for a critical one, by what was short";
     AdmissionRejections = "kubelet_admission_rejections_total" ["reason"] NONE,
-        "[ALPHA] Cumulative number pod admission rejections by the Kubelet.";
+        "[ALPHA] Pods refused by this node, by reason";
     RuntimeOperations = "kubelet_runtime_operations_total" ["operation_type"] NONE,
-        "[ALPHA] Cumulative number of runtime operations by operation type.";
+        "[ALPHA] Calls to the runtime";
     RuntimeOperationsErrors = "kubelet_runtime_operations_errors_total" ["operation_type"] NONE,
-        "[ALPHA] Cumulative number of runtime operation errors by operation type.";
+        "[ALPHA] Calls to the runtime that failed";
     RunPodSandboxErrors = "kubelet_run_podsandbox_errors_total" ["runtime_handler"] NONE,
-        "[ALPHA] Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.";
+        "[ALPHA] Sandboxes that could not be made, by runtime handler";
     EventedPlegConnections = "kubelet_evented_pleg_connection_success_count" [] NONE,
-        "[ALPHA] The number of times a streaming client was obtained to receive CRI Events.";
+        "[ALPHA] Streams of runtime events that were opened";
     EventedPlegConnectionErrors = "kubelet_evented_pleg_connection_error_count" [] NONE,
-        "[ALPHA] The number of errors encountered during the establishment of streaming connection with the CRI runtime.";
+        "[ALPHA] Streams of runtime events that could not be opened";
     OrphanedRuntimePods = "kubelet_orphaned_runtime_pods_total" [] NONE,
-        "[ALPHA] Number of pods that have been detected in the container runtime without being already known to the pod worker. This typically indicates the kubelet was restarted while a pod was force deleted in the API or in the local configuration, which is unusual.";
+        "[ALPHA] Pods found in the runtime that no worker knew of, as a restart leaves them";
     EnsureImageRequests = "kubelet_image_manager_ensure_image_requests_total" ["pull_policy", "present_locally", "pull_required"] NONE,
-        "[ALPHA] Number of ensure-image requests processed by the kubelet.";
+        "[ALPHA] Images asked for before a container starts";
     ImagesCollected = "kubelet_image_garbage_collected_total" ["reason"] NONE,
-        "[ALPHA] Total number of images garbage collected by the kubelet, whether through disk usage or image age.";
+        "[ALPHA] Images removed, for want of space or for their age";
     LifecycleHandlerHttpFallbacks = "kubelet_lifecycle_handler_http_fallbacks_total" [] NONE,
-        "[ALPHA] The number of times lifecycle handlers successfully fell back to http from https.";
+        "[ALPHA] Hooks that were asked over HTTPS, answered in HTTP and then asked in HTTP";
     SleepActionTerminated = "kubelet_sleep_action_terminated_early_total" [] NONE,
-        "[ALPHA] The number of times lifecycle sleep handler got terminated before it finishes";
+        "[ALPHA] Sleep hooks that were cut short";
     HttpRequests = "kubelet_http_requests_total" ["method", "path", "server_type", "long_running"] NONE,
-        "[ALPHA] Number of the http requests received since the server started";
+        "[ALPHA] Requests served so far";
     WebSocketStreamingRequests = "kubelet_websocket_streaming_requests_total" ["subresource"] NONE,
-        "[ALPHA] Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet.";
+        "[ALPHA] Exec, attach and port-forward requests over WebSocket";
     CredentialProviderPluginErrors = "kubelet_credential_provider_plugin_errors_total" ["plugin_name"] NONE,
-        "[ALPHA] Number of errors from credential provider plugin";
+        "[ALPHA] Questions that a credential provider did not answer";
 }
 
 families! { Histogram in HISTOGRAMS:
     PodStartDuration = "kubelet_pod_start_duration_seconds" [] START,
-        "[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run";
+        "[ALPHA] Seconds from a pod's arrival on the node until it runs";
     PodStartSliDuration = "kubelet_pod_start_sli_duration_seconds" [] START,
-        "[ALPHA] Duration in seconds to start a pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch";
+        "[ALPHA] Seconds from a pod's creation until a watcher sees all its containers started, without pulls and init containers";
     PodStartTotalDuration = "kubelet_pod_start_total_duration_seconds" [] START,
-        "[ALPHA] Duration in seconds to start a pod since creation, including time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch";
+        "[ALPHA] Seconds from a pod's creation until a watcher sees all its containers started, with everything";
     PodWorkerDuration = "kubelet_pod_worker_duration_seconds" ["operation_type"] ORDINARY,
-        "[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync";
+        "[ALPHA] Seconds that a worker takes for one step of a pod, by kind of step";
     PodWorkerStartDuration = "kubelet_pod_worker_start_duration_seconds" [] ORDINARY,
-        "[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.";
+        "[ALPHA] Seconds from a pod's arrival on the node until it has a worker";
     PodStatusSyncDuration = "kubelet_pod_status_sync_duration_seconds" [] STATUS,
-        "[ALPHA] Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status until the API is successfully updated for that pod, even if multiple intevening changes to pod status occur.";
+        "[ALPHA] Seconds from a change of a pod's status until the API has it";
     ContainersPerPod = "kubelet_containers_per_pod_count" [] CONTAINERS,
-        "[ALPHA] The number of containers per pod.";
+        "[ALPHA] Containers of each pod";
     CgroupManagerDuration = "kubelet_cgroup_manager_duration_seconds" ["operation_type"] ORDINARY,
-        "[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.";
+        "[ALPHA] Seconds that work on control groups takes, by kind of work";
     PlegRelistDuration = "kubelet_pleg_relist_duration_seconds" [] ORDINARY,
-        "[ALPHA] Duration in seconds for relisting pods in PLEG.";
+        "[ALPHA] Seconds that listing pods from the runtime takes";
     PlegRelistInterval = "kubelet_pleg_relist_interval_seconds" [] ORDINARY,
-        "[ALPHA] Interval in seconds between relisting in PLEG.";
+        "[ALPHA] Seconds from one such listing to the next";
     EventedPlegConnectionLatency = "kubelet_evented_pleg_connection_latency_seconds" [] ORDINARY,
-        "[ALPHA] The latency of streaming connection with the CRI runtime, measured in seconds.";
+        "[ALPHA] Seconds until a stream of runtime events is open";
     RuntimeOperationsDuration = "kubelet_runtime_operations_duration_seconds" ["operation_type"] OPERATION,
-        "[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.";
+        "[ALPHA] Seconds that calls to the runtime take, by call";
     RunPodSandboxDuration = "kubelet_run_podsandbox_duration_seconds" ["runtime_handler"] ORDINARY,
-        "[ALPHA] Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.";
+        "[ALPHA] Seconds that making a sandbox takes, by runtime handler";
     ImagePullDuration = "kubelet_image_pull_duration_seconds" ["image_size_in_bytes"] PULL,
-        "[ALPHA] Duration in seconds to pull an image.";
+        "[ALPHA] Seconds that pulling an image takes, by its size";
     EvictionStatsAge = "kubelet_eviction_stats_age_seconds" ["eviction_signal"] ORDINARY,
-        "[ALPHA] Time between when stats are collected, and when pod is evicted based on those stats by eviction signal";
+        "[ALPHA] Seconds from the figures that led to an eviction until the pod is evicted";
     HttpRequestsDuration = "kubelet_http_requests_duration_seconds" ["method", "path", "server_type", "long_running"] ORDINARY,
-        "[ALPHA] Duration in seconds to serve http requests";
+        "[ALPHA] Seconds that serving a request takes";
     CredentialProviderPluginDuration = "kubelet_credential_provider_plugin_duration" ["plugin_name"] ORDINARY,
-        "[ALPHA] Duration of execution in seconds for credential provider plugin";
+        "[ALPHA] Seconds that a credential provider takes to answer";
 }

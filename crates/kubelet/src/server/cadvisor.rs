@@ -64,12 +64,12 @@ pub fn page(
     for (name, help, value) in [
         (
             "machine_cpu_cores",
-            "Number of logical CPU cores.",
+            "Processors of the machine",
             cpus as f64,
         ),
         (
             "machine_memory_bytes",
-            "Amount of memory installed on the machine.",
+            "Memory of the machine in bytes",
             machine.memory_total as f64,
         ),
         (
@@ -129,7 +129,7 @@ fn subjects<'a>(
 
 fn processor_and_memory(page: &mut Page, subjects: &[Subject<'_>]) {
     let name = "container_cpu_usage_seconds_total";
-    page.metric(name, "counter", "Cumulative cpu time consumed in seconds.");
+    page.metric(name, "counter", "Processor seconds used so far");
     for subject in subjects {
         if let Some(cpu) = subject.cpu {
             let mut labels = subject.labels();
@@ -141,17 +141,19 @@ fn processor_and_memory(page: &mut Page, subjects: &[Subject<'_>]) {
     let gauges: [(&str, &str, Of); 3] = [
         (
             "container_memory_usage_bytes",
-            "Current memory usage in bytes, including all memory regardless of when it was accessed",
+            "Memory in use in bytes, caches included",
             |memory| memory.usage,
         ),
         (
             "container_memory_working_set_bytes",
-            "Current working set in bytes.",
+            "Memory worked with, in bytes",
             |memory| memory.working_set,
         ),
-        ("container_memory_rss", "Size of RSS in bytes.", |memory| {
-            memory.rss
-        }),
+        (
+            "container_memory_rss",
+            "Resident memory in bytes",
+            |memory| memory.rss,
+        ),
     ];
     for (name, help, of) in gauges {
         page.metric(name, "gauge", help);
@@ -162,7 +164,7 @@ fn processor_and_memory(page: &mut Page, subjects: &[Subject<'_>]) {
         }
     }
     let name = "container_memory_failures_total";
-    let help = "Cumulative count of memory allocation failures.";
+    let help = "Page faults so far, by kind";
     page.metric(name, "counter", help);
     for subject in subjects {
         let Some(memory) = subject.memory else {
@@ -186,12 +188,12 @@ fn files(page: &mut Page, subjects: &[Subject<'_>], space: Space) {
     let families: [(&str, &str, Of); 5] = [
         (
             "container_fs_usage_bytes",
-            "Number of bytes that are consumed by the container on this filesystem.",
+            "Bytes that the container has on the file system",
             |one, _| one.rootfs.bytes as f64,
         ),
         (
             "container_fs_limit_bytes",
-            "Number of bytes that can be consumed by the container on this filesystem.",
+            "Bytes that the file system can hold",
             |_, space| space.capacity as f64,
         ),
         (
@@ -201,12 +203,12 @@ fn files(page: &mut Page, subjects: &[Subject<'_>], space: Space) {
         ),
         (
             "container_fs_inodes_free",
-            "Number of available Inodes",
+            "Inodes of the file system that are free",
             |_, space| space.inodes_free as f64,
         ),
         (
             "container_start_time_seconds",
-            "Start time of the container since unix epoch in seconds.",
+            "When it started, in seconds of Unix time",
             |one, _| one.started_at as f64 / NANOS,
         ),
     ];

@@ -55,7 +55,7 @@ pub fn probes(counts: &ProbeCounts) -> String {
     page.metric(
         "prober_probe_total",
         "counter",
-        "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
+        "[BETA] Probes made, by container, kind and result",
     );
     for (key, count) in counts.read() {
         let labels = [

@@ -78,11 +78,7 @@ pub fn page(gauges: &Gauges<'_>, measures: &Measures) -> String {
         "kubelet_http_inflight_requests",
         "kubelet_http_requests_duration_seconds",
     );
-    page.metric(
-        name,
-        "gauge",
-        "[ALPHA] Number of the inflight http requests",
-    );
+    page.metric(name, "gauge", "[ALPHA] Requests being served now");
     let over = histograms
         .iter()
         .find(|family| family.description.name == timed);
@@ -134,7 +130,7 @@ fn gauges_of_pods(page: &mut Page, gauges: &Gauges<'_>) {
     page.metric(
         "kubelet_running_pods",
         "gauge",
-        "[ALPHA] Number of pods that have a running pod sandbox",
+        "[ALPHA] Pods whose sandbox runs",
     );
     page.value(
         "kubelet_running_pods",
@@ -145,7 +141,7 @@ fn gauges_of_pods(page: &mut Page, gauges: &Gauges<'_>) {
     page.metric(
         "kubelet_running_containers",
         "gauge",
-        "[ALPHA] Number of containers currently running",
+        "[ALPHA] Containers by state, as the runtime tells",
     );
     for (state, count) in &gauges.containers {
         let labels = [("container_state", *state)];
@@ -154,12 +150,12 @@ fn gauges_of_pods(page: &mut Page, gauges: &Gauges<'_>) {
     for (name, help, counts) in [
         (
             "kubelet_desired_pods",
-            "[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.",
+            "[ALPHA] Pods that this node was given, static ones apart",
             gauges.desired,
         ),
         (
             "kubelet_active_pods",
-            "[ALPHA] The number of pods the kubelet considers active and which are being considered when admitting new pods. static is true if the pod is not from the apiserver.",
+            "[ALPHA] Pods that count when another one asks to be admitted, static ones apart",
             gauges.active,
         ),
     ] {
@@ -171,12 +167,12 @@ fn gauges_of_pods(page: &mut Page, gauges: &Gauges<'_>) {
     for (name, help, count) in [
         (
             "kubelet_mirror_pods",
-            "[ALPHA] The number of mirror pods the kubelet will try to create (one per admitted static pod)",
+            "[ALPHA] Static pods that have, or want, a mirror in the API",
             gauges.active[1],
         ),
         (
             "kubelet_managed_ephemeral_containers",
-            "[ALPHA] Current number of ephemeral containers in pods managed by this kubelet.",
+            "[ALPHA] Ephemeral containers of this node's pods",
             gauges.ephemeral_containers,
         ),
     ] {
@@ -192,67 +188,67 @@ fn gauges_of_node(page: &mut Page, gauges: &Gauges<'_>) {
         (
             "kubelet_graceful_shutdown_start_time_seconds",
             "gauge",
-            "[ALPHA] Last graceful shutdown start time since unix epoch in seconds",
+            "[ALPHA] When the last graceful shutdown began, in seconds of Unix time",
             shutdown_start,
         ),
         (
             "kubelet_graceful_shutdown_end_time_seconds",
             "gauge",
-            "[ALPHA] Last graceful shutdown end time since unix epoch in seconds",
+            "[ALPHA] When the last graceful shutdown ended, in seconds of Unix time",
             shutdown_end,
         ),
         (
             "kubelet_pleg_last_seen_seconds",
             "gauge",
-            "[ALPHA] Timestamp in seconds when PLEG was last seen active.",
+            "[ALPHA] When pods were last listed from the runtime, in seconds of Unix time",
             gauges.last_seen,
         ),
         (
             "kubelet_cgroup_version",
             "gauge",
-            "[ALPHA] cgroup version on the hosts.",
+            "[ALPHA] Which version of control groups the machine has",
             f64::from(gauges.cgroup_version),
         ),
         (
             "process_cpu_seconds_total",
             "counter",
-            "Total user and system CPU time spent in seconds.",
+            "Processor seconds used by this process",
             process.cpu_seconds,
         ),
         (
             "process_max_fds",
             "gauge",
-            "Maximum number of open file descriptors.",
+            "Descriptors that this process may have",
             process.max_files as f64,
         ),
         (
             "process_open_fds",
             "gauge",
-            "Number of open file descriptors.",
+            "Descriptors that this process has",
             process.open_files as f64,
         ),
         (
             "process_resident_memory_bytes",
             "gauge",
-            "Resident memory size in bytes.",
+            "Resident memory of this process in bytes",
             process.resident as f64,
         ),
         (
             "process_virtual_memory_bytes",
             "gauge",
-            "Virtual memory size in bytes.",
+            "Address space of this process in bytes",
             process.virtual_size as f64,
         ),
         (
             "process_start_time_seconds",
             "gauge",
-            "Start time of the process since unix epoch in seconds.",
+            "When this process started, in seconds of Unix time",
             process.started,
         ),
         (
             "process_threads",
             "gauge",
-            "Number of threads of the process.",
+            "Threads of this process",
             process.threads as f64,
         ),
     ];
@@ -270,22 +266,22 @@ fn gauges_of_node(page: &mut Page, gauges: &Gauges<'_>) {
     for (name, help, labels) in [
         (
             "kubelet_node_name",
-            "[ALPHA] The node's name. The count is always 1.",
+            "[ALPHA] Names the node; always 1",
             Some([("node", gauges.node_name)].as_slice()),
         ),
         (
             "kubelet_metrics_provider",
-            "[ALPHA] Metrics provider used by kubelet to collect container stats. Values can be 'cadvisor' and 'cri'",
+            "[ALPHA] Where the figures of containers come from; always 1",
             Some([("provider", "cri")].as_slice()),
         ),
         (
             "kubelet_credential_provider_config_info",
-            "[ALPHA] Information about the last applied credential provider configuration with hash as label",
+            "[ALPHA] The credential provider configuration in use, by its hash; always 1",
             provider.as_ref().map(|labels| labels.as_slice()),
         ),
         (
             "kubernetes_build_info",
-            "[ALPHA] A metric with a constant '1' value labeled by version and platform.",
+            "[ALPHA] Which build this is; always 1",
             Some(build.as_slice()),
         ),
     ] {
@@ -301,32 +297,32 @@ fn gauges_of_claims(page: &mut Page, claims: &[(Claim, Space)]) {
     let families: [(&str, &str, Figure); 6] = [
         (
             "kubelet_volume_stats_capacity_bytes",
-            "[ALPHA] Capacity in bytes of the volume",
+            "[ALPHA] Size of the claim's volume in bytes",
             |space| space.capacity,
         ),
         (
             "kubelet_volume_stats_available_bytes",
-            "[ALPHA] Number of available bytes in the volume",
+            "[ALPHA] Bytes of the claim's volume that pods may still take",
             |space| space.available,
         ),
         (
             "kubelet_volume_stats_used_bytes",
-            "[ALPHA] Number of used bytes in the volume",
+            "[ALPHA] Bytes of the claim's volume in use",
             |space| space.used,
         ),
         (
             "kubelet_volume_stats_inodes",
-            "[ALPHA] Maximum number of inodes in the volume",
+            "[ALPHA] Inodes that the claim's volume can have",
             |space| space.inodes,
         ),
         (
             "kubelet_volume_stats_inodes_free",
-            "[ALPHA] Number of free inodes in the volume",
+            "[ALPHA] Inodes of the claim's volume that are free",
             |space| space.inodes_free,
         ),
         (
             "kubelet_volume_stats_inodes_used",
-            "[ALPHA] Number of used inodes in the volume",
+            "[ALPHA] Inodes of the claim's volume in use",
             |space| space.inodes.saturating_sub(space.inodes_free),
         ),
     ];

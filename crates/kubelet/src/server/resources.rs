@@ -15,19 +15,19 @@ const CONTAINERS: [Family<ContainerSample>; 4] = [
     (
         "container_cpu_usage_seconds_total",
         "counter",
-        "[STABLE] Cumulative cpu time consumed by the container in core-seconds",
+        "[STABLE] Processor seconds used by the container so far",
         |one| one.cpu.as_ref().map(|cpu| cpu.total as f64 / NANOS),
     ),
     (
         "container_memory_working_set_bytes",
         "gauge",
-        "[STABLE] Current working set of the container in bytes",
+        "[STABLE] Memory that the container works with, in bytes",
         |one| one.memory.as_ref().map(|memory| memory.working_set as f64),
     ),
     (
         "container_swap_limit_bytes",
         "gauge",
-        "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems",
+        "[ALPHA] Swap that the container may use, in bytes",
         |one| {
             let swap = one.swap?;
             Some((swap.available? + swap.usage) as f64)
@@ -36,7 +36,7 @@ const CONTAINERS: [Family<ContainerSample>; 4] = [
     (
         "container_swap_usage_bytes",
         "gauge",
-        "[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems",
+        "[ALPHA] Swap that the container uses, in bytes",
         |one| one.swap.map(|swap| swap.usage as f64),
     ),
 ];
@@ -45,19 +45,19 @@ const PODS: [Family<PodSample>; 3] = [
     (
         "pod_cpu_usage_seconds_total",
         "counter",
-        "[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
+        "[STABLE] Processor seconds used by the pod so far",
         |pod| pod.cpu.as_ref().map(|cpu| cpu.total as f64 / NANOS),
     ),
     (
         "pod_memory_working_set_bytes",
         "gauge",
-        "[STABLE] Current working set of the pod in bytes",
+        "[STABLE] Memory that the pod works with, in bytes",
         |pod| pod.memory.as_ref().map(|memory| memory.working_set as f64),
     ),
     (
         "pod_swap_usage_bytes",
         "gauge",
-        "[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
+        "[ALPHA] Swap that the pod uses, in bytes",
         |pod| pod.swap().map(|swap| swap.usage as f64),
     ),
 ];
@@ -66,19 +66,19 @@ const NODE: [Family<Machine>; 3] = [
     (
         "node_cpu_usage_seconds_total",
         "counter",
-        "[STABLE] Cumulative cpu time consumed by the node in core-seconds",
+        "[STABLE] Processor seconds used by the node so far",
         |machine| Some(machine.cpu_total as f64 / NANOS),
     ),
     (
         "node_memory_working_set_bytes",
         "gauge",
-        "[STABLE] Current working set of the node in bytes",
+        "[STABLE] Memory that the node works with, in bytes",
         |machine| Some(machine.memory_used() as f64),
     ),
     (
         "node_swap_usage_bytes",
         "gauge",
-        "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems",
+        "[ALPHA] Swap that the node uses, in bytes",
         |machine| Some(machine.swap_used() as f64),
     ),
 ];
@@ -107,7 +107,7 @@ pub fn page(machine: &Machine, pods: &[PodSample], millis: i64) -> String {
         }
     }
     let name = "container_start_time_seconds";
-    let help = "[STABLE] Start time of the container since unix epoch in seconds";
+    let help = "[STABLE] When the container started, in seconds of Unix time";
     page.metric(name, "gauge", help);
     for (pod, container) in containers().filter(|(_, container)| container.started_at > 0) {
         let labels = labels(pod, container);
@@ -141,7 +141,7 @@ pub fn failed() -> String {
 }
 
 fn result(page: &mut Page, errors: f64) {
-    let help = "1 if there was an error while getting container metrics, 0 otherwise";
+    let help = "Whether the figures of containers could not be read: 1 or 0";
     page.metric(
         "resource_scrape_error",
         "gauge",
