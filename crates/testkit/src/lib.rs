@@ -11,3 +11,18 @@ pub mod swap;
 pub use cluster::{Builder, Cluster, Part};
 pub use fake_node::{FakeNode, Machine};
 pub use network::{Faults, Network};
+
+/// Waits until `find` finds something.
+pub async fn eventually<T>(what: &str, mut find: impl AsyncFnMut() -> Option<T>) -> T {
+    let looking = async {
+        loop {
+            if let Some(found) = find().await {
+                return found;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(120), looking)
+        .await
+        .unwrap_or_else(|_| panic!("not in time: {what}"))
+}

@@ -17,7 +17,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use testkit::Cluster;
+use testkit::{Cluster, eventually};
 
 /// Pods can be created in its default namespace: admission waits only a moment for their account.
 async fn cluster(nodes: usize) -> Cluster {
@@ -34,21 +34,6 @@ async fn cluster(nodes: usize) -> Cluster {
     })
     .await;
     cluster
-}
-
-/// Waits until `find` finds something.
-async fn eventually<T>(what: &str, mut find: impl AsyncFnMut() -> Option<T>) -> T {
-    let looking = async {
-        loop {
-            if let Some(found) = find().await {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(120), looking)
-        .await
-        .unwrap_or_else(|_| panic!("not in time: {what}"))
 }
 
 async fn create<K>(api: &Api<K>, value: Value) -> K

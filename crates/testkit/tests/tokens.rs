@@ -1,31 +1,14 @@
 //! Tokens that live in Secrets, on a whole cluster in this process: filled, believed while they
 //! are there, and removed with their account.
 
-use std::time::Duration;
-
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-use testkit::Cluster;
+use testkit::{Cluster, eventually};
 
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
-
-/// Waits until `find` finds something.
-async fn eventually<T>(what: &str, mut find: impl AsyncFnMut() -> Option<T>) -> T {
-    let looking = async {
-        loop {
-            if let Some(found) = find().await {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(120), looking)
-        .await
-        .unwrap_or_else(|_| panic!("not in time: {what}"))
-}
 
 async fn create_account(accounts: &Api<ServiceAccount>, name: &str) {
     let account: ServiceAccount =
