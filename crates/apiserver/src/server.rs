@@ -176,6 +176,17 @@ impl Server {
     }
 }
 
+/// As [`stored_bytes`], of an object that takes the place of `old`. One that is nested more deeply
+/// than can be read again is refused, unless it was before: then it can at least be let go.
+pub(crate) fn checked_bytes(object: &Value, old: Option<&Value>) -> Result<Bytes, Status> {
+    if let Err(problem) = object.check_depth()
+        && old.is_none_or(|old| old.check_depth().is_ok())
+    {
+        return Err(problem.into());
+    }
+    Ok(stored_bytes(object))
+}
+
 /// An object as it is put into the store, with no room to spare: it stays for long.
 pub(crate) fn stored_bytes(object: &Value) -> Bytes {
     let mut json = object.to_json();
@@ -218,6 +229,8 @@ pub(crate) fn store_failure(problem: store::Error) -> Status {
         }
         // Perhaps done, perhaps not: the client has to look.
         store::Error::OutcomeUnknown(_) => Status::new(Reason::Timeout, problem.to_string()),
+        // Upstream hands etcd's own error on, which has no reason.
+        store::Error::TooLarge => Status::new(Reason::Unknown, problem.to_string()),
         other => Status::internal(other),
     }
 }

@@ -5,6 +5,7 @@ mod addresses;
 mod admission;
 mod apply;
 mod bad_input;
+mod bounds;
 mod caches;
 mod fine_print;
 mod harness;
