@@ -512,17 +512,16 @@ fn check_node_ports(object: &Value) -> Result<(), Status> {
     ) {
         return Ok(());
     }
-    let mut seen: Vec<(&str, i64)> = Vec::new();
+    let mut seen = BTreeSet::new();
     for port in object.list_at(&["spec", "ports"]) {
         let number = port.i64_at(&["nodePort"]).unwrap_or(0);
         let one = (port.str_at(&["protocol"]), number);
-        if number != 0 && seen.contains(&one) {
+        if !seen.insert(one) && number != 0 {
             return Err(Status::new(
                 api::Reason::Unknown,
                 format!("duplicate nodePort: {{{} {number}}}", one.0),
             ));
         }
-        seen.push(one);
     }
     Ok(())
 }

@@ -6,6 +6,8 @@ use super::{Attributes, Authorizer, Rule};
 use crate::identity::{Identity, MASTERS};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
+/// The lists of a rule multiply: a few thousand words in each would fill the memory.
+const MOST_ATOMS: u128 = 100_000;
 
 pub(super) fn check(
     authorizer: &Authorizer,
@@ -61,6 +63,13 @@ pub(super) fn check(
         // Binding to a role that does not exist needs the `bind` verb.
         return Err(Status::not_found(GROUP, target, target_name));
     };
+    let count = granted.iter().map(Rule::atom_count).sum::<u128>();
+    if count > MOST_ATOMS {
+        let why = format!(
+            "the rules grant {count} single permissions, more than the {MOST_ATOMS} that can be compared with those currently held"
+        );
+        return Err(Status::forbidden(GROUP, resource.plural, name, why));
+    }
     let held = authorizer.rules(identity, namespace);
     let missing: Vec<Rule> = granted
         .iter()

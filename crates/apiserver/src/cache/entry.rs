@@ -31,6 +31,7 @@ pub(crate) struct Entry {
 /// The little that is known about an object without decoding it.
 #[derive(Debug)]
 pub(crate) struct Outline {
+    /// Sorted by name.
     labels: Vec<(String, String)>,
     /// Selectable fields, `metadata.name` and `metadata.namespace` included.
     fields: Vec<(&'static str, String)>,
@@ -133,11 +134,9 @@ impl Entry {
     }
 
     pub fn label(&self, name: &str) -> Option<&str> {
-        self.outline
-            .labels
-            .iter()
-            .find(|(label, _)| label == name)
-            .map(|(_, value)| value.as_str())
+        let labels = &self.outline.labels;
+        let found = labels.binary_search_by(|(label, _)| label.as_str().cmp(name));
+        found.ok().map(|index| labels[index].1.as_str())
     }
 
     /// The selectable fields.
