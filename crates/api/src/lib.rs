@@ -8,8 +8,6 @@ pub mod cron;
 pub mod discovery;
 pub mod document;
 pub mod field;
-#[cfg(test)]
-mod fuzz;
 pub mod metadata;
 pub mod openapi;
 pub mod patch;
