@@ -18,6 +18,7 @@ use crate::authentication::{Peer, Remembered};
 use crate::authorization::Attributes;
 use crate::body::{Body, RequestBody};
 use crate::endpoints;
+use crate::https;
 use crate::identity::Identity;
 use crate::impersonation;
 use crate::metrics::Served;
@@ -44,6 +45,7 @@ pub(crate) enum Caller {
         peer: Peer,
         remembered: Remembered,
         closing: CancellationToken,
+        slot: serving::Slot,
     },
 }
 
@@ -159,11 +161,16 @@ async fn admit_caller(
             peer,
             remembered,
             closing,
+            slot,
         } => {
             let headers = &parts.headers;
             let authenticator = &server.authenticator;
             let authenticated = authenticator.authenticate(&peer, &remembered, headers);
-            (authenticated, closing)
+            let noted = authenticated.and_then(|identity| {
+                https::note_user(&slot, &identity)?;
+                Ok(identity)
+            });
+            (noted, closing)
         }
     };
     let identity = identity
@@ -245,6 +252,9 @@ async fn dispatch(
         Method::GET | Method::HEAD => Bytes::new(),
         _ => read_body(body, &context.headers).await?,
     };
+    if method == Method::HEAD && !endpoints::answers_head(&context.info) {
+        return Err(not_allowed());
+    }
     if !context.info.is_resource {
         return Box::pin(endpoints::handle(&context, &body)).await;
     }

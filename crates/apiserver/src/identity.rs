@@ -15,6 +15,7 @@ pub struct Identity {
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 /// The extra that tells which credential was shown.
 pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub(crate) const MASTERS: &str = "system:masters";
 
 impl Identity {
@@ -53,9 +54,13 @@ impl Identity {
     pub(crate) fn anonymous() -> Identity {
         Identity {
             user: "system:anonymous".to_string(),
-            groups: vec!["system:unauthenticated".to_string()],
+            groups: vec![UNAUTHENTICATED.to_string()],
             ..Identity::default()
         }
+    }
+
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.groups.iter().any(|group| group == UNAUTHENTICATED)
     }
 
     pub fn user(&self) -> &str {

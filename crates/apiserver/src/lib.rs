@@ -168,6 +168,7 @@ impl ApiServer {
             shares_store: config.shares_store,
             event_lease: Default::default(),
             startup,
+            connections: serving::Ledger::new(serving::Bounds::default()),
             follower,
             _stop: stop.clone().drop_guard(),
         });

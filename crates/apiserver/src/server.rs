@@ -52,6 +52,8 @@ pub(crate) struct Server {
     /// The lease that Events are put under now, and since when.
     pub event_lease: tokio::sync::Mutex<Option<(LeaseId, Instant)>>,
     pub startup: Startup,
+    /// Who is connected over the network.
+    pub connections: Arc<serving::Ledger>,
     /// Keeps the cache up to date; ends only when the store does.
     pub follower: JoinHandle<()>,
     /// Ends the background tasks with the server.

@@ -12,6 +12,7 @@ use api::Status;
 use http::Response;
 
 use crate::body::Body;
+use crate::request::RequestInfo;
 use crate::response;
 use crate::server::Context;
 use crate::usage;
@@ -45,6 +46,26 @@ pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Bo
         ["api" | "apis", ..] => discovery::handle(context, &segments),
         [""] | [] => Ok(response::json(200, &paths())),
         _ => Ok(not_found()),
+    }
+}
+
+/// Whether HEAD is answered like GET. Upstream's router knows the method of each route, and most
+/// are for GET alone; what does not pass the router takes any method.
+pub(crate) fn answers_head(info: &RequestInfo) -> bool {
+    if info.is_resource {
+        // What is not there at all is not found by any method.
+        return info.resource.is_none() && info.group != usage::GROUP;
+    }
+    let path = info.path.trim_end_matches('/');
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    match segments.as_slice() {
+        ["version", ..] | [".well-known", ..] | ["openid", ..] => false,
+        ["api"] | ["api", "v1"] => false,
+        ["apis", group, version] => {
+            let known = api::discovery::api_resource_list(group, version).is_some();
+            !known && (*group, *version) != (usage::GROUP, usage::VERSION)
+        }
+        _ => true,
     }
 }
 

@@ -58,7 +58,8 @@ pub(crate) async fn handle(
     if resource.namespaced && info.namespace.is_empty() {
         return Err(not_allowed());
     }
-    if info.subresource != "proxy" && !known.verbs.contains(&info.verb) {
+    let is_proxy = info.subresource == "proxy";
+    if !is_proxy && (!known.verbs.contains(&info.verb) || line.method == Method::HEAD) {
         return Err(not_allowed());
     }
     context.output = Output::JSON;

@@ -6,6 +6,7 @@ mod admission;
 mod apply;
 mod bad_input;
 mod caches;
+mod connections;
 mod fine_print;
 mod harness;
 mod lifecycle;

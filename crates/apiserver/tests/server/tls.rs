@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::harness::{Authority, Cluster};
 
-fn server_config(ca: &str, certificate: &str, key: &str) -> Arc<rustls::ServerConfig> {
+pub fn server_config(ca: &str, certificate: &str, key: &str) -> Arc<rustls::ServerConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = rustls::RootCertStore::empty();
     roots
