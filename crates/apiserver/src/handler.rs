@@ -17,9 +17,11 @@ use tokio_util::sync::CancellationToken;
 use crate::authentication::{Peer, Remembered};
 use crate::authorization::Attributes;
 use crate::body::{Body, RequestBody};
+use crate::cache::key_of;
 use crate::endpoints;
+use crate::heavy;
 use crate::https;
-use crate::identity::Identity;
+use crate::identity::{Identity, NODES};
 use crate::impersonation;
 use crate::metrics::Served;
 use crate::negotiate::Output;
@@ -123,6 +125,7 @@ async fn respond(
         upgrade: parts.extensions.remove(),
         method: method.clone(),
     };
+    let in_process = matches!(caller, Caller::InProcess(_));
     let context = match admit_caller(server, parts, about, caller).await {
         Ok(context) => context,
         Err((status, headers)) => {
@@ -134,7 +137,7 @@ async fn respond(
         return Box::pin(connect::handle(context, line, body)).await;
     }
     let limit = context.info.verb != "watch";
-    let work = dispatch(context, method, body);
+    let work = dispatch(context, method, body, in_process);
     match limit {
         // Followed logs and watches get their answer's head quickly; their bodies are streams.
         true => match tokio::time::timeout(REQUEST_TIMEOUT, work).await {
@@ -247,6 +250,7 @@ async fn dispatch(
     mut context: Context,
     method: Method,
     body: RequestBody,
+    in_process: bool,
 ) -> Result<Response<Body>, Status> {
     let body = match method {
         Method::GET | Method::HEAD => Bytes::new(),
@@ -286,6 +290,16 @@ async fn dispatch(
     let settled = settle(&mut context, resource);
     let context = Arc::new(context);
     let result = match settled {
+        Ok(()) if is_heavy(&context, resource, &body) => {
+            let identity = context.identity.clone();
+            let is_own = in_process || identity.groups().iter().any(|group| group == NODES);
+            let work = {
+                let context = context.clone();
+                async move { verb(&context, resource, &body).await }
+            };
+            let heavy = &context.server.heavy;
+            Box::pin(heavy.run(identity.user(), is_own, work)).await
+        }
         Ok(()) => verb(&context, resource, &body).await,
         Err(status) => Err(status),
     };
@@ -296,6 +310,28 @@ async fn dispatch(
     };
     response::warn(&mut response, &context.take_warnings());
     Ok(response)
+}
+
+/// Whether so much data has to be worked on that others would notice.
+fn is_heavy(context: &Context, resource: &Resource, body: &[u8]) -> bool {
+    if body.len() >= heavy::LARGE {
+        return true;
+    }
+    let (info, server) = (&context.info, &context.server);
+    // What is answered as it is stored is copied, not decoded.
+    let decodes = !context.output.is_stored_form();
+    match info.verb {
+        "update" | "patch" | "delete" => {}
+        "get" if decodes => {}
+        "list" if decodes => {
+            let kind = server.cache.of(resource);
+            return kind.is_some_and(|kind| kind.len() >= heavy::LARGE_LIST);
+        }
+        _ => return false,
+    }
+    let key = key_of(&info.namespace, &info.name);
+    let entry = server.cache.of(resource).and_then(|kind| kind.get(&key));
+    entry.is_some_and(|entry| body.len() + entry.bytes.len() >= heavy::LARGE)
 }
 
 /// What holds for every verb: what can be sent and answered, and the options.

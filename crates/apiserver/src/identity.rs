@@ -16,6 +16,7 @@ pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 /// The extra that tells which credential was shown.
 pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
+pub(crate) const NODES: &str = "system:nodes";
 pub(crate) const MASTERS: &str = "system:masters";
 
 impl Identity {
@@ -39,7 +40,7 @@ impl Identity {
 
     /// The node `name`, as its client certificate would say.
     pub fn node(name: &str) -> Identity {
-        Identity::component(format!("system:node:{name}"), &["system:nodes"])
+        Identity::component(format!("system:node:{name}"), &[NODES])
     }
 
     /// A ServiceAccount, as its token would say.

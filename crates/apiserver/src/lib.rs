@@ -15,6 +15,7 @@ mod endpoints;
 mod enveloped;
 mod gzip;
 mod handler;
+mod heavy;
 mod hops;
 mod https;
 mod identity;
@@ -169,6 +170,7 @@ impl ApiServer {
             event_lease: Default::default(),
             startup,
             connections: serving::Ledger::new(serving::Bounds::default()),
+            heavy: heavy::Heavy::new(),
             follower,
             _stop: stop.clone().drop_guard(),
         });

@@ -68,6 +68,11 @@ impl Output {
         encoding: Encoding::Json,
     };
 
+    /// Objects go out as they lie in the store.
+    pub fn is_stored_form(&self) -> bool {
+        self.form == Form::Object && self.encoding == Encoding::Json
+    }
+
     /// The best form in `Accept` that can be served. A Table is for people and has no protobuf.
     pub fn negotiate(headers: &HeaderMap) -> Result<Output, Status> {
         let clauses = Clause::parse_all(headers);

@@ -19,6 +19,7 @@ use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
 use crate::body::Body;
 use crate::cache::{Cache, Draft, Entry, Outline, ResourceCache, key_of, storage_key};
+use crate::heavy::Heavy;
 use crate::identity::Identity;
 use crate::metrics::Metrics;
 use crate::negotiate::{Encoding, Output};
@@ -54,6 +55,7 @@ pub(crate) struct Server {
     pub startup: Startup,
     /// Who is connected over the network.
     pub connections: Arc<serving::Ledger>,
+    pub heavy: Heavy,
     /// Keeps the cache up to date; ends only when the store does.
     pub follower: JoinHandle<()>,
     /// Ends the background tasks with the server.
