@@ -43,7 +43,7 @@ pub struct Node {
     tls: Arc<rustls::ServerConfig>,
     configuration: kubelet::Configuration,
     pub cgroup_root: String,
-    administrator: Administrator,
+    pub administrator: Administrator,
     kubelet: Option<(tokio::task::JoinHandle<()>, CancellationToken)>,
 }
 
@@ -99,10 +99,11 @@ impl Node {
             .build()
             .expect("a verifier");
         let (chain, key) = authority.issue("localhost", "system:nodes");
-        let tls = rustls::ServerConfig::builder()
+        let mut tls = rustls::ServerConfig::builder()
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
             .expect("a TLS configuration");
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let admin = client::connect::from_service(api.in_process(Identity::administrator()));
         let directory = tempfile::tempdir().expect("a directory");
         let runtime = Runtime::new();

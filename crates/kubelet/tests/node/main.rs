@@ -14,6 +14,7 @@ mod providers;
 mod pulls;
 mod recovery;
 mod refusals;
+mod requests;
 mod restarts;
 mod runtime;
 mod shutdown;
