@@ -51,6 +51,7 @@ pub struct NodeConfig {
 
 pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
     server::start_logging(&arguments.cluster.log, arguments.cluster.log_json)?;
+    crate::descriptors::raise();
     let environment = Environment::system();
     let layout = match &arguments.ticket {
         Some(ticket) => {
@@ -182,7 +183,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
             .parse()
             .map_err(anyhow::Error::msg)?,
         oci_handlers: crate::runtime_command::handlers(&layout.data_dir)?,
-        shim_command: command("shim"),
+        shim_command: crate::descriptors::shim_command(&executable),
         insecure_registries: Vec::new(),
         registry_directories: layout.registries(),
         boot_id_file: runtime::config::BOOT_ID_FILE.into(),

@@ -6,6 +6,7 @@ mod agent;
 mod claims;
 mod cli;
 mod components;
+mod descriptors;
 mod down;
 mod foreign_pods;
 mod join;

@@ -47,6 +47,7 @@ pub fn run(arguments: RuntimeArguments) -> Result<ExitCode> {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .init();
+    crate::descriptors::raise();
     let environment = Environment::system();
     std::fs::create_dir_all(&arguments.data_dir)
         .with_context(|| arguments.data_dir.display().to_string())?;
@@ -75,7 +76,7 @@ pub fn run(arguments: RuntimeArguments) -> Result<ExitCode> {
             None => command("oci"),
         },
         cgroup_driver: arguments.cgroup_driver,
-        shim_command: command("shim"),
+        shim_command: crate::descriptors::shim_command(&executable),
         insecure_registries: arguments.insecure_registry,
     };
     let tokio = tokio::runtime::Builder::new_multi_thread()

@@ -181,6 +181,7 @@ pub fn prepare(
 
 pub fn run(arguments: ServerArguments) -> Result<ExitCode> {
     start_logging(&arguments.cluster.log, arguments.cluster.log_json)?;
+    crate::descriptors::raise();
     let environment = Environment::system();
     let layout = Layout::create(&arguments.data_dir)?;
     let prepared = prepare(&layout, &arguments.cluster, &environment)?;
