@@ -15,7 +15,16 @@ use kube::{
 use tower::{BoxError, Layer, Service, ServiceExt, util::option_layer};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A silent peer is asked after this time whether it is still there ...
 const KEEPALIVE: Duration = Duration::from_secs(30);
+/// ... again and again, and given up when it has not answered so often: after a minute.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_RETRIES: u32 = 3;
+/// An answer begins before this: the API server ends what takes longer than 60 s, and watches and
+/// streams begin at once. The handshake is part of it.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
+/// Less than the server's own 90 s, so that no request meets a connection that is being closed.
+const IDLE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -61,10 +70,18 @@ pub fn from_config(config: Config) -> Result<kube::Client, Error> {
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     connector.set_keepalive(Some(KEEPALIVE));
+    connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let service = HttpClient::builder(TokioExecutor::new())
+        .pool_idle_timeout(IDLE)
         .build::<_, Body>(connector)
-        .map_err(BoxError::from);
+        .map_future(|answer| async move {
+            match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+                Ok(answer) => answer.map_err(BoxError::from),
+                Err(_) => Err("the server did not answer in time".into()),
+            }
+        });
     let service = option_layer(config.auth_layer()?)
         .layer(service)
         .map_err(BoxError::from);

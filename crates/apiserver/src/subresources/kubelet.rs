@@ -17,7 +17,10 @@ use tokio_rustls::client::TlsStream;
 use crate::server::Context;
 use crate::{Error, KubeletClient};
 
+/// For the connection and its TLS handshake.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// A kubelet begins its answer this soon.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Opens connections to kubelets.
 pub(crate) struct KubeletDialer {
@@ -59,11 +62,13 @@ impl KubeletDialer {
         address: IpAddr,
         port: u16,
     ) -> Result<TlsStream<TcpStream>, std::io::Error> {
-        let dialling = TcpStream::connect((address, port));
-        let stream = tokio::time::timeout(DIAL_TIMEOUT, dialling).await??;
-        let _ = stream.set_nodelay(true);
-        let name = ServerName::IpAddress(address.into());
-        self.connector.connect(name, stream).await
+        let dialling = async {
+            let stream = TcpStream::connect((address, port)).await?;
+            let _ = stream.set_nodelay(true);
+            let name = ServerName::IpAddress(address.into());
+            self.connector.connect(name, stream).await
+        };
+        tokio::time::timeout(DIAL_TIMEOUT, dialling).await?
     }
 
     pub async fn get(
@@ -79,7 +84,8 @@ impl KubeletDialer {
         let request = Request::get(path)
             .header("host", format!("{address}:{port}"))
             .body(Empty::<Bytes>::new())?;
-        Ok(sender.send_request(request).await?)
+        let answer = sender.send_request(request);
+        Ok(tokio::time::timeout(ANSWER_TIMEOUT, answer).await??)
     }
 }
 

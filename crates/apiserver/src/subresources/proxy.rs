@@ -181,7 +181,8 @@ async fn dial(context: &Context, place: &Place) -> std::io::Result<Box<dyn Conne
     }
     let name = rustls::pki_types::ServerName::IpAddress(place.address.ip().into());
     let connector = unverified::connector().map_err(std::io::Error::other)?;
-    Ok(Box::new(connector.connect(name, stream).await?))
+    let handshake = tokio::time::timeout(DIAL_TIMEOUT, connector.connect(name, stream));
+    Ok(Box::new(handshake.await??))
 }
 
 fn unreachable(problem: impl std::fmt::Display) -> Status {

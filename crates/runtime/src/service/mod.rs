@@ -21,14 +21,14 @@ mod streams;
 pub use error::Error;
 pub use stats::usage_of;
 
-use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
+use std::{fs, io, os::unix::fs::PermissionsExt, time::Duration};
 
 use cri::v1::{
     image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer,
 };
 use environment::Environment;
-use tokio::net::UnixListener;
-use tokio_stream::wrappers::UnixListenerStream;
+use futures::Stream;
+use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::{config::Config, sys};
@@ -36,6 +36,25 @@ use state::Runtime;
 
 /// How long calls under way, and clients that do not notice, hold up our end.
 const LAST_CALLS: Duration = Duration::from_secs(5);
+
+/// A connection could not be accepted, mostly because descriptors ran out: try again after this.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The connections that `listener` accepts. Failures are waited out here: tonic would try again at
+/// once, and again, while nothing can have changed.
+fn connections(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStream>> {
+    futures::stream::unfold(listener, |listener| async move {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => return Some((Ok(stream), listener)),
+                Err(error) => {
+                    tracing::warn!(%error, "a CRI connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    })
+}
 
 /// Serves CRI until `shutdown`. Finds again what an earlier server left running; leaves everything
 /// running when it ends.
@@ -57,7 +76,7 @@ pub async fn serve(
     let listener = sys::listen(&socket).map_err(failed)?;
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
-    let incoming = UnixListenerStream::new(UnixListener::from_std(listener).map_err(failed)?);
+    let incoming = connections(UnixListener::from_std(listener).map_err(failed)?);
     let streams = streams::listen(&runtime).await.map_err(failed)?;
     tokio::spawn(streams::serve(
         runtime.clone(),
