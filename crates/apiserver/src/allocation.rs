@@ -290,6 +290,16 @@ impl ServiceAllocator {
     }
 
     /// The lower part of a range is left for those who ask by number.
+    /// Whether the address belongs to Services.
+    pub fn is_service_address(&self, address: std::net::IpAddr) -> bool {
+        let std::net::IpAddr::V4(address) = address else {
+            return false;
+        };
+        let state = self.state.lock();
+        let mut ranges = std::iter::once(&self.range).chain(&state.ranges);
+        ranges.any(|range| range.contains(address))
+    }
+
     fn free_in(&self, range: Range, state: &State) -> Option<Ipv4Addr> {
         let size = range.size();
         let reserved = (size / 16).clamp(16, 256).min(size / 2);

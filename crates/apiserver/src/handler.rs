@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::authentication::{Peer, Remembered};
 use crate::authorization::Attributes;
 use crate::body::{Body, RequestBody};
+use crate::deadline;
 use crate::endpoints;
 use crate::identity::Identity;
 use crate::impersonation;
@@ -34,7 +35,6 @@ use crate::verbs::{create, delete, get, list, patch, update, watch};
 
 /// The largest request body, as upstream has it.
 pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Who sent a request, before authentication.
@@ -65,7 +65,10 @@ async fn answer(
     let _in_flight = InFlight::begin(&server, reads);
     let begun = tokio::time::Instant::now();
     let query = Query::parse(request.uri().query());
-    let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
+    let path = request.uri().path();
+    let Some(info) = RequestInfo::parse(request.method(), path, &query) else {
+        return response::text(400, "400 Bad Request: the path is not properly encoded\n");
+    };
     let served = Served::of(&info);
     let accept: Vec<HeaderValue> = request.headers().get_all(ACCEPT).iter().cloned().collect();
     let mut response = match respond(&server, request, (info, query), caller).await {
@@ -114,6 +117,7 @@ async fn respond(
     about: (RequestInfo, Query),
     caller: Caller,
 ) -> Result<Response<Body>, Status> {
+    let limit = deadline::of(&about.0, &about.1)?;
     let (mut parts, body) = request.into_parts();
     let method = parts.method.clone();
     let line = connect::Line {
@@ -131,18 +135,17 @@ async fn respond(
     if connect::is_wanted(&context) {
         return Box::pin(connect::handle(context, line, body)).await;
     }
-    let limit = context.info.verb != "watch";
     let work = dispatch(context, method, body);
     match limit {
-        // Followed logs and watches get their answer's head quickly; their bodies are streams.
-        true => match tokio::time::timeout(REQUEST_TIMEOUT, work).await {
+        // Of what lasts, the head of the answer comes quickly; its body is a stream.
+        Some(limit) => match tokio::time::timeout(limit, work).await {
             Ok(result) => result,
             Err(_) => Err(Status::new(
                 Reason::Timeout,
                 "request did not complete within the allotted timeout",
             )),
         },
-        false => work.await,
+        None => work.await,
     }
 }
 
@@ -172,6 +175,8 @@ async fn admit_caller(
         Ok(identity) => identity,
         Err(status) => return Err((status, parts.headers)),
     };
+    let mut parts = parts;
+    impersonation::forget(&mut parts.headers);
     let mut context = Context::new(server.clone(), identity, info, query, parts.headers);
     context.closing = closing;
     match authorize(&context) {
@@ -203,37 +208,43 @@ fn authorize(context: &Context) -> Result<(), Status> {
     let info = &context.info;
     let attributes = match endpoints::trace_target(&info.path) {
         // A pod's timeline is for those who may read the pod.
-        Some((namespace, name)) if info.verb == "get" => Attributes {
+        Some((namespace, name)) if matches!(info.verb, "get" | "head") => Attributes {
             verb: "get".to_string(),
             is_resource: true,
             resource: "pods".to_string(),
-            namespace,
-            name,
+            namespace: namespace.to_string(),
+            name: name.to_string(),
             ..Attributes::default()
         },
-        _ => Attributes::of(info),
-    };
-    let attributes = match info.verb {
-        // Asking for the one object of a name is allowed to those who may see that object.
-        "list" | "watch" | "deletecollection" if info.name.is_empty() => {
-            let text = context.query.get("fieldSelector");
-            let selector = FieldSelector::parse(text).unwrap_or_default();
-            let name = selector.exact("metadata.name");
-            let exact = selector.requirements().iter().filter(|one| !one.negated);
-            Attributes {
-                name: name.unwrap_or_default().to_string(),
-                fields: exact
-                    .map(|one| (one.field.clone(), one.value.clone()))
-                    .collect(),
-                ..attributes
-            }
-        }
-        _ => attributes,
+        _ => selected(info, context.query.get("fieldSelector")),
     };
     context
         .server
         .authorizer
         .check(&context.identity, &attributes)
+}
+
+/// The question about a request, narrowed by its field selector where the verb honours one. The
+/// selectors of watch paths do not count, as upstream has it.
+fn selected(info: &RequestInfo, field_selector: &str) -> Attributes {
+    let mut attributes = Attributes::of(info);
+    let is_collection = matches!(info.verb, "list" | "watch" | "deletecollection");
+    if !is_collection || !info.name.is_empty() || info.is_watch_path {
+        return attributes;
+    }
+    let selector = FieldSelector::parse(field_selector).unwrap_or_default();
+    let exact = selector.requirements().iter().filter(|one| !one.negated);
+    attributes.fields = exact
+        .map(|one| (one.field.clone(), one.value.clone()))
+        .collect();
+    // Asking for the one object of a name is allowed to those who may see that object.
+    if let Some(name) = selector.exact("metadata.name")
+        && info.verb != "deletecollection"
+        && api::metadata::names::path_segment(name, false).is_empty()
+    {
+        attributes.name = name.to_string();
+    }
+    attributes
 }
 
 async fn dispatch(
@@ -258,16 +269,9 @@ async fn dispatch(
             false => Ok(endpoints::not_found()),
         };
     };
-    let about_namespace_itself = resource.kind == "Namespace" && resource.group.is_empty();
-    if !resource.namespaced && !info.namespace.is_empty() && !about_namespace_itself {
-        return Err(not_served());
-    }
-    for (what, text) in [("Name", &info.name), ("Namespace", &info.namespace)] {
-        if let Some(problem) = api::metadata::names::path_segment(text, false).first() {
-            return Err(Status::bad_request(format!(
-                "{what} parameter invalid: {text:?}: {problem}"
-            )));
-        }
+    info.check_names()?;
+    if info.is_watch_path && !matches!(method, Method::GET | Method::HEAD) {
+        return Err(not_allowed());
     }
     let needs_namespace = !matches!(info.verb, "list" | "watch");
     if resource.namespaced && info.namespace.is_empty() && needs_namespace {

@@ -10,6 +10,7 @@ mod authorization;
 mod body;
 mod bootstrap;
 mod cache;
+mod deadline;
 mod decode;
 mod endpoints;
 mod enveloped;

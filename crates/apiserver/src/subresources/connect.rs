@@ -55,9 +55,7 @@ pub(crate) async fn handle(
     let resource = info.resource.ok_or_else(not_served)?;
     let known = resource.subresource(&info.subresource);
     let known = known.ok_or_else(not_served)?;
-    if resource.namespaced && info.namespace.is_empty() {
-        return Err(not_allowed());
-    }
+    info.check_names()?;
     if info.subresource != "proxy" && !known.verbs.contains(&info.verb) {
         return Err(not_allowed());
     }

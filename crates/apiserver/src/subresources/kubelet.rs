@@ -14,6 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObjec
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use super::addresses;
 use crate::server::Context;
 use crate::{Error, KubeletClient};
 
@@ -83,7 +84,8 @@ impl KubeletDialer {
     }
 }
 
-/// Where a node's kubelet listens.
+/// Where a node's kubelet listens. Every way to a kubelet begins here: what a node's status says is
+/// checked before anything is dialled.
 pub(crate) async fn locate(context: &Context, node: &str) -> Result<(IpAddr, u16), Status> {
     let nodes = catalogue::find("", "v1", "nodes").ok_or_else(super::not_served)?;
     let node = context.server.find(nodes, "", node).await?.object()?;
@@ -100,7 +102,10 @@ pub(crate) async fn locate(context: &Context, node: &str) -> Result<(IpAddr, u16
         .filter(|port| *port > 0)
         .unwrap_or(10250);
     match address {
-        Some(address) => Ok((address, port)),
+        Some(address) => {
+            let place = addresses::of_kubelet(&context.server, address, port)?;
+            Ok((place.ip(), place.port()))
+        }
         None => Err(Status::internal(format_args!(
             "no preferred addresses found; known addresses: []"
         ))),

@@ -245,7 +245,7 @@ async fn kubectl_works() {
     );
     let version = anonymous_get(address, &ca, "/version").await;
     assert!(
-        version.starts_with("HTTP/1.1 200") && version.contains("v1.36.4-coracle"),
+        version.starts_with("HTTP/1.1 200") && version.contains("v1.36.4+coracle"),
         "{version}"
     );
     let pods = anonymous_get(address, &ca, "/api/v1/pods").await;
