@@ -12,6 +12,7 @@ use super::{requester, respond};
 use crate::admission::namespace_lifecycle::unchanged;
 use crate::admission::{self, Admitted};
 use crate::allocation;
+use crate::authorization::Granting;
 use crate::body::Body;
 use crate::cache::Entry;
 use crate::decode;
@@ -152,12 +153,14 @@ pub(crate) async fn create_object(
         for word in api::warnings::of(resource, &object, None, "") {
             context.warn(word);
         }
-        context.server.authorizer.check_escalation(
-            &context.identity,
+        context.server.authorizer.check_escalation(&Granting {
+            identity: &context.identity,
             resource,
-            &object,
-            object.str_at(&["metadata", "namespace"]),
-        )?;
+            namespace: object.str_at(&["metadata", "namespace"]),
+            requested_name: &context.info.name,
+            new: &object,
+            old: None,
+        })?;
         let admitted = Admitted {
             context,
             resource,

@@ -11,6 +11,7 @@ use super::create::{MANAGED_FIELDS, create_object, settle_namespace};
 use super::respond;
 use crate::admission::{self, Admitted};
 use crate::allocation;
+use crate::authorization::Granting;
 use crate::body::Body;
 use crate::cache::Entry;
 use crate::decode;
@@ -168,12 +169,14 @@ pub(crate) async fn change(
         for word in api::warnings::of(resource, &new, Some(&old), subresource) {
             context.warn(word);
         }
-        let grants = ["rules", "roleRef", "subjects"];
-        if subresource.is_empty() && grants.iter().any(|field| new.get(field) != old.get(field)) {
-            server
-                .authorizer
-                .check_escalation(&context.identity, resource, &new, namespace)?;
-        }
+        server.authorizer.check_escalation(&Granting {
+            identity: &context.identity,
+            resource,
+            namespace,
+            requested_name: &context.info.name,
+            new: &new,
+            old: Some(&old),
+        })?;
         let admitted = Admitted {
             context,
             resource,
