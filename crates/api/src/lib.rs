@@ -3,6 +3,7 @@
 
 pub mod apply;
 pub mod catalogue;
+pub mod certificate;
 pub mod conversion;
 pub mod cron;
 pub mod discovery;

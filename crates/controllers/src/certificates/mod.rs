@@ -7,6 +7,7 @@ mod signing;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::certificate::Request;
 use client::controller::Outcome;
 use client::{Informer, ObjectKey, WorkQueue, retry};
 use k8s_openapi::ByteString;
@@ -88,14 +89,14 @@ impl Controller {
         if csr.spec.signer_name != request::KUBELET_CLIENT {
             return Ok(());
         }
-        let Ok(parsed) = request::parse(&csr.spec.request.0) else {
+        let Ok(parsed) = Request::parse(&csr.spec.request.0) else {
             return Ok(());
         };
         let usages = csr.spec.usages.clone().unwrap_or_default();
         if request::check(&parsed, request::KUBELET_CLIENT, &usages).is_err() {
             return Ok(());
         }
-        let own = csr.spec.username.as_deref() == Some(&parsed.common_name);
+        let own = csr.spec.username.as_deref() == Some(&parsed.subject.common_name);
         let tries = [
             (
                 own,
@@ -163,15 +164,19 @@ impl Controller {
         if !ours.contains(&csr.spec.signer_name.as_str()) {
             return Ok(());
         }
-        let parsed = request::parse(&csr.spec.request.0)
-            .map_err(|error| Error::Object(format!("unable to parse csr {name:?}: {error}")))?;
         let usages = csr.spec.usages.clone().unwrap_or_default();
         let mut updated = csr.clone();
-        match request::check(&parsed, &csr.spec.signer_name, &usages) {
+        // One that was stored before it was refused fails here: its status tells why.
+        let checked = Request::parse(&csr.spec.request.0)
+            .map_err(|error| error.to_string())
+            .and_then(|parsed| {
+                request::check(&parsed, &csr.spec.signer_name, &usages).map(|()| parsed)
+            });
+        match checked {
             Err(problem) => {
                 self.add_condition(&mut updated, "Failed", "SignerValidationFailure", &problem);
             }
-            Ok(()) => {
+            Ok(parsed) => {
                 let environment = &self.config.environment;
                 let pem = signer
                     .sign(&parsed, &usages, csr.spec.expiration_seconds, environment)

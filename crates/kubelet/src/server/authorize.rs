@@ -1,5 +1,6 @@
 //! Who calls, from the client certificate or a token, and whether they may, from a SubjectAccessReview.
 
+use api::certificate::Subject;
 use http::{HeaderMap, Method, StatusCode};
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec},
@@ -7,7 +8,6 @@ use k8s_openapi::api::{
 };
 use kube::{Api, api::PostParams};
 use rustls_pki_types::CertificateDer;
-use x509_parser::prelude::FromDer;
 
 use super::Refusal;
 use crate::node_context::NodeContext;
@@ -21,16 +21,12 @@ pub struct User {
 /// The user a verified client certificate names: common name, and organizations as groups.
 pub fn user_of(certificates: Option<&[CertificateDer<'_>]>) -> Option<User> {
     let first = certificates?.first()?;
-    let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(first).ok()?;
-    let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-    let mut groups: Vec<String> = subject
-        .iter_organization()
-        .filter_map(|organization| organization.as_str().ok())
-        .map(str::to_owned)
-        .collect();
+    let Subject {
+        common_name: name,
+        organizations: mut groups,
+    } = Subject::of_certificate(first).ok()?;
     groups.push("system:authenticated".to_owned());
-    Some(User { name, groups })
+    (!name.is_empty()).then_some(User { name, groups })
 }
 
 /// The user a bearer token stands for, as the API server's TokenReview tells it.
@@ -126,7 +122,9 @@ fn verb(method: &Method) -> &'static str {
         "PUT" => "update",
         "PATCH" => "patch",
         "DELETE" => "delete",
-        _ => "get",
+        "GET" | "HEAD" => "get",
+        // Nothing that a role names; only those who may do everything pass.
+        _ => "",
     }
 }
 
@@ -165,6 +163,14 @@ mod tests {
             assert_eq!(bearer(&headers(bad)), None);
         }
         assert_eq!(bearer(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn only_reading_methods_are_asked_about_as_reading() {
+        assert_eq!(verb(&Method::GET), "get");
+        assert_eq!(verb(&Method::POST), "create");
+        let unknown = Method::from_bytes(b"PROPFIND").unwrap();
+        assert_eq!(verb(&unknown), "");
     }
 
     #[test]
