@@ -102,8 +102,10 @@ impl Pki {
             kubelet_client: workshop.leaf(
                 &issuer,
                 "kubelet-client",
+                // No groups: what it may do at kubelets is in the role `system:kubelet-api-admin`,
+                // and nothing else anywhere.
                 "kube-apiserver-kubelet-client",
-                &["system:masters"],
+                &[],
                 Vec::new(),
             )?,
             admin: workshop.leaf(
@@ -371,4 +373,50 @@ fn subject(common_name: &str, organizations: &[&str]) -> DistinguishedName {
     }
     name.push(DnType::CommonName, common_name);
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use api::certificate::Subject;
+
+    use super::*;
+
+    fn subject_of(identity: &Identity) -> Subject {
+        let der = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
+        Subject::of_certificate(&der).unwrap()
+    }
+
+    #[test]
+    fn the_kubelet_client_of_an_older_directory_loses_its_rights_at_the_next_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let environment = Environment::simulated(1, 1_800_000_000_000_000);
+        let workshop = Workshop {
+            dir: directory.path(),
+            today: environment.now(),
+        };
+        let authority = workshop.authority().unwrap();
+        let before = workshop.leaf(
+            &issuer(&authority).unwrap(),
+            "kubelet-client",
+            "kube-apiserver-kubelet-client",
+            &["system:masters"],
+            Vec::new(),
+        );
+        assert_eq!(
+            subject_of(&before.unwrap()).organizations,
+            ["system:masters"]
+        );
+        let names = Names {
+            node_name: "n",
+            addresses: &[],
+            cluster_domain: "cluster.local",
+        };
+        let pki = Pki::load_or_create(directory.path(), &names, &environment).unwrap();
+        let subject = subject_of(&pki.kubelet_client);
+        assert_eq!(subject.common_name, "kube-apiserver-kubelet-client");
+        assert!(subject.organizations.is_empty());
+        let again = Pki::load_or_create(directory.path(), &names, &environment).unwrap();
+        let (first, second) = (pki.kubelet_client, again.kubelet_client);
+        assert_eq!(first.certificate, second.certificate);
+    }
 }
