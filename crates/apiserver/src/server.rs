@@ -96,8 +96,11 @@ impl Server {
     ) -> Result<Arc<Entry>, Status> {
         let kind = self.kind(resource)?;
         self.catch_up().await?;
-        kind.get(&key_of(namespace, name))
-            .ok_or_else(|| Status::not_found(resource.group, resource.plural, name))
+        let key = key_of(namespace, name);
+        kind.get(&key).ok_or_else(|| match kind.unreadable(&key) {
+            Some(unreadable) => unreadable.status(kind.resource, &key),
+            None => Status::not_found(resource.group, resource.plural, name),
+        })
     }
 
     /// As [`Server::get`], content with what the cache has when it has it.

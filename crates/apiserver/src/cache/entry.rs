@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use api::catalogue::Resource;
-use api::{Status, Value};
+use api::{Reason, Status, Value};
 use bytes::Bytes;
 
 use super::forms::Made;
@@ -163,7 +163,15 @@ impl Entry {
 
     /// The tree, without resourceVersion.
     pub fn object(&self) -> Result<Value, Status> {
-        Value::from_json(&self.bytes).map_err(Status::internal)
+        Value::from_json(&self.bytes).map_err(|problem| {
+            Status::new(
+                Reason::StoreReadError,
+                format!(
+                    "Internal error occurred: StorageError: corrupt object, Code: 7, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: object not decodable revision={}: {problem}",
+                    self.key, self.revision
+                ),
+            )
+        })
     }
 
     /// The tree as clients see it.

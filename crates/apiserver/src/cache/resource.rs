@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use api::Status;
 use api::catalogue::Resource;
 use imbl::OrdMap;
 use parking_lot::Mutex;
@@ -12,6 +13,7 @@ use tokio::sync::mpsc;
 
 use super::change::Change;
 use super::entry::Entry;
+use super::unreadable::{self, AllUnreadable, Unreadable};
 use super::watchers::{Requirement, Watchers};
 
 /// Changes remembered for watches that begin in the past.
@@ -29,8 +31,23 @@ pub(crate) struct ResourceCache {
     state: Mutex<State>,
 }
 
+/// What the store has of a kind.
+#[derive(Default)]
+pub(crate) struct Content {
+    pub entries: Entries,
+    pub unreadable: AllUnreadable,
+}
+
+/// What became of a key.
+pub(crate) enum Put {
+    Entry(Arc<Entry>),
+    Unreadable(Unreadable),
+    Deleted,
+}
+
 struct State {
     entries: Entries,
+    unreadable: AllUnreadable,
     /// The revision of the newest change of this kind.
     changed: u64,
     history: VecDeque<Arc<Change>>,
@@ -109,12 +126,17 @@ pub(crate) struct TooOld {
 }
 
 impl ResourceCache {
-    pub fn new(resource: &'static Resource, entries: Entries, revision: u64) -> ResourceCache {
+    pub fn new(resource: &'static Resource, content: Content, revision: u64) -> ResourceCache {
+        let Content {
+            entries,
+            unreadable,
+        } = content;
         ResourceCache {
             resource,
             changed: AtomicU64::new(revision),
             state: Mutex::new(State {
                 entries,
+                unreadable,
                 changed: revision,
                 history: VecDeque::new(),
                 floor: revision,
@@ -125,6 +147,30 @@ impl ResourceCache {
 
     pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
         self.state.lock().entries.get(key).cloned()
+    }
+
+    /// The object of this key, if it is there and cannot be read.
+    pub fn unreadable(&self, key: &str) -> Option<Unreadable> {
+        self.state.lock().unreadable.get(key).cloned()
+    }
+
+    /// Refuses a list of the keys that begin with `prefix`, from `start` on and up to `end`, if one
+    /// of them cannot be read. `name` narrows it to the objects of that name.
+    pub fn check_readable(
+        &self,
+        prefix: &str,
+        start: &str,
+        end: Option<&str>,
+        name: Option<&str>,
+    ) -> Result<(), Status> {
+        let state = self.state.lock();
+        if state.unreadable.is_empty() {
+            return Ok(());
+        }
+        let found = unreadable::range(&state.unreadable, prefix, start, end);
+        let found =
+            found.filter(|(key, _)| name.is_none_or(|name| key.rsplit('/').next() == Some(name)));
+        unreadable::check_list(self.resource, found)
     }
 
     /// `applied`: the revision up to which the feed has delivered to all kinds, read by the caller
@@ -191,13 +237,30 @@ impl ResourceCache {
         self.state.lock().entries.len()
     }
 
-    /// Takes in all changes of this kind at one revision: puts (some) and deletions (none).
-    pub fn apply(&self, revision: u64, puts: Vec<(Arc<str>, Option<Arc<Entry>>)>) {
+    /// Takes in all changes of this kind at one revision.
+    pub fn apply(&self, revision: u64, puts: Vec<(Arc<str>, Put)>) {
         let mut state = self.state.lock();
-        for (key, entry) in puts {
-            let previous = match &entry {
-                Some(entry) => state.entries.insert(key, entry.clone()),
-                None => state.entries.remove(&key),
+        for (key, put) in puts {
+            if !state.unreadable.is_empty() {
+                state.unreadable.remove(&key);
+            }
+            let (entry, previous) = match put {
+                Put::Entry(entry) => {
+                    let previous = state.entries.insert(key, entry.clone());
+                    (Some(entry), previous)
+                }
+                Put::Deleted => (None, state.entries.remove(&key)),
+                Put::Unreadable(unreadable) => {
+                    state.unreadable.insert(key.clone(), unreadable);
+                    if state.entries.remove(&key).is_some() {
+                        // Nobody can be told what it is now: watchers have to list again, and
+                        // are told then.
+                        state.floor = revision;
+                        state.history.clear();
+                        state.watchers.clear();
+                    }
+                    continue;
+                }
             };
             if entry.is_none() && previous.is_none() {
                 continue;
@@ -219,9 +282,10 @@ impl ResourceCache {
     }
 
     /// Ends every watch and forgets history: used when the feed itself lost its place.
-    pub fn reset(&self, entries: Entries, revision: u64) {
+    pub fn reset(&self, content: Content, revision: u64) {
         let mut state = self.state.lock();
-        state.entries = entries;
+        state.entries = content.entries;
+        state.unreadable = content.unreadable;
         state.changed = revision;
         self.changed.store(revision, Ordering::Release);
         state.floor = revision;

@@ -223,12 +223,16 @@ async fn insert(
     let bytes = stored_bytes(object);
     let key = Server::store_key(resource, namespace, name);
     if context.dry_run {
-        if server.get(resource, namespace, name).await.is_ok() {
-            return Err(Status::already_exists(
-                resource.group,
-                resource.plural,
-                name,
-            ));
+        match server.get(resource, namespace, name).await {
+            Err(status) if status.reason == Reason::NotFound => {}
+            Err(status) if status.reason != Reason::StoreReadError => return Err(status),
+            _ => {
+                return Err(Status::already_exists(
+                    resource.group,
+                    resource.plural,
+                    name,
+                ));
+            }
         }
         return server.entry(resource, namespace, name, bytes, 0, object);
     }

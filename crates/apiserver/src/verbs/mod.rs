@@ -3,6 +3,7 @@
 pub(crate) mod apply;
 pub(crate) mod create;
 pub(crate) mod delete;
+mod delete_unread;
 pub(crate) mod get;
 pub(crate) mod list;
 mod list_body;

@@ -21,5 +21,6 @@ mod routes;
 mod several;
 mod subresources;
 mod tls;
+mod unreadable;
 mod versions;
 mod watches;
