@@ -6,6 +6,7 @@ mod certificates;
 mod claim_resize;
 mod default_class;
 mod limit_ranger;
+mod local_path;
 pub(crate) mod namespace_lifecycle;
 mod node_restriction;
 mod node_taint;
@@ -159,6 +160,7 @@ impl Admitted<'_> {
 /// Lets the plugins change what was sent.
 pub(crate) async fn mutate(admitted: &mut Admitted<'_>) -> Result<(), Status> {
     namespace_lifecycle::admit(admitted).await?;
+    local_path::admit(admitted)?;
     if admitted.operation == Operation::Delete {
         return node_restriction::admit(admitted).await;
     }

@@ -3,6 +3,8 @@
 
 mod plan;
 
+pub use plan::host_name;
+
 use std::sync::Arc;
 
 use client::controller::Outcome;

@@ -156,7 +156,8 @@ pub fn fate(volume: &PersistentVolume, node_exists: impl Fn(&str) -> bool) -> Fa
     }
 }
 
-fn host_name(volume: &PersistentVolume) -> Option<&str> {
+/// The host name of the node that a volume of ours is on.
+pub fn host_name(volume: &PersistentVolume) -> Option<&str> {
     let affinity = volume.spec.as_ref()?.node_affinity.as_ref()?;
     let term = affinity.required.as_ref()?.node_selector_terms.first()?;
     let requirement = term.match_expressions.as_ref()?.first()?;
