@@ -2,6 +2,7 @@
 //! Told in `Warning` headers with the answer to a write. Pure; one file per family of kinds.
 
 mod address;
+mod inert;
 mod pod;
 mod service;
 mod volume;
@@ -123,6 +124,9 @@ pub fn of(
             }
         }
         _ => warnings = crate::strategy::of(resource).warnings(object, old, subresource),
+    }
+    if subresource.is_empty() {
+        warnings.extend(inert::check(resource, object, old));
     }
     warnings
 }

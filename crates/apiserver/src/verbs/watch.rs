@@ -334,7 +334,7 @@ impl WatchStream {
         entry: &Arc<Entry>,
         revision: u64,
     ) -> Result<(), Status> {
-        let Output { form, encoding } = self.context.output;
+        let Output { form, encoding, .. } = self.context.output;
         let entry = &self
             .context
             .server
