@@ -15,7 +15,10 @@ use super::{
     state::{Runtime, blocking},
     stats::usage_of,
 };
-use crate::images::{Credentials, ImageRecord};
+use crate::{
+    images::{Credentials, ImageRecord},
+    spec::id::{self, Id},
+};
 
 #[async_trait]
 impl ImageService for Runtime {
@@ -151,12 +154,7 @@ fn name_of(image: Option<ImageSpec>) -> Result<String, Error> {
 }
 
 fn to_cri(record: &ImageRecord) -> Image {
-    let user = record.process.user.split(':').next().unwrap_or_default();
-    let (uid, username) = match user.parse::<i64>() {
-        Ok(uid) => (Some(Int64Value { value: uid }), String::new()),
-        Err(_) if user.is_empty() => (Some(Int64Value { value: 0 }), String::new()),
-        Err(_) => (None, user.to_owned()),
-    };
+    let (uid, username) = user_of(&record.process.user);
     Image {
         id: record.id.clone(),
         repo_tags: record.tags.iter().cloned().collect(),
@@ -166,6 +164,19 @@ fn to_cri(record: &ImageRecord) -> Image {
         username,
         spec: None,
         pinned: record.pinned,
+    }
+}
+
+/// Who an image runs as, for the kubelet to check. A number that no user can have is told as it is
+/// where that is possible: the kubelet refuses it, and so does a container of the image.
+fn user_of(text: &str) -> (Option<Int64Value>, String) {
+    let user = text.split(':').next().unwrap_or_default();
+    let number = |value| (Some(Int64Value { value }), String::new());
+    match id::read(user) {
+        Id::Number(uid) => number(uid.into()),
+        Id::OutOfRange(Some(value)) => number(value),
+        Id::Name("") => number(0),
+        Id::OutOfRange(None) | Id::Name(_) => (None, user.to_owned()),
     }
 }
 
@@ -182,5 +193,37 @@ fn credentials(auth: AuthConfig) -> Credentials {
     match auth.auth.as_str() {
         "" => Credentials::Anonymous,
         encoded => Credentials::from(encoded),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_told_to_run_as_whom_its_containers_run_as() {
+        for (text, uid, name) in [
+            ("", Some(0), ""),
+            (":50", Some(0), ""),
+            ("0:0", Some(0), ""),
+            ("00", Some(0), ""),
+            ("+0", Some(0), ""),
+            ("-0", Some(0), ""),
+            ("1000:web", Some(1000), ""),
+            ("4294967295", Some(4_294_967_295), ""),
+            ("4294967296", Some(4_294_967_296), ""),
+            ("-1", Some(-1), ""),
+            ("99999999999999999999", None, "99999999999999999999"),
+            (" 0", None, " 0"),
+            ("0x0", None, "0x0"),
+            ("root", None, "root"),
+        ] {
+            let (found, username) = user_of(text);
+            assert_eq!(
+                (found.map(|uid| uid.value), username.as_str()),
+                (uid, name),
+                "{text:?}"
+            );
+        }
     }
 }

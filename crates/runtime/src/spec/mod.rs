@@ -6,6 +6,7 @@ pub mod capabilities;
 mod cdi;
 mod container;
 mod devices;
+pub mod id;
 mod mounts;
 pub mod resources;
 mod sandbox;
