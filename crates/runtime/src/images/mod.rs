@@ -22,7 +22,7 @@ mod seal;
 mod store;
 mod unpack;
 
-pub use index::ImageRecord;
+pub use index::{ImageRecord, NameRemoval};
 pub use layer::Limits;
 pub use progress::{LayerProgress, Stage};
 pub use pull::{Pull, Puller};

@@ -18,7 +18,7 @@ use super::{
     Error, ImageRecord, archive,
     content::{self, Content},
     export,
-    index::IndexFile,
+    index::{IndexFile, NameRemoval},
     layer::Limits,
     manifest::{ConfigFile, Manifest},
     seal::{Seal, Verdict},
@@ -251,6 +251,12 @@ impl ImageStore {
             };
             images.images.remove(&id).is_some()
         })
+    }
+
+    /// Takes a name from its image. With its last name the image goes, unless `in_use` has its id: then
+    /// nothing is done. An id stands for all names of its image.
+    pub fn remove_name(&self, name: &str, in_use: &BTreeSet<String>) -> Result<NameRemoval, Error> {
+        self.index.update(|images| images.remove_name(name, in_use))
     }
 
     /// Removes blobs and layers that no image refers to and that are not in `used` (the layers of

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use runtime::images::ImageStore;
+use runtime::images::{ImageStore, NameRemoval};
 
 use super::get::align;
 use crate::layout::Layout;
@@ -41,7 +41,7 @@ enum ImageCommand {
     Pull(pull::PullArguments),
     /// List images
     Ls,
-    /// Remove images by name or id
+    /// Remove names of images; an image goes with its last name. An id stands for all its names
     Rm {
         #[arg(value_name = "IMAGE", required = true)]
         images: Vec<String>,
@@ -118,11 +118,15 @@ fn list(store: &ImageStore) -> Result<ExitCode> {
 }
 
 fn remove(store: &ImageStore, layout: &Layout, images: &[String]) -> Result<ExitCode> {
+    let used = runtime::in_use(&layout.runtime())?;
     for image in images {
-        if !store.remove(image)? {
-            bail!("no image {image}");
+        match store.remove_name(image, &used.images)? {
+            NameRemoval::Unknown => bail!("no image {image}"),
+            NameRemoval::InUse => bail!(
+                "{image} is the last name of an image that containers use: remove their pods first"
+            ),
+            NameRemoval::Name | NameRemoval::Image => println!("removed {image}"),
         }
-        println!("removed {image}");
     }
     collect(store, layout)
 }
@@ -130,7 +134,8 @@ fn remove(store: &ImageStore, layout: &Layout, images: &[String]) -> Result<Exit
 fn prune(store: &ImageStore, layout: &Layout, all: bool) -> Result<ExitCode> {
     let used = runtime::in_use(&layout.runtime())?;
     for image in store.list()? {
-        if used.images.contains(&image.id) || (image.pinned && !all) {
+        let has_name = !image.tags.is_empty() || !image.digests.is_empty();
+        if used.images.contains(&image.id) || (image.pinned && has_name && !all) {
             continue;
         }
         if store.remove(&image.id)? {
