@@ -9,6 +9,7 @@ mod containerd;
 mod crash;
 mod devices;
 mod etcd;
+mod exposure;
 mod histories;
 mod kubectl;
 mod lifecycle;

@@ -17,7 +17,7 @@ use tracing::info;
 use crate::claims::Claims;
 use crate::cli::DEFAULT_DATA_DIR;
 use crate::join::JoinArguments;
-use crate::layout::{Layout, Settings, pass_through, private_dir, secret_dir, volatile_dir};
+use crate::layout::{Layout, RUN_ROOT, Settings, private_dir, secret_dir, volatile_dir};
 use crate::local_path::LocalPath;
 use crate::pki;
 use crate::server::{self, CLUSTER_DOMAIN, ClusterArguments, Tasks};
@@ -143,6 +143,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
     Claims::lock()?.hold_sysctl(&settings.cluster_id, "net.ipv4.ip_forward", "1")?;
     network::node::setup(&node_network).context("preparing the node's network")?;
     for dir in [
+        layout.data_dir.clone(),
         layout.kubelet(),
         layout.pod_logs(),
         layout.runtime(),
@@ -165,11 +166,11 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
     let foreign_runtime = foreign_runtime(&layout, &settings)?;
     let state = settings.run_dir().join("runtime");
     private_dir(&state)?;
-    pass_through(&settings.run_dir())?;
     let command = |name: &str| vec![executable.clone().into_os_string(), name.into()];
     let runtime_config = runtime::Config {
         root: layout.runtime(),
         state,
+        passage: vec![settings.run_dir(), RUN_ROOT.into()],
         socket: settings.cri_socket(),
         cluster_id: settings.cluster_id.clone(),
         data_dir: layout.data_dir.clone(),

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use nix::mount::{MntFlags, umount2};
 use serde::{Deserialize, Serialize};
 
-use crate::layout::{RUN_ROOT, Settings, private_dir};
+use crate::layout::{RUN_ROOT, Settings, run_root};
 
 /// The first of the pod ranges; each further cluster takes the next lower /16.
 const FIRST_POD_NETWORK: u8 = 244;
@@ -71,7 +71,7 @@ impl Claims {
     }
 
     fn lock_at(root: &Path) -> Result<Claims> {
-        private_dir(root)?;
+        run_root(root)?;
         let path = root.join("claims.json");
         let mut file = OpenOptions::new()
             .read(true)

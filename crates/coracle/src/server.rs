@@ -375,7 +375,7 @@ async fn serve(
         };
         agent::start(config, &tasks).await?;
     }
-    std::fs::write(settings.ready_file(), b"")?;
+    write_private(&settings.ready_file(), b"")?;
 
     wait_for_shutdown(&shutdown).await?;
     info!("stopping; pods go on");

@@ -57,7 +57,8 @@ impl Snapshot {
         self.directory.join("upper")
     }
 
-    /// Makes the directories and mounts. `layers` are lower directories, lowest first.
+    /// Makes the directories and mounts. `layers` are lower directories, lowest first. What the host
+    /// sees of it has no setuid programs and no devices; the container's own view of it has.
     pub fn mount(&self, layers: &[PathBuf]) -> Result<(), Error> {
         let failed = |path: PathBuf| move |source| Error::File { path, source };
         for part in [self.upper(), self.directory.join("work"), self.rootfs()] {
@@ -79,7 +80,7 @@ impl Snapshot {
             escape(&self.upper()),
             escape(&self.directory.join("work"))
         );
-        mount_overlay(&lower, &options, &self.rootfs(), MsFlags::empty())
+        mount_overlay(&lower, &options, &self.rootfs(), sys::HOST_VIEW)
     }
 
     /// Mounts an image's layers to be read only, as the container's volume number `index`.
@@ -100,7 +101,8 @@ impl Snapshot {
         if lower.len() < 2 {
             return Ok(empty);
         }
-        mount_overlay(&lower, "xino=off", &target, MsFlags::MS_RDONLY)?;
+        let flags = MsFlags::MS_RDONLY | sys::HOST_VIEW;
+        mount_overlay(&lower, "xino=off", &target, flags)?;
         Ok(target)
     }
 

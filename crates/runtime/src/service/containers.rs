@@ -23,6 +23,7 @@ use crate::{
     records::{ContainerRecord, ExitRecord, SandboxPhase, SandboxRecord},
     shim::client::{ContainerStreams, Shim, Start},
     spec::{self, ContainerInput, Provided, user::Identity},
+    sys,
 };
 
 /// How long a killed container may take to be gone.
@@ -230,7 +231,10 @@ impl Runtime {
         let userns = self.userns(&sandbox.id);
         let mapped = match sandbox.users {
             None => None,
-            Some(_) => Some(Mapped::create(self.reachable(&record.id), &userns)?),
+            Some(users) => {
+                self.open_passage()?;
+                Some(Mapped::create(self.reachable(&record.id), &userns, users)?)
+            }
         };
         let rootfs = match (&mapped, sandbox.users) {
             (Some(mapped), Some(users)) => mapped.root(&snapshot, &layers, users)?,
@@ -314,7 +318,7 @@ impl Runtime {
         let bundle = self.bundle(&sandbox.id, &record.id);
         fs::create_dir_all(&bundle).map_err(Error::file(&bundle))?;
         let file = bundle.join("config.json");
-        fs::write(&file, document.to_string()).map_err(Error::file(&file))?;
+        sys::write_private(&file, document.to_string().as_bytes()).map_err(Error::file(&file))?;
         Ok(identity)
     }
 
@@ -327,6 +331,10 @@ impl Runtime {
                 "container {id:?} is in {:?} state",
                 container_state(&record)
             )));
+        }
+        if self.sandbox_record(&record.sandbox)?.users.is_some() {
+            // A server that was started since has closed it.
+            self.open_passage()?;
         }
         let shim = self.shim_for(&record)?;
         let bundle = self.bundle(&record.sandbox, id);

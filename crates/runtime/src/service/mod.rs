@@ -44,6 +44,9 @@ pub async fn serve(
     environment: Environment,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
+    // Directories for containers are made to be passed through, and nothing of ours to be written by
+    // others; a shell's or a unit's umask may say otherwise.
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
     let socket = config.socket.clone();
     let failed = |source| Error::File {
         path: socket.clone(),

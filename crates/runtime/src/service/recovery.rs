@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::{
     Error,
-    state::{ContainerEntry, Runtime, SandboxEntry, blocking},
+    state::{ContainerEntry, REACHABLE, Runtime, SandboxEntry, blocking},
 };
 use crate::{
     records::{ContainerRecord, ExitRecord, SandboxPhase, SandboxRecord},
@@ -122,10 +122,13 @@ impl Runtime {
                 remove_with_mounts(entry.path())?;
             }
         }
-        let reachable = self.0.config.state.join("mapped");
+        let reachable = self.0.config.state.join(REACHABLE);
         for entry in fs::read_dir(&reachable).into_iter().flatten().flatten() {
             let id = entry.file_name();
-            if !kept.iter().any(|record| id == record.id.as_str()) {
+            let is_known = |sandbox: &str| known.contains(sandbox);
+            if !kept.iter().any(|record| id == record.id.as_str())
+                && !id.to_str().is_some_and(is_known)
+            {
                 remove_with_mounts(entry.path())?;
             }
         }

@@ -230,7 +230,11 @@ fn namespaces(input: &ContainerInput<'_>, security: &LinuxContainerSecurityConte
     let of_sandbox = |kind: &str, file: &str| json!({"type": kind, "path": format!("/proc/{}/ns/{file}", input.sandbox_pid)});
     let mut namespaces = vec![json!({"type": "mount"})];
     if let Some(netns) = input.netns {
-        namespaces.push(json!({"type": "network", "path": netns}));
+        namespaces.push(match input.users {
+            None => json!({"type": "network", "path": netns}),
+            // Its users cannot reach the file.
+            Some(_) => of_sandbox("network", "net"),
+        });
         namespaces.push(of_sandbox("uts", "uts"));
     }
     if options.ipc() != NamespaceMode::Node {
