@@ -202,14 +202,14 @@ impl Plain {
         for point in &document.points {
             root.mount(point)?;
         }
-        root.furnish_dev(&document.linux.devices)?;
+        let null = root.furnish_dev(&document.linux.devices)?;
+        null.take_streams()?;
         root.pivot()?;
-        root::take_inner_null()?;
         if document.root.readonly {
             root::make_read_only()?;
         }
         root::protect(&document.linux.readonly_paths)?;
-        root::mask(&document.linux.masked_paths)?;
+        null.mask(&document.linux.masked_paths)?;
         exec::become_process(process, document.linux.seccomp.as_ref(), None)
     }
 }
