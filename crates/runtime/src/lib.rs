@@ -5,6 +5,7 @@
 
 pub mod cgroups;
 pub mod config;
+mod copy_tree;
 pub mod failpoint;
 pub mod images;
 mod in_use;

@@ -57,6 +57,11 @@ impl Snapshot {
         self.directory.join("upper")
     }
 
+    /// Where the volumes lie that the image declares.
+    pub fn volumes(&self) -> PathBuf {
+        self.directory.join("volumes")
+    }
+
     /// Makes the directories and mounts. `layers` are lower directories, lowest first. What the host
     /// sees of it has no setuid programs and no devices; the container's own view of it has.
     pub fn mount(&self, layers: &[PathBuf]) -> Result<(), Error> {
@@ -131,7 +136,7 @@ impl Snapshot {
             }
         }
         failpoint::reach("a snapshot is unmounted");
-        let parts = ["images", "rootfs", "upper", "work", "empty"];
+        let parts = ["images", "rootfs", "upper", "work", "empty", "volumes"];
         let parts = parts.map(|part| self.directory.join(part));
         for path in parts.into_iter().chain([self.rootfs()]) {
             match fs::remove_dir_all(&path) {

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::{
     Error,
     events::container_state,
+    image_volumes,
     mapped::{Mapped, keep_apart},
     sandboxes::namespace_options,
     sandboxes::oci_cgroup,
@@ -262,6 +263,7 @@ impl Runtime {
             mount.readonly = true;
             mount.image = None;
         }
+        image_volumes::prepare(&mut config, image, &rootfs, &snapshot, sandbox.users)?;
         let files = self.files(&sandbox.id);
         let options = namespace_options(&sandbox.config);
         let shm = files.shm(options.ipc() == NamespaceMode::Node);

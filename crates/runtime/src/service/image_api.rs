@@ -13,10 +13,11 @@ use tonic::{Request, Response, Status, async_trait};
 use super::{
     Error, pull_trace,
     state::{Runtime, blocking},
-    stats::usage_of,
+    stats::written_by,
 };
 use crate::{
     images::{Credentials, ImageRecord},
+    snapshots::Snapshot,
     spec::id::{self, Id},
 };
 
@@ -120,7 +121,7 @@ impl ImageService for Runtime {
                 .flatten()
                 .flatten();
             let written = uppers
-                .map(|entry| usage_of(&entry.path().join("upper")))
+                .map(|entry| written_by(&Snapshot::new(entry.path(), entry.path())))
                 .fold((0, 0), |(bytes, inodes), (more, most)| {
                     (bytes + more, inodes + most)
                 });

@@ -8,6 +8,7 @@ mod execution;
 mod exits;
 mod features;
 mod image_api;
+mod image_volumes;
 mod mapped;
 mod metrics;
 mod pull_trace;

@@ -12,12 +12,13 @@ use super::state::Runtime;
 use crate::{
     cgroups::{read_flat, read_number},
     records::{ContainerRecord, SandboxRecord},
+    snapshots::Snapshot,
 };
 
 impl Runtime {
     pub fn container_stats(&self, record: &ContainerRecord) -> ContainerStats {
         let now = self.now_nanos();
-        let (bytes, inodes) = usage_of(&self.snapshot(&record.id).upper());
+        let (bytes, inodes) = written_by(&self.snapshot(&record.id));
         ContainerStats {
             attributes: Some(ContainerAttributes {
                 id: record.id.clone(),
@@ -196,20 +197,29 @@ fn value(value: u64) -> Option<UInt64Value> {
     Some(UInt64Value { value })
 }
 
+/// What a container has written, or holds for it to be written to.
+pub fn written_by(snapshot: &Snapshot) -> (u64, u64) {
+    let (bytes, inodes) = usage_of(&snapshot.upper());
+    let (more, most) = usage_of(&snapshot.volumes());
+    (bytes + more, inodes + most)
+}
+
 /// Bytes and inodes of a directory tree.
 pub fn usage_of(directory: &Path) -> (u64, u64) {
     use std::os::unix::fs::MetadataExt;
     let (mut bytes, mut inodes) = (0, 0);
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let Ok(metadata) = entry.metadata() else {
-            continue;
-        };
-        bytes += metadata.blocks() * 512;
-        inodes += 1;
-        if metadata.is_dir() {
-            let (more_bytes, more_inodes) = usage_of(&entry.path());
-            bytes += more_bytes;
-            inodes += more_inodes;
+    // Without recursion: how deep it is was decided by a container.
+    let mut open = vec![directory.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            let Ok(metadata) = entry.metadata() else {
+                continue;
+            };
+            bytes += metadata.blocks() * 512;
+            inodes += 1;
+            if metadata.is_dir() {
+                open.push(entry.path());
+            }
         }
     }
     (bytes, inodes)

@@ -53,10 +53,7 @@ pub fn container(input: &ContainerInput<'_>) -> Result<(Value, Identity), Error>
     )?;
     let chosen = capabilities::choose(security.capabilities.as_ref(), security.privileged, held)?;
     let ambient = ambient(&security, &chosen);
-    let cwd = [&config.working_dir, &input.image.process.working_dir]
-        .into_iter()
-        .find(|path| !path.is_empty())
-        .map_or("/", String::as_str);
+    let cwd = working_directory(config, input.image);
     if cwd != "/" {
         // Inside a volume it may exist only once mounted; then this is a harmless extra.
         let owner = input
@@ -146,6 +143,14 @@ pub fn exec_process(spec: &Value, command: &[String], terminal: bool) -> Value {
         }
     }
     process
+}
+
+/// Where the process starts.
+pub fn working_directory<'a>(config: &'a ContainerConfig, image: &'a ImageRecord) -> &'a str {
+    [&config.working_dir, &image.process.working_dir]
+        .into_iter()
+        .find(|path| !path.is_empty())
+        .map_or("/", String::as_str)
 }
 
 /// The security context's wish before the image's.

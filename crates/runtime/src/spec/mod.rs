@@ -13,7 +13,7 @@ mod sandbox;
 mod seccomp;
 pub mod user;
 
-pub use container::{ContainerInput, container, exec_process};
+pub use container::{ContainerInput, container, exec_process, working_directory};
 pub use mounts::Provided;
 pub use sandbox::{SandboxInput, sandbox};
 

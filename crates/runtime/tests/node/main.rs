@@ -17,3 +17,4 @@ mod security;
 mod server;
 mod soak;
 mod streams;
+mod volumes;
