@@ -15,6 +15,7 @@ pub mod oci;
 pub mod pause;
 mod records;
 mod removal;
+mod remove_tree;
 mod sandbox;
 mod service;
 pub mod shim;

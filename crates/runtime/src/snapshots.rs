@@ -13,7 +13,7 @@ use nix::{
     sys::stat::Mode,
 };
 
-use crate::{failpoint, sys};
+use crate::{failpoint, remove_tree, sys};
 
 /// The smallest page that Linux has, less its end.
 const OPTIONS_LIMIT: usize = 4095;
@@ -139,12 +139,7 @@ impl Snapshot {
         let parts = ["images", "rootfs", "upper", "work", "empty", "volumes"];
         let parts = parts.map(|part| self.directory.join(part));
         for path in parts.into_iter().chain([self.rootfs()]) {
-            match fs::remove_dir_all(&path) {
-                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Error::File { path, source });
-                }
-                _ => {}
-            }
+            remove_tree::remove(&path).map_err(|source| Error::File { path, source })?;
         }
         Ok(())
     }

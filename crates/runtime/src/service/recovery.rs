@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     records::{ContainerRecord, ExitRecord, SandboxPhase, SandboxRecord},
+    remove_tree,
     shim::{client, protocol::ContainerState},
     sys,
 };
@@ -220,10 +221,5 @@ fn remove_with_mounts(directory: PathBuf) -> Result<(), Error> {
     for mount in mounts.iter().rev() {
         sys::unmount(mount).map_err(|errno| Error::file(mount)(errno.into()))?;
     }
-    match fs::remove_dir_all(&directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::file(directory)(error))
-        }
-        _ => Ok(()),
-    }
+    remove_tree::remove(&directory).map_err(Error::file(directory))
 }
