@@ -190,6 +190,7 @@ pub async fn run(
     );
     let context = Arc::new(NodeContext {
         admission,
+        api_pods: pod_informer.clone(),
         nodes: nodes.clone(),
         last_node: Default::default(),
         pressure: Default::default(),

@@ -5,7 +5,6 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,10 +15,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use kube::api::PostParams;
-use parking_lot::Mutex;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::owned_pods::failures::FailuresByPlace;
 use crate::owned_pods::{PodControl, claim, expectations, from_template};
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::{Config, Error, history, meta};
@@ -29,7 +27,6 @@ const CONTROLLER: &str = "daemon-set-controller";
 const HASH_LABEL: &str = "controller-revision-hash";
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 const TEMPLATE_GENERATION_LABEL: &str = "pod-template-generation";
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(15 * 60);
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
@@ -50,7 +47,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     );
     let controller = Arc::new(Controller {
         control: PodControl::new(&config, CONTROLLER),
-        failures: Mutex::default(),
+        failures: FailuresByPlace::new(LONGEST_BACKOFF),
         config,
         sets,
         pods,
@@ -71,17 +68,8 @@ struct Controller {
     nodes: Informer<Node>,
     revisions: Informer<ControllerRevision>,
     control: PodControl,
-    /// By set and node: when a pod there last failed and how long its successor waits. Bounded by
-    /// the sets and nodes there are.
-    failures: Mutex<BTreeMap<ObjectKey, BTreeMap<String, Failure>>>,
-}
-
-#[derive(Clone, Copy)]
-struct Failure {
-    at: Instant,
-    delay: Duration,
-    /// Another spec deserves another chance at once.
-    generation: Option<i64>,
+    /// By set and node.
+    failures: FailuresByPlace,
 }
 
 impl Controller {
@@ -95,7 +83,7 @@ impl Controller {
         self.revisions.synced().await;
         let Some(set) = self.sets.get(&key.namespace, &key.name) else {
             self.control.expectations.forget(key);
-            self.failures.lock().remove(key);
+            self.failures.forget(key);
             return Ok(Outcome::Done);
         };
         if set.metadata.deletion_timestamp.is_some() {
@@ -130,7 +118,9 @@ impl Controller {
         };
         let (mut failure, mut retry) = (None, None);
         if is_current {
-            let plan = plan::plan(&observed, &|node| self.remaining_backoff(key, &set, node));
+            let plan = plan::plan(&observed, &|node| {
+                self.failures.remaining(key, node, set.metadata.generation)
+            });
             retry = plan.retry;
             failure = self.carry_out(key, &set, hash, plan).await.err();
         }
@@ -170,7 +160,7 @@ impl Controller {
             let events = &self.control.events;
             match ended {
                 Ended::Failed => {
-                    self.count_failure(key, set, node);
+                    self.failures.replaced(key, node, set.metadata.generation);
                     let message = format!(
                         "Found failed daemon pod {pod} on node {node}, will try to kill it"
                     );
@@ -211,36 +201,6 @@ impl Controller {
             Err(error) if retry::is_not_found(&error) => Ok(()),
             Err(error) => Err(error.into()),
         }
-    }
-
-    fn remaining_backoff(&self, key: &ObjectKey, set: &DaemonSet, node: &str) -> Duration {
-        let failures = self.failures.lock();
-        let failure = failures.get(key).and_then(|nodes| nodes.get(node));
-        let failure = failure.filter(|failure| failure.generation == set.metadata.generation);
-        failure.map_or(Duration::ZERO, |failure| {
-            failure.delay.saturating_sub(failure.at.elapsed())
-        })
-    }
-
-    /// Delays double, and start over after twice the longest without a failure.
-    fn count_failure(&self, key: &ObjectKey, set: &DaemonSet, node: &str) {
-        let generation = set.metadata.generation;
-        let mut failures = self.failures.lock();
-        let nodes = failures.entry(key.clone()).or_default();
-        let failure = nodes.entry(node.to_owned()).or_insert(Failure {
-            at: Instant::now(),
-            delay: Duration::ZERO,
-            generation,
-        });
-        let is_old = failure.at.elapsed() > 2 * LONGEST_BACKOFF;
-        failure.delay = if is_old || failure.generation != generation {
-            FIRST_BACKOFF
-        } else {
-            (2 * failure.delay).clamp(FIRST_BACKOFF, LONGEST_BACKOFF)
-        };
-        failure.at = Instant::now();
-        failure.generation = generation;
-        nodes.retain(|_, failure| failure.at.elapsed() <= 2 * LONGEST_BACKOFF);
     }
 }
 

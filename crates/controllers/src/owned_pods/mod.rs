@@ -3,6 +3,7 @@
 
 pub mod claim;
 pub mod expectations;
+pub mod failures;
 pub mod rank;
 
 use std::sync::Arc;

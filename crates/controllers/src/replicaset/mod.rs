@@ -1,10 +1,12 @@
 //! ReplicaSet and ReplicationController: as many pods as asked for, no more, no fewer.
 
 mod plan;
+mod replacements;
 mod replicated;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::controller::Outcome;
 use client::{Informer, ObjectKey, WorkQueue, retry};
@@ -17,6 +19,7 @@ use crate::owned_pods::{PodControl, expectations, from_template};
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::{Config, Error, meta};
 use plan::{Observed, Plan};
+use replacements::Replacements;
 use replicated::Replicated;
 
 /// Runs the controller of one of the two kinds until `shutdown`.
@@ -35,6 +38,7 @@ pub async fn run<K: Replicated>(config: Config, shutdown: CancellationToken) {
     );
     let controller = Arc::new(Controller {
         control: PodControl::new(&config, K::CONTROLLER),
+        replacements: Replacements::default(),
         config,
         sets,
         pods,
@@ -51,6 +55,7 @@ struct Controller<K> {
     sets: Informer<K>,
     pods: Informer<Pod>,
     control: PodControl,
+    replacements: Replacements,
 }
 
 impl<K: Replicated> Controller<K> {
@@ -62,6 +67,7 @@ impl<K: Replicated> Controller<K> {
         self.pods.synced().await;
         let Some(set) = self.sets.get(&key.namespace, &key.name) else {
             self.control.expectations.forget(key);
+            self.replacements.forget(key);
             return Ok(Outcome::Done);
         };
         let uid = set.meta().uid.as_deref().unwrap_or_default();
@@ -76,10 +82,12 @@ impl<K: Replicated> Controller<K> {
             .await?;
         let now = self.config.environment.now();
         let observed = Observed::new(&*set, &owned);
+        let mut replacing = None;
         let failure = match set.meta().deletion_timestamp {
             Some(_) => None,
             None => {
-                let plan = plan::plan(&observed, &siblings, now);
+                let mut plan = plan::plan(&observed, &siblings, now);
+                replacing = self.hold_back(key, &set, &owned, &mut plan);
                 self.carry_out(key, &set, plan).await
             }
         };
@@ -87,11 +95,40 @@ impl<K: Replicated> Controller<K> {
             .await?;
         match failure {
             Some(failure) => Err(failure.error),
-            None => Ok(match observed.next_availability(now) {
-                Some(delay) => Outcome::After(delay),
-                None => Outcome::Done,
-            }),
+            None => {
+                let next = [observed.next_availability(now), replacing];
+                let next = next.into_iter().flatten().min();
+                Ok(next.map_or(Outcome::Done, Outcome::After))
+            }
         }
+    }
+
+    /// Takes those pods from the plan whose creation has to wait because others before them failed.
+    /// Returns when they may be created.
+    fn hold_back(
+        &self,
+        key: &ObjectKey,
+        set: &K,
+        owned: &[Arc<Pod>],
+        plan: &mut Plan,
+    ) -> Option<Duration> {
+        let generation = set.meta().generation;
+        let allowance = self.replacements.allow(key, generation, owned, plan.create);
+        plan.create = allowance.create;
+        let later = allowance.later?;
+        if let Some(failed) = allowance.announce.first() {
+            let name = failed.metadata.name.as_deref().unwrap_or_default();
+            let status = failed.status.as_ref();
+            let reason = status.and_then(|status| status.reason.as_deref());
+            let message = format!(
+                "Pod {name} failed ({}), as pods before it did: its replacement is created in {} s",
+                reason.unwrap_or("no reason given"),
+                later.as_secs_f64().ceil()
+            );
+            let events = &self.control.events;
+            events.warning(set, "ReplacementBackOff", message);
+        }
+        Some(later)
     }
 
     async fn carry_out(&self, key: &ObjectKey, set: &K, plan: Plan) -> Option<Failure> {

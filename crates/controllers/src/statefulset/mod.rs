@@ -8,6 +8,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::controller::Outcome;
 use client::{Informer, ObjectKey, WorkQueue, retry};
@@ -19,6 +20,7 @@ use kube::api::PostParams;
 use tokio_util::sync::CancellationToken;
 
 use crate::owned_pods::expectations::Deed;
+use crate::owned_pods::failures::FailuresByPlace;
 use crate::owned_pods::{PodControl, claim, expectations, of_uid};
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::{Config, Error, history, meta};
@@ -26,6 +28,8 @@ use plan::{Action, Observed, Revision};
 
 const CONTROLLER: &str = "statefulset-controller";
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
+/// How long the replacement of a pod waits at most that fails again and again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
     let sets = config.informers.of::<StatefulSet>();
@@ -48,6 +52,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     );
     let controller = Arc::new(Controller {
         control: PodControl::new(&config, CONTROLLER),
+        failures: FailuresByPlace::new(LONGEST_PAUSE),
         config,
         sets,
         pods,
@@ -68,6 +73,8 @@ struct Controller {
     claims: Informer<PersistentVolumeClaim>,
     revisions: Informer<ControllerRevision>,
     control: PodControl,
+    /// By set and name of the pod.
+    failures: FailuresByPlace,
 }
 
 impl Controller {
@@ -82,6 +89,7 @@ impl Controller {
         self.revisions.synced().await;
         let Some(set) = self.sets.get(&key.namespace, &key.name) else {
             self.control.expectations.forget(key);
+            self.failures.forget(key);
             return Ok(Outcome::Done);
         };
         let uid = set.metadata.uid.as_deref().unwrap_or_default();
@@ -114,6 +122,7 @@ impl Controller {
             .map(|claim| (claim.metadata.name.clone().unwrap_or_default(), claim))
             .collect();
         let now = self.config.environment.now();
+        let generation = set.metadata.generation;
         let plan = plan::plan(&Observed {
             set: &set,
             pods: &pods,
@@ -122,7 +131,11 @@ impl Controller {
             update: &update,
             collisions,
             now,
+            pause: &|pod| self.failures.remaining(key, pod, generation),
         });
+        for pod in &plan.replaced {
+            self.failures.replaced(key, pod, generation);
+        }
         let mut failure = None;
         for action in plan.actions {
             if let Err(error) = self.carry_out(key, &set, action).await {
@@ -156,12 +169,9 @@ impl Controller {
         history::forget(client, history::surplus(&revisions, is_live, limit)).await?;
         let min_ready_seconds = spec.min_ready_seconds.unwrap_or(0);
         let ready = pods.iter().map(|pod| &**pod);
-        Ok(
-            match meta::next_availability(ready, min_ready_seconds, now) {
-                Some(delay) => Outcome::After(delay),
-                None => Outcome::Done,
-            },
-        )
+        let available = meta::next_availability(ready, min_ready_seconds, now);
+        let next = [available, plan.retry].into_iter().flatten().min();
+        Ok(next.map_or(Outcome::Done, Outcome::After))
     }
 
     async fn carry_out(

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
@@ -36,6 +37,8 @@ pub struct Observed<'a> {
     pub update: &'a Revision,
     pub collisions: i32,
     pub now: Timestamp,
+    /// How long the replacement of a failed pod of this name still has to wait.
+    pub pause: &'a dyn Fn(&str) -> Duration,
 }
 
 #[derive(Debug, PartialEq)]
@@ -53,6 +56,10 @@ pub enum Action {
 pub struct Plan {
     pub actions: Vec<Action>,
     pub status: StatefulSetStatus,
+    /// The names of failed pods that are deleted to be created anew.
+    pub replaced: Vec<String>,
+    /// When a failed pod that has to wait may be replaced.
+    pub retry: Option<Duration>,
 }
 
 pub fn plan(observed: &Observed<'_>) -> Plan {
@@ -60,15 +67,24 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
         observed,
         ordered: spec(observed.set).pod_management_policy.as_deref() != Some("Parallel"),
         actions: Vec::new(),
+        replaced: Vec::new(),
+        retry: None,
     };
     let updating = match observed.set.metadata.deletion_timestamp {
         Some(_) => 0,
         None => planner.run(),
     };
-    let actions = planner.actions;
+    let Planner {
+        actions,
+        replaced,
+        retry,
+        ..
+    } = planner;
     Plan {
         actions,
         status: status(observed, updating),
+        replaced,
+        retry,
     }
 }
 
@@ -76,6 +92,8 @@ struct Planner<'a> {
     observed: &'a Observed<'a>,
     ordered: bool,
     actions: Vec<Action>,
+    replaced: Vec<String>,
+    retry: Option<Duration>,
 }
 
 /// Whether a stage is through, or something has to be waited for.
@@ -145,7 +163,7 @@ impl Planner<'_> {
         let set = self.observed.set;
         if meta::is_terminal(pod) {
             if pod.metadata.deletion_timestamp.is_none() {
-                self.actions.push(Action::Delete(pod.clone()));
+                self.replace(pod);
             }
             return Stage::Waits;
         }
@@ -166,6 +184,21 @@ impl Planner<'_> {
         }
         self.correct_owners(pod);
         Stage::Through
+    }
+
+    /// Deletes a pod that has ended; the next round creates it anew. One that fails again and again
+    /// waits before.
+    fn replace(&mut self, pod: &Arc<Pod>) {
+        if meta::phase(pod) == "Failed" {
+            let name = pod.metadata.name.clone().unwrap_or_default();
+            let pause = (self.observed.pause)(&name);
+            if !pause.is_zero() {
+                self.retry = Some(self.retry.map_or(pause, |earlier| earlier.min(pause)));
+                return;
+            }
+            self.replaced.push(name);
+        }
+        self.actions.push(Action::Delete(pod.clone()));
     }
 
     fn reduce(

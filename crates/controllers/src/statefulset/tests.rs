@@ -70,6 +70,7 @@ impl World {
             update: &revision(&self.update),
             collisions: 0,
             now: Timestamp::from_second(1_000_000).unwrap(),
+            pause: &|_| std::time::Duration::ZERO,
         })
     }
 
