@@ -14,6 +14,7 @@ mod kubectl;
 mod lifecycle;
 mod pods;
 mod registry;
+mod room;
 mod services;
 mod signatures;
 mod simulate;

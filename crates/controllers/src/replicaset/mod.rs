@@ -116,7 +116,7 @@ impl<K: Replicated> Controller<K> {
         let allowance = self.replacements.allow(key, generation, owned, plan.create);
         plan.create = allowance.create;
         let later = allowance.later?;
-        if let Some(failed) = allowance.announce.first() {
+        if let Some(failed) = allowance.announce {
             let name = failed.metadata.name.as_deref().unwrap_or_default();
             let status = failed.status.as_ref();
             let reason = status.and_then(|status| status.reason.as_deref());

@@ -23,7 +23,10 @@ struct State {
     streak: Option<Streak>,
     /// UIDs of failed pods that need no replacement any more.
     settled: BTreeSet<String>,
-    /// The creation time of the youngest failed pod that was replaced.
+    /// UIDs of failed pods that wait for one. They do so also when somebody has deleted them.
+    unsettled: BTreeSet<String>,
+    /// The creation time of the youngest failed pod that was replaced, and that waits.
+    youngest_settled: i64,
     youngest: i64,
     /// The pause that is under way has been told in an Event.
     announced: bool,
@@ -35,8 +38,8 @@ pub struct Allowance {
     pub create: usize,
     /// When the replacements of failed pods may be created that have to wait.
     pub later: Option<Duration>,
-    /// The failed pods whose replacements have just begun to wait.
-    pub announce: Vec<Arc<Pod>>,
+    /// One of the failed pods whose replacements have just begun to wait.
+    pub announce: Option<Arc<Pod>>,
 }
 
 impl Replacements {
@@ -61,22 +64,26 @@ impl Replacements {
         let state = known.entry(key.clone()).or_default();
         let present: BTreeSet<&str> = failed.iter().map(|pod| uid(pod)).collect();
         state.settled.retain(|uid| present.contains(uid.as_str()));
-        let unsettled: Vec<&Arc<Pod>> = failed
-            .into_iter()
-            .filter(|pod| !state.settled.contains(uid(pod)))
-            .collect();
-        if unsettled.is_empty() {
+        for pod in &failed {
+            if !state.settled.contains(uid(pod)) && state.unsettled.insert(uid(pod).to_owned()) {
+                state.youngest = state.youngest.max(meta::created(&pod.metadata));
+            }
+        }
+        if state.unsettled.is_empty() {
             return at_once;
         }
         let streak = state.streak.filter(|_| missing > 0);
         let remaining = streak.map_or(Duration::ZERO, |streak| streak.remaining(generation));
         if !remaining.is_zero() {
             let announce = match std::mem::replace(&mut state.announced, true) {
-                true => Vec::new(),
-                false => unsettled.iter().map(|pod| (*pod).clone()).collect(),
+                true => None,
+                false => failed
+                    .iter()
+                    .find(|pod| state.unsettled.contains(uid(pod)))
+                    .map(|pod| Arc::clone(pod)),
             };
             return Allowance {
-                create: missing.saturating_sub(unsettled.len()),
+                create: missing.saturating_sub(state.unsettled.len()),
                 later: Some(remaining),
                 announce,
             };
@@ -85,17 +92,17 @@ impl Replacements {
             // A replacement that works ends the streak.
             let has_recovered = owned.iter().any(|pod| {
                 let created = meta::created(&pod.metadata);
-                meta::is_active(pod) && meta::is_ready(pod) && created > state.youngest
+                meta::is_active(pod) && meta::is_ready(pod) && created > state.youngest_settled
             });
             state.streak = Some(match state.streak {
                 Some(streak) if !has_recovered => streak.next(generation, LONGEST_PAUSE),
                 _ => Streak::begin(generation),
             });
             state.announced = false;
-            let created = unsettled.iter().map(|pod| meta::created(&pod.metadata));
-            state.youngest = created.max().unwrap_or(state.youngest);
+            state.youngest_settled = state.youngest;
         }
-        let settled = unsettled.iter().map(|pod| uid(pod).to_owned());
+        let settled = std::mem::take(&mut state.unsettled).into_iter();
+        let settled = settled.filter(|uid| present.contains(uid.as_str()));
         state.settled.extend(settled);
         at_once
     }
@@ -162,8 +169,10 @@ mod tests {
         let allowance = replacements.allow(&key, None, &pods, 4);
         assert_eq!(allowance.create, 3);
         assert_eq!(allowance.later, Some(Duration::from_secs(1)));
-        assert_eq!(allowance.announce.len(), 1);
-        assert!(replacements.allow(&key, None, &pods, 4).announce.is_empty());
+        assert!(allowance.announce.is_some());
+        assert_eq!(replacements.allow(&key, None, &pods, 4).announce, None);
+        // Who deletes a failed pod does not end the wait.
+        assert_eq!(replacements.allow(&key, None, &[], 4).create, 3);
         // With all replicas there, what failed before is of no importance.
         assert_eq!(
             replacements.allow(&key, None, &pods, 0),
