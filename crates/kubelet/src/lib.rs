@@ -35,7 +35,13 @@ mod stats;
 mod token_bucket;
 mod volumes;
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use client::{Informers, events::Severity};
 use cri::v1;
@@ -107,6 +113,8 @@ pub enum Error {
         "running with swap on is not supported, please disable swap or set failSwapOn to false"
     )]
     Swap,
+    #[error("whether the machine swaps could not be read")]
+    Swaps(#[source] std::io::Error),
     #[error("the image credential providers")]
     CredentialProviders(#[from] images::ProvidersError),
     #[error("the kubelet's server could not listen")]
@@ -123,7 +131,7 @@ pub async fn run(
     for key in configuration.unheeded() {
         tracing::warn!(key, "the kubelet's configuration sets what is not obeyed");
     }
-    if configuration.fail_swap_on == Some(true) && stats::has_swap() {
+    if configuration.fail_swap_on == Some(true) && stats::has_swap().map_err(Error::Swaps)? {
         return Err(Error::Swap);
     }
     let set_or = |set: &str, given: String| match set {
@@ -182,7 +190,9 @@ pub async fn run(
         }),
     );
     let driver = cgroup_driver(&cri, &configuration).await;
-    let capacity = Capacity::read(&config.root, &configuration);
+    let Some(capacity) = read_capacity(&config.root, &configuration, &shutdown).await else {
+        return Ok(());
+    };
     let admission = Admission::new(
         capacity.clone(),
         &config.node_name,
@@ -338,6 +348,30 @@ async fn wait_for_runtime(
         match cri.runtime.clone().version(request).await {
             Ok(response) => return Some(response.into_inner()),
             Err(status) => tracing::debug!(%status, "the runtime does not answer yet"),
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return None,
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_RETRY),
+        }
+    }
+}
+
+/// Waits until the machine can be read.
+async fn read_capacity(
+    root: &Path,
+    configuration: &Configuration,
+    shutdown: &CancellationToken,
+) -> Option<Capacity> {
+    let mut pause = FIRST_RETRY;
+    let mut reported = false;
+    loop {
+        match Capacity::read(root, configuration) {
+            Ok(capacity) => return Some(capacity),
+            Err(error) if !reported => {
+                reported = true;
+                tracing::warn!(%error, "the node is not registered before its memory, CPUs and disk can be read");
+            }
+            Err(_) => {}
         }
         tokio::select! {
             () = shutdown.cancelled() => return None,

@@ -45,6 +45,7 @@ pub struct ImageStore {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     pub layers: usize,
+    /// As far as it could be measured.
     pub bytes: u64,
 }
 
@@ -226,20 +227,21 @@ impl ImageStore {
         Ok(())
     }
 
-    /// Disk space and inodes of blobs and layers, from what was noted when they were made.
-    pub fn usage(&self) -> (u64, u64) {
-        let (mut bytes, mut inodes) = self.content.usage();
+    /// Disk space and inodes of blobs and layers, from what was noted when they were made. `None` if
+    /// they could not be measured.
+    pub fn usage(&self) -> Option<(u64, u64)> {
+        let (mut bytes, mut inodes) = self.content.usage()?;
         let entries = fs::read_dir(self.directory.join("layers"));
         for entry in entries.into_iter().flatten().flatten() {
             let seal = self.directory.join("seals").join(entry.file_name());
             let (more, most) = match Seal::read(&seal) {
                 Some(seal) => (seal.bytes, seal.inodes),
-                None => crate::service::usage_of(&entry.path()),
+                None => crate::service::usage_of(&entry.path())?,
             };
             (bytes, inodes) = (bytes + more, inodes + most);
         }
-        let (more, most) = crate::service::usage_of(&self.directory.join("ingest"));
-        (bytes + more, inodes + most)
+        let (more, most) = crate::service::usage_of(&self.directory.join("ingest"))?;
+        Some((bytes + more, inodes + most))
     }
 
     /// Removes the image (all its names). Returns false if there was none. Its layers go with
@@ -266,7 +268,7 @@ impl ImageStore {
         let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
             return Ok(None);
         };
-        let before = self.usage().0;
+        let before = self.usage();
         let images = self.index.read()?;
         let mut layers: BTreeSet<&str> = used
             .iter()
@@ -306,7 +308,9 @@ impl ImageStore {
         })?;
         Ok(Some(Removed {
             layers: removed,
-            bytes: before.saturating_sub(self.usage().0),
+            bytes: before
+                .zip(self.usage())
+                .map_or(0, |((before, _), (after, _))| before.saturating_sub(after)),
         }))
     }
 

@@ -103,13 +103,13 @@ impl ImageService for Runtime {
             self.0.images.clone(),
             self.0.config.root.clone(),
         );
-        let usage = move |path: &std::path::Path, (bytes, inodes): (u64, u64)| FilesystemUsage {
+        let usage = move |path: &std::path::Path, used: Option<(u64, u64)>| FilesystemUsage {
             timestamp: now,
             fs_id: Some(FilesystemIdentifier {
                 mountpoint: path.to_string_lossy().into_owned(),
             }),
-            used_bytes: Some(UInt64Value { value: bytes }),
-            inodes_used: Some(UInt64Value { value: inodes }),
+            used_bytes: used.map(|(value, _)| UInt64Value { value }),
+            inodes_used: used.map(|(_, value)| UInt64Value { value }),
         };
         let response = blocking(move || {
             let uppers = std::fs::read_dir(root.join("containers"))
@@ -118,8 +118,9 @@ impl ImageService for Runtime {
                 .flatten();
             let written = uppers
                 .map(|entry| usage_of(&entry.path().join("upper")))
-                .fold((0, 0), |(bytes, inodes), (more, most)| {
-                    (bytes + more, inodes + most)
+                .try_fold((0, 0), |(bytes, inodes), used| {
+                    let (more, most) = used?;
+                    Some((bytes + more, inodes + most))
                 });
             Ok(ImageFsInfoResponse {
                 image_filesystems: vec![usage(images.directory(), images.usage())],
