@@ -101,6 +101,7 @@ fn record(context: &Context, uid: &str, bytes: usize) {
             queue_us: 0,
             work_us: (now - context.received).max(0) as u64,
             bytes: bytes as u64,
+            failure: None,
         },
     );
 }

@@ -151,6 +151,7 @@ impl Controller {
                     queue_us: 0,
                     work_us: (now - started).max(0) as u64,
                     bytes: 0,
+                    failure: None,
                 },
             );
         }

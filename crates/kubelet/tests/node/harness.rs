@@ -44,6 +44,8 @@ pub struct Node {
     configuration: kubelet::Configuration,
     pub cgroup_root: String,
     administrator: Administrator,
+    /// What the kubelet and the API server trace.
+    pub timelines: trace::Timelines,
     kubelet: Option<(tokio::task::JoinHandle<()>, CancellationToken)>,
 }
 
@@ -76,10 +78,11 @@ impl Node {
             .await
             .expect("a store");
         let authority = Authority::new();
+        let timelines = trace::Timelines::open(None, environment.clone()).expect("timelines");
         let api = ApiServer::start(apiserver::Config {
             store,
             environment: environment.clone(),
-            timelines: trace::Timelines::open(None, environment.clone()).expect("timelines"),
+            timelines: timelines.clone(),
             client_ca_pem: authority.certificate.pem(),
             service_account_key_pem: new_key().serialize_pem(),
             issuer: "https://kubernetes.default.svc.cluster.local".to_owned(),
@@ -118,6 +121,7 @@ impl Node {
             configuration,
             cgroup_root: format!("/coracle-test-{}", environment.name_suffix(8)),
             administrator: Administrator::new(&authority),
+            timelines,
             kubelet: None,
         };
         let account: ServiceAccount =
@@ -195,7 +199,7 @@ impl Node {
                 logind_settings: self.directory.path().join("logind.conf.d"),
             },
             environment: Environment::shifted(self.clock_shift.clone()),
-            recorder: trace::Recorder::off(),
+            recorder: trace::Recorder::new(Arc::new(self.timelines.clone())),
         };
         let client = client::connect::from_service(self.api.in_process(Identity::node(NODE)));
         (config, client)

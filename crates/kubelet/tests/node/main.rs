@@ -18,3 +18,4 @@ mod restarts;
 mod runtime;
 mod shutdown;
 mod static_pods;
+mod trace;

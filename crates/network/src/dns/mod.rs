@@ -110,6 +110,7 @@ async fn follow(config: &DnsConfig, index: &RwLock<NamesIndex>, shutdown: &Cance
                 queue_us: 0,
                 work_us: 0,
                 bytes: 0,
+                failure: None,
             };
             config.recorder.record(&uid, span);
         }

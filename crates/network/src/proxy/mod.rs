@@ -277,6 +277,7 @@ impl Proxy {
                 queue_us: (start - noted).max(0) as u64,
                 work_us: (end - start).max(0) as u64,
                 bytes,
+                failure: None,
             };
             self.recorder.record(&uid, span);
         }
