@@ -1,6 +1,6 @@
 //! The files a pod's containers share: resolv.conf, hostname, hosts, and /dev/shm.
 
-use std::{fs, io, path::PathBuf};
+use std::{fs, io, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use cri::v1::DnsConfig;
 
@@ -38,9 +38,16 @@ impl Files {
             Some(dns) if *dns != DnsConfig::default() => resolv_conf(dns),
             _ => fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
         };
-        fs::write(self.resolv_conf(), resolv_conf)?;
-        fs::write(self.hostname(), format!("{hostname}\n"))?;
-        fs::write(self.hosts(), fs::read("/etc/hosts").unwrap_or_default())?;
+        let hosts = fs::read("/etc/hosts").unwrap_or_default();
+        for (path, content) in [
+            (self.resolv_conf(), resolv_conf.into_bytes()),
+            (self.hostname(), format!("{hostname}\n").into_bytes()),
+            (self.hosts(), hosts),
+        ] {
+            fs::write(&path, content)?;
+            // Whatever user a container runs as may read them, whatever our umask.
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
+        }
         if !host_ipc {
             fs::create_dir_all(self.own_shm())?;
             failpoint::reach("a pod's files are written");
