@@ -65,7 +65,7 @@ use crate::{
     referenced::Referenced,
     spans::Spans,
     static_pods::Manifests,
-    volumes::{Tokens, Volumes},
+    volumes::{Shares, Tokens, Volumes},
 };
 
 /// Hints from the runtime that may wait; more are the same as one to look at everything.
@@ -198,6 +198,7 @@ pub async fn run(
         &config.node_name,
         configuration.allowed_unsafe_sysctls.clone(),
     );
+    let shares = Shares::of(config.secret_root.as_deref(), capacity.pods());
     let context = Arc::new(NodeContext {
         admission,
         api_pods: pod_informer.clone(),
@@ -225,6 +226,7 @@ pub async fn run(
         },
         volumes: Volumes {
             pods_root,
+            shares: Arc::new(shares),
             secret_root: config.secret_root,
             tokens,
             client: client.clone(),

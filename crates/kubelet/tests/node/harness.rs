@@ -46,6 +46,8 @@ pub struct Node {
     administrator: Administrator,
     /// What the kubelet and the API server trace.
     pub timelines: trace::Timelines,
+    /// Memory that volumes of all pods share, where a test wants it.
+    pub secret_root: Option<std::path::PathBuf>,
     kubelet: Option<(tokio::task::JoinHandle<()>, CancellationToken)>,
 }
 
@@ -122,6 +124,7 @@ impl Node {
             cgroup_root: format!("/coracle-test-{}", environment.name_suffix(8)),
             administrator: Administrator::new(&authority),
             timelines,
+            secret_root: None,
             kubelet: None,
         };
         let account: ServiceAccount =
@@ -180,7 +183,7 @@ impl Node {
             node_name: NODE.to_owned(),
             node_ip: "127.0.0.1".parse().expect("an address"),
             root: self.directory.path().join("kubelet"),
-            secret_root: None,
+            secret_root: self.secret_root.clone(),
             log_dir: self.directory.path().join("logs"),
             cri_socket: self.directory.path().join("cri.sock"),
             cluster_dns: vec!["10.96.0.10".to_owned()],

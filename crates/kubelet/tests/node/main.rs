@@ -16,6 +16,7 @@ mod recovery;
 mod refusals;
 mod restarts;
 mod runtime;
+mod secrets;
 mod shutdown;
 mod static_pods;
 mod trace;
