@@ -80,7 +80,8 @@ impl Replacements {
                 false => failed
                     .iter()
                     .find(|pod| state.unsettled.contains(uid(pod)))
-                    .map(|pod| Arc::clone(pod)),
+                    .copied()
+                    .cloned(),
             };
             return Allowance {
                 create: missing.saturating_sub(state.unsettled.len()),
