@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use trace::{Hop, Recorder, Span};
 
 pub use diff::{Installed, diff, full};
-pub use plan::{Backends, Endpoint, Frontend, ServicePlan, plan};
+pub use plan::{Backends, Endpoint, Frontend, Right, ServicePlan, plan};
 pub use ruleset::Ranges;
 
 use crate::names;
@@ -173,7 +173,6 @@ impl Proxy {
     ) -> Result<Proxy, Error> {
         let mut ledger = Ledger::default();
         if let Some(dns) = dns {
-            // The empty namespace sorts before every Service's, so this claim wins.
             ledger.update(&ObjectKey::new("", "dns"), Some(dns_plan(dns)?));
         }
         Ok(Proxy {
@@ -382,6 +381,7 @@ fn dns_plan(dns: &DnsRedirect) -> Result<ServicePlan, Error> {
     });
     Ok(ServicePlan {
         frontends: frontends.into(),
-        pods: BTreeSet::new(),
+        rights: [(dns.service_ip, Right::Resolver)].into(),
+        ..ServicePlan::default()
     })
 }
