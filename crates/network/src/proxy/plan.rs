@@ -19,7 +19,7 @@ pub enum Frontend {
         protocol: u8,
         port: u16,
     },
-    /// On every address of the node.
+    /// On the node's own addresses (`Ranges::node_addresses`).
     NodePort { protocol: u8, port: u16 },
 }
 

@@ -345,6 +345,7 @@ fn the_difference_of_equal_states_is_nothing() {
         services: "10.96.0.0/16".parse().unwrap(),
         pods: "10.244.0.0/24".parse().unwrap(),
         gateway: [10, 244, 0, 1].into(),
+        node_addresses: vec![[192, 0, 2, 1].into()],
     };
     let one = Backends {
         endpoints: vec![Endpoint {
