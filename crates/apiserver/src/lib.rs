@@ -49,6 +49,7 @@ use metrics::Metrics;
 use server::Server;
 use startup::{Stage, Startup};
 
+pub use admission::{AdmissionConfig, GivenPodRanges, OPTIONAL_PLUGINS};
 pub use body::Body;
 pub use enveloped::Enveloped;
 pub use identity::Identity;
@@ -80,6 +81,7 @@ pub struct Config {
     pub cluster_domain: String,
     /// How long the store's history is kept; zero for ever.
     pub compaction: Duration,
+    pub admission: AdmissionConfig,
 }
 
 /// The certificate the API server shows to kubelets, and the authority that signed theirs.
@@ -129,6 +131,7 @@ impl ApiServer {
         let Config {
             store, environment, ..
         } = config;
+        config.admission.check()?;
         let cache = Arc::new(cache::fill(&*store).await?);
         let stop = CancellationToken::new();
         let (authenticator, uses) = Authenticator::new(
@@ -166,6 +169,7 @@ impl ApiServer {
             metrics: Metrics::default(),
             advertise: config.advertise,
             shares_store: config.shares_store,
+            admission: config.admission,
             event_lease: Default::default(),
             startup,
             follower,

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::admission::AdmissionConfig;
 use crate::allocation::ServiceAllocator;
 use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
@@ -49,6 +50,7 @@ pub(crate) struct Server {
     pub advertise: std::net::SocketAddr,
     /// Other servers may use the same store.
     pub shares_store: bool,
+    pub admission: AdmissionConfig,
     /// The lease that Events are put under now, and since when.
     pub event_lease: tokio::sync::Mutex<Option<(LeaseId, Instant)>>,
     pub startup: Startup,

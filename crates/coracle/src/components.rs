@@ -132,6 +132,7 @@ pub fn run_controllers(arguments: ControllersArguments) -> Result<ExitCode> {
             },
             namespace_grace: controllers::NAMESPACE_GRACE,
             pod_range: arguments.pod_range.clone(),
+            reserved_pod_ranges: None,
             without: arguments.without.clone(),
         };
         controllers::run(config, shutdown).await;

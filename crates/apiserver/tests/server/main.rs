@@ -11,6 +11,7 @@ mod harness;
 mod lifecycle;
 mod lists;
 mod namespaces;
+mod network;
 mod nodes;
 mod patches;
 mod pod_security;

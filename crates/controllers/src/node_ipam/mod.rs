@@ -1,5 +1,6 @@
 //! Node IPAM: gives each node that has none a /24 of the cluster's pod range, outside the ranges of
-//! Services. Nodes that bring a range keep it, and it is never given twice.
+//! Services. A node that was invited gets the range of its invitation, and nobody else does. Nodes
+//! that bring a range keep it, and it is never given twice.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -94,7 +95,7 @@ impl Controller {
                 .flat_map(|spec| spec.cidrs.iter().flatten());
             taken.extend(texts.filter_map(|text| parse(text)));
         }
-        let Some(free) = choose(self.range, &taken) else {
+        let Some(free) = give(name, self.range, taken, &self.reserved()?) else {
             let message = format!("Node {name} status is now: CIDRNotAvailable");
             self.events.normal(&*node, "CIDRNotAvailable", message);
             return Ok(Outcome::Done);
@@ -114,6 +115,34 @@ impl Controller {
             _ => Ok(Outcome::Done),
         }
     }
+}
+
+impl Controller {
+    /// The ranges of invitations, by node.
+    fn reserved(&self) -> Result<Vec<(String, Range)>, Error> {
+        let Some(reserved) = &self.config.reserved_pod_ranges else {
+            return Ok(Vec::new());
+        };
+        let all = reserved().map_err(Error::Object)?;
+        let all = all.into_iter();
+        Ok(all
+            .filter_map(|(owner, text)| Some((owner, parse(&text)?)))
+            .collect())
+    }
+}
+
+/// The range of the node's invitation, or else one that is neither taken nor promised to another.
+fn give(
+    name: &str,
+    range: Range,
+    mut taken: Vec<Range>,
+    reserved: &[(String, Range)],
+) -> Option<Range> {
+    if let Some((_, own)) = reserved.iter().find(|(owner, _)| owner == name) {
+        return Some(*own);
+    }
+    taken.extend(reserved.iter().map(|(_, range)| *range));
+    choose(range, &taken)
 }
 
 /// The first free part of `range` that overlaps nothing taken.
@@ -156,6 +185,22 @@ fn ranges(node: &Node) -> Vec<Range> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_that_was_promised_to_a_node_goes_to_no_other() {
+        let range = parse("10.244.0.0/16").unwrap();
+        let promised = |text: &str, owner: &str| (owner.to_string(), parse(text).unwrap());
+        let reserved = [
+            promised("10.244.0.0/24", "server"),
+            promised("10.244.1.0/24", "invited"),
+        ];
+        let give = |name: &str| {
+            let taken = vec![parse("10.244.2.0/24").unwrap()];
+            super::give(name, range, taken, &reserved).map(|(address, _)| address.to_string())
+        };
+        assert_eq!(give("another").as_deref(), Some("10.244.3.0"));
+        assert_eq!(give("invited").as_deref(), Some("10.244.1.0"));
+    }
 
     #[test]
     fn the_first_range_that_overlaps_nothing_is_chosen() {

@@ -90,6 +90,10 @@ impl Node {
             cluster_domain: "cluster.local".to_owned(),
             shares_store: false,
             compaction: apiserver::COMPACTION,
+            admission: apiserver::AdmissionConfig {
+                pod_ranges: Some(Arc::new(|_: &str| Ok(Some("10.244.0.0/24".to_owned())))),
+                ..apiserver::AdmissionConfig::default()
+            },
         })
         .await
         .expect("an API server");
