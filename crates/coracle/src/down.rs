@@ -28,6 +28,10 @@ pub struct DownArguments {
     delete: bool,
 }
 
+/// What goes on without a server, and what does not.
+const STOPPED: &str = "Pods go on and Services keep their endpoints, but the cluster's DNS does not \
+                       answer until the next `coracle up`.";
+
 pub fn run(arguments: DownArguments) -> Result<ExitCode> {
     if !arguments.data_dir.exists() {
         println!("No cluster in {}.", arguments.data_dir.display());
@@ -39,6 +43,9 @@ pub fn run(arguments: DownArguments) -> Result<ExitCode> {
         kill(Pid::from_raw(keeper), Signal::SIGTERM).context("stopping the keeper")?;
         keeper::wait_until_stopped(&layout)?;
         println!("Stopped.");
+        if !arguments.delete {
+            println!("{STOPPED}");
+        }
     } else {
         println!("No server runs in {}.", layout.data_dir.display());
     }
