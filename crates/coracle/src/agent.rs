@@ -233,6 +233,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         };
         tasks.spawn("local-path", local_path.run(tasks.shutdown()));
     }
+    let peers_client = node_client.clone();
     let shutdown = tasks.shutdown();
     tasks.spawn("kubelet", async move {
         Ok(kubelet::run(kubelet_config, node_client, shutdown).await?)
@@ -245,10 +246,16 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
     let proxy_client =
         client::connect::from_kubeconfig_as(&layout.proxy_kubeconfig(), "kube-proxy").await?;
     let informers = client::Informers::new(proxy_client, environment.clone());
+    let own_range = settings.pod_range.parse()?;
     let peers = network::peers::PeersConfig {
         informers: informers.clone(),
+        node_client: peers_client,
         node_name: settings.node_name.clone(),
         cluster_id: settings.cluster_id.clone(),
+        pod_cidr: settings.node_pod_range()?.parse()?,
+        cluster_cidr: (!settings.several_pod_ranges).then_some(own_range),
+        service_cidr: settings.service_range.parse()?,
+        environment: environment.clone(),
     };
     let shutdown = tasks.shutdown();
     tasks.spawn("routes", async move {
@@ -260,6 +267,7 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         let dns_config = network::dns::DnsConfig {
             informers: informers.clone(),
             listen: resolver,
+            service_ip: dns_address,
             domain: CLUSTER_DOMAIN.to_string(),
             upstream_resolv_conf: "/etc/resolv.conf".into(),
             environment: environment.clone(),
@@ -277,6 +285,10 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
             cluster_id: settings.cluster_id.clone(),
             service_cidr: settings.service_range.parse()?,
             pod_cidr: settings.node_pod_range()?.parse()?,
+            node_addresses: match node_address {
+                IpAddr::V4(address) if !address.is_loopback() => vec![address],
+                _ => Vec::new(),
+            },
             dns: dns.then_some(network::proxy::DnsRedirect {
                 service_ip: dns_address,
                 to: resolver,

@@ -10,7 +10,7 @@ use clap::Args;
 use environment::Environment;
 use kube::config::Kubeconfig;
 
-use crate::claims::Claims;
+use crate::claims::{self, Claims};
 use crate::layout::{Layout, Settings, new_cluster_id, private_dir, write_private};
 use crate::pki;
 use crate::server::{self, ClusterArguments};
@@ -82,8 +82,10 @@ impl JoinArguments {
             kubelet_port: 10250,
             node_address: cluster.node_ip,
             joined: true,
+            several_pod_ranges: false,
             runtime_endpoint: cluster.container_runtime_endpoint.clone(),
         };
+        claims::refuse_host_conflicts(&settings)?;
         private_dir(&layout.pki())?;
         let authority = authority(&kubeconfig)?;
         let addresses = [

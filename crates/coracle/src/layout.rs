@@ -41,6 +41,9 @@ pub struct Settings {
     /// Socket of another container runtime than our own; its pods depend on it.
     #[serde(default)]
     pub runtime_endpoint: Option<PathBuf>,
+    /// Servers that share a store have a pod range each: nodes may have ranges outside of ours.
+    #[serde(default)]
+    pub several_pod_ranges: bool,
 }
 
 /// The paths of one data directory.
@@ -372,6 +375,7 @@ mod tests {
             node_index: 0,
             node_address: None,
             joined: false,
+            several_pod_ranges: false,
             runtime_endpoint: None,
         };
         assert_eq!(

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use apiserver::{ApiServer, Identity, KubeletClient};
+use apiserver::{AdmissionConfig, ApiServer, Identity, KubeletClient};
 use clap::Args;
 use client::election::Election;
 use environment::Environment;
@@ -22,11 +22,12 @@ use trace::{Recorder, Timelines};
 use tracing::{error, info};
 
 use crate::agent::{self, NodeConfig};
-use crate::claims::{Claims, Wishes};
+use crate::claims::{self, Claims, Wishes};
 use crate::cli::DEFAULT_DATA_DIR;
 use crate::layout::{Layout, Settings, new_cluster_id, private_dir, volatile_dir, write_private};
 use crate::pki::{self, Names, Pki};
 use crate::storage::{Storage, StoreArguments};
+use crate::ticket;
 
 pub const CLUSTER_DOMAIN: &str = "cluster.local";
 
@@ -69,6 +70,9 @@ pub struct ClusterArguments {
     /// KubeSchedulerConfiguration to schedule by [default: scheduler.yaml in the data directory]
     #[arg(long, value_name = "FILE")]
     pub scheduler_config: Option<PathBuf>,
+    /// Admission plugins to switch on beside the usual ones
+    #[arg(long, value_name = "PLUGIN,...", value_delimiter = ',', value_parser = apiserver::OPTIONAL_PLUGINS)]
+    pub enable_admission_plugins: Vec<String>,
     #[command(flatten)]
     pub store: StoreArguments,
     /// Log filter, e.g. info or debug
@@ -85,6 +89,10 @@ impl ClusterArguments {
         let mut arguments = vec![format!("--log={}", self.log)];
         if !self.disable.is_empty() {
             arguments.push(format!("--disable={}", self.disable.join(",")));
+        }
+        if !self.enable_admission_plugins.is_empty() {
+            let plugins = self.enable_admission_plugins.join(",");
+            arguments.push(format!("--enable-admission-plugins={plugins}"));
         }
         if self.log_json {
             arguments.push("--log-json".to_string());
@@ -107,6 +115,8 @@ pub struct Prepared {
     pub settings: Settings,
     pub pki: Pki,
     pub node_address: IpAddr,
+    /// What a user should know about the choice of ranges.
+    pub notes: Vec<String>,
 }
 
 /// Chooses (once) and claims (each time) ranges and ports, makes certificates and kubeconfigs.
@@ -116,12 +126,17 @@ pub fn prepare(
     environment: &Environment,
 ) -> Result<Prepared> {
     let mut claims = Claims::lock()?;
-    let settings = match layout.settings()? {
+    let (mut settings, notes) = match layout.settings()? {
         Some(settings) => {
             check_unchanged(&settings, cluster)?;
             let store = cluster.store.shared();
             claims.claim(&settings, &layout.data_dir, store.as_deref())?;
-            settings
+            // The ranges of a cluster cannot change; a network that came later can only be told.
+            let conflicts = claims::host_conflicts(&settings)?;
+            let told = conflicts
+                .iter()
+                .map(|conflict| format!("Warning: {conflict}; one of the two is not reached."));
+            (settings, told.collect())
         }
         None => {
             let node_name = match &cluster.node_name {
@@ -137,11 +152,14 @@ pub fn prepare(
                 store: cluster.store.shared(),
             };
             let id = new_cluster_id(environment);
-            let settings = claims.choose(&id, &node_name, &layout.data_dir, &wishes)?;
+            let host = claims::host_networks()?;
+            let (settings, notes) =
+                claims.choose(&id, &node_name, &layout.data_dir, &wishes, &host)?;
             layout.save_settings(&settings)?;
-            settings
+            (settings, notes)
         }
     };
+    settings.several_pod_ranges |= cluster.store.is_shared();
     drop(claims);
     volatile_dir(&settings.run_dir())?;
     let gateway = IpAddr::V4(settings.gateway()?);
@@ -176,6 +194,7 @@ pub fn prepare(
         settings,
         pki,
         node_address,
+        notes,
     })
 }
 
@@ -184,6 +203,9 @@ pub fn run(arguments: ServerArguments) -> Result<ExitCode> {
     let environment = Environment::system();
     let layout = Layout::create(&arguments.data_dir)?;
     let prepared = prepare(&layout, &arguments.cluster, &environment)?;
+    for note in &prepared.notes {
+        info!("{note}");
+    }
     if arguments.inherit_socket {
         // A server whose keeper was killed ends too: nobody would find it any more.
         nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM)?;
@@ -222,6 +244,7 @@ async fn serve(
         settings,
         pki,
         node_address,
+        ..
     } = prepared;
     let started = environment.now_micros();
     let shutdown = CancellationToken::new();
@@ -267,6 +290,18 @@ async fn serve(
         }),
         cluster_domain: CLUSTER_DOMAIN.to_string(),
         compaction: cluster.store.compaction_interval(),
+        admission: AdmissionConfig {
+            enabled: cluster.enable_admission_plugins.clone(),
+            pod_ranges: Some(Arc::new({
+                let (layout, settings) = (layout.clone(), settings.clone());
+                move |name: &str| {
+                    let given = ticket::given_pod_ranges(&layout, &settings);
+                    let given = given.map_err(|error| format!("{error:#}"))?;
+                    let mut given = given.into_iter();
+                    Ok(given.find_map(|(node, range)| (node == name).then_some(range)))
+                }
+            })),
+        },
     })
     .await
     .context("starting the API server")?;
@@ -319,6 +354,13 @@ async fn serve(
                 false => std::time::Duration::ZERO,
             },
             pod_range: Some(settings.pod_range.clone()),
+            reserved_pod_ranges: Some(Arc::new({
+                let (layout, settings) = (layout.clone(), settings.clone());
+                move || {
+                    ticket::given_pod_ranges(&layout, &settings)
+                        .map_err(|error| format!("{error:#}"))
+                }
+            })),
             without: Vec::new(),
         };
         let shutdown = shutdown.clone();

@@ -13,7 +13,7 @@ use clap::Args;
 use environment::Environment;
 use serde::{Deserialize, Serialize};
 
-use crate::claims::Claims;
+use crate::claims::{self, Claims};
 use crate::cli::DEFAULT_DATA_DIR;
 use crate::layout::{Layout, Settings, new_cluster_id, private_dir, write_private};
 use crate::pki::{self, Identity};
@@ -49,6 +49,8 @@ struct Ticket {
     pod_range: String,
     service_range: String,
     api_port: u16,
+    #[serde(default)]
+    several_pod_ranges: bool,
 }
 
 /// `coracle invite`.
@@ -83,6 +85,7 @@ pub fn invite(arguments: InviteArguments) -> Result<ExitCode> {
         pod_range: settings.pod_range,
         service_range: settings.service_range,
         api_port: settings.api_port,
+        several_pod_ranges: settings.several_pod_ranges,
     };
     write_private(&arguments.output, &serde_json::to_vec_pretty(&ticket)?)?;
     println!(
@@ -95,12 +98,7 @@ pub fn invite(arguments: InviteArguments) -> Result<ExitCode> {
 
 /// The place of a node in the pod range: the one it had before, or the next free one.
 fn place_of(layout: &Layout, name: &str) -> Result<u8> {
-    let path = layout.nodes_file();
-    let mut places: BTreeMap<String, u8> = match fs::read(&path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| path.display().to_string())?,
-        Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
-        Err(error) => return Err(error).with_context(|| path.display().to_string()),
-    };
+    let mut places = places(layout)?;
     if let Some(place) = places.get(name) {
         return Ok(*place);
     }
@@ -108,8 +106,32 @@ fn place_of(layout: &Layout, name: &str) -> Result<u8> {
         .find(|place| !places.values().any(|taken| taken == place))
         .context("no place is left in the pod range")?;
     places.insert(name.to_string(), place);
-    write_private(&path, &serde_json::to_vec_pretty(&places)?)?;
+    write_private(&layout.nodes_file(), &serde_json::to_vec_pretty(&places)?)?;
     Ok(place)
+}
+
+/// The places that were given, by node.
+fn places(layout: &Layout) -> Result<BTreeMap<String, u8>> {
+    let path = layout.nodes_file();
+    match fs::read(&path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| path.display().to_string()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(error) => Err(error).with_context(|| path.display().to_string()),
+    }
+}
+
+/// The pod ranges that this cluster gave, as (node, range): its own node's, and those of the nodes
+/// that were invited so far.
+pub fn given_pod_ranges(layout: &Layout, settings: &Settings) -> Result<Vec<(String, String)>> {
+    let mut given = vec![(settings.node_name.clone(), settings.node_pod_range()?)];
+    for (name, node_index) in places(layout)? {
+        let node = Settings {
+            node_index,
+            ..settings.clone()
+        };
+        given.push((name, node.node_pod_range()?));
+    }
+    Ok(given)
 }
 
 /// Puts what a ticket says into a node's data directory.
@@ -131,6 +153,20 @@ pub fn accept(
         Some(settings) => settings.cluster_id,
         None => new_cluster_id(environment),
     };
+    let settings = Settings {
+        cluster_id,
+        node_name: ticket.node_name,
+        pod_range: ticket.pod_range,
+        service_range: ticket.service_range,
+        api_port: ticket.api_port,
+        kubelet_port: 10250,
+        node_index: ticket.node_index,
+        node_address: Some(ticket.node_address),
+        joined: true,
+        several_pod_ranges: ticket.several_pod_ranges,
+        runtime_endpoint,
+    };
+    claims::refuse_host_conflicts(&settings)?;
     private_dir(&layout.pki())?;
     for (file, user, identity) in [
         (layout.node_kubeconfig(), "node", &ticket.node),
@@ -145,18 +181,6 @@ pub fn accept(
         write_private(&file, text.as_bytes())?;
     }
     pki::save_joined(&layout.pki(), &ticket.authority, &ticket.kubelet_server)?;
-    let settings = Settings {
-        cluster_id,
-        node_name: ticket.node_name,
-        pod_range: ticket.pod_range,
-        service_range: ticket.service_range,
-        api_port: ticket.api_port,
-        kubelet_port: 10250,
-        node_index: ticket.node_index,
-        node_address: Some(ticket.node_address),
-        joined: true,
-        runtime_endpoint,
-    };
     Claims::lock()?.claim_joined(&settings, &layout.data_dir)?;
     layout.save_settings(&settings)
 }
@@ -180,5 +204,25 @@ mod tests {
         assert_eq!(place_of(&layout, "a").unwrap(), 1);
         assert_eq!(place_of(&layout, "b").unwrap(), 2);
         assert_eq!(place_of(&layout, "a").unwrap(), 1);
+    }
+
+    #[test]
+    fn the_cluster_knows_which_pod_ranges_it_gave() {
+        let directory = tempfile::tempdir().unwrap();
+        let layout = Layout::create(&directory.path().join("data")).unwrap();
+        let settings: Settings = serde_json::from_value(serde_json::json!({
+            "cluster_id": "aaaaaa", "node_name": "own", "pod_range": "10.244.0.0/16",
+            "service_range": "10.96.0.0/12", "api_port": 6443, "kubelet_port": 10250,
+        }))
+        .unwrap();
+        place_of(&layout, "b").unwrap();
+        let pair = |name: &str, range: &str| (name.to_owned(), range.to_owned());
+        assert_eq!(
+            given_pod_ranges(&layout, &settings).unwrap(),
+            [pair("own", "10.244.0.0/24"), pair("b", "10.244.1.0/24")]
+        );
+        // What cannot be read is not the same as nothing given.
+        fs::write(layout.nodes_file(), "{").unwrap();
+        assert!(given_pod_ranges(&layout, &settings).is_err());
     }
 }

@@ -39,6 +39,9 @@ pub fn run(arguments: UpArguments) -> Result<ExitCode> {
     let _lock = layout.lock()?;
     let already = keeper::running(&layout)?.is_some();
     let prepared = server::prepare(&layout, &arguments.cluster, &environment)?;
+    for note in &prepared.notes {
+        println!("{note}");
+    }
     let mut keeper = match already {
         true => None,
         false => Some(start_keeper(&layout, &prepared, &arguments.cluster)?),
