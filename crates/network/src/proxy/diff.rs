@@ -61,10 +61,15 @@ impl Installed {
             }
         };
         match *frontend {
-            Frontend::Address { .. } => put(
-                ruleset::SERVICES,
-                Element::verdict(key.clone(), Verdict::Goto(chain)),
-            ),
+            Frontend::Address { address, .. } => {
+                put(
+                    ruleset::SERVICES,
+                    Element::verdict(key.clone(), Verdict::Goto(chain)),
+                );
+                if !ranges.services.contains(address) {
+                    put(ruleset::EXTERNAL_KEYS, Element::key(key.clone()));
+                }
+            }
             Frontend::NodePort { protocol, port } => {
                 let key = Element::protocol_port(protocol, port);
                 put(ruleset::NODE_PORT_KEYS, Element::key(key.clone()));

@@ -413,19 +413,28 @@ fn a_udp_client_that_asked_too_early_is_answered_once_there_is_an_endpoint() {
 fn traffic_passing_through_comes_back_through_us() {
     in_fresh_namespace(|| {
         // An endpoint outside, a client outside: both on links of the node.
-        let host = Host::new();
+        let host = host();
         let (server, client) = (host.pod("server"), host.pod("client"));
         server.serve(8080);
         let narrow = Ranges {
             pods: "10.244.0.128/25".parse().unwrap(),
             ..ranges(&host)
         };
-        let _table = Table::new(narrow, &served_by(&[&server]));
-        let answer = client.namespace.run(|| ask_tcp(SERVICE, 80).unwrap());
-        assert!(
-            !answer.contains(&client.address.to_string()),
-            "masqueraded: {answer}"
-        );
+        let node_port = Frontend::NodePort {
+            protocol: TCP,
+            port: 30080,
+        };
+        let mut desired = served_by(&[&server]);
+        desired.insert(node_port, behind(&[&server], None));
+        desired.extend(at(OTHER, 80).map(|frontend| (frontend, behind(&[&server], None))));
+        let _table = Table::new(narrow, &desired);
+        for (address, port) in [(SERVICE, 80), (NODE, 30080), (OTHER, 80)] {
+            let answer = client.namespace.run(|| ask_tcp(address, port).unwrap());
+            assert!(
+                !answer.contains(&client.address.to_string()),
+                "{address} is masqueraded: {answer}"
+            );
+        }
     });
 }
 

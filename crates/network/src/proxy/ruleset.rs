@@ -30,6 +30,9 @@ pub const ENDPOINTS: &str = "endpoints";
 pub const STICKY: &str = "sticky";
 /// `endpoint . endpoint`: a pod that reached itself through its service.
 pub const HAIRPIN: &str = "hairpin";
+/// External addresses of services as `address . protocol . port`, to recognise such connections
+/// after translation.
+pub const EXTERNAL_KEYS: &str = "external-keys";
 /// External addresses of services without endpoints.
 pub const CLOSED: &str = "closed";
 /// Node ports of services without endpoints.
@@ -150,6 +153,7 @@ fn sets() -> Vec<Set> {
             Some(Data::Verdicts),
         ),
         set(HAIRPIN, &[Address, Address], None),
+        set(EXTERNAL_KEYS, &[Address, Protocol, Port], None),
         set(CLOSED, &[Address, Protocol, Port], None),
         set(CLOSED_NODE_PORTS, &[Protocol, Port], None),
     ]
@@ -264,6 +268,19 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
     by_service.extend(Expression::within(r0, ranges.services, Comparison::Equal));
     by_service.push(Expression::Masquerade);
     rules.push(Rule::new("postrouting", by_service));
+    let mut by_external_address = passing.clone();
+    by_external_address.extend([
+        original(CtKey::DestinationAddress, r0),
+        original(CtKey::Protocol, r1),
+        original(CtKey::DestinationPort, r2),
+        Expression::InSet {
+            set: EXTERNAL_KEYS.to_owned(),
+            from: r0,
+            inverted: false,
+        },
+        Expression::Masquerade,
+    ]);
+    rules.push(Rule::new("postrouting", by_external_address));
     let mut by_port = passing;
     by_port.extend([
         original(CtKey::DestinationAddress, r0),
