@@ -353,6 +353,12 @@ fn ephemeral_port() -> Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
+/// A range as it is kept: without host bits. What is no range stays as it is.
+pub fn canonical(range: &str) -> String {
+    let parsed = range.parse::<IpRange>();
+    parsed.map_or_else(|_| range.to_owned(), |range| range.to_string())
+}
+
 /// The networks of this machine that the ranges of `settings` overlap, as sentences.
 pub fn host_conflicts(settings: &Settings) -> Result<Vec<String>> {
     let host = host_networks()?;
@@ -493,6 +499,8 @@ mod tests {
             "{refused}"
         );
         choose("cccccc", &wish, &[]).unwrap();
+        assert_eq!(canonical("198.18.7.7/16"), canonical("198.18.0.0/16"));
+        assert_eq!(canonical("banana"), "banana");
     }
 
     #[test]

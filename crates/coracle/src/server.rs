@@ -554,13 +554,13 @@ fn check_unchanged(settings: &Settings, cluster: &ClusterArguments) -> Result<()
         ),
         (
             "--pod-range",
-            cluster.pod_range.clone(),
-            settings.pod_range.clone(),
+            cluster.pod_range.as_deref().map(claims::canonical),
+            claims::canonical(&settings.pod_range),
         ),
         (
             "--service-range",
-            cluster.service_range.clone(),
-            settings.service_range.clone(),
+            cluster.service_range.as_deref().map(claims::canonical),
+            claims::canonical(&settings.service_range),
         ),
         (
             "--node-ip",
