@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use environment::Environment;
 use network::node::NodeNetwork;
@@ -16,11 +17,15 @@ use tracing::info;
 
 use crate::claims::Claims;
 use crate::cli::DEFAULT_DATA_DIR;
-use crate::join::JoinArguments;
+use crate::first_start::{self, FirstStart};
+use crate::flags;
+use crate::join::{JoinArguments, OfTheNode};
+use crate::keeper::{self, Role};
 use crate::layout::{Layout, Settings, pass_through, private_dir, secret_dir, volatile_dir};
 use crate::local_path::LocalPath;
 use crate::pki;
-use crate::server::{self, CLUSTER_DOMAIN, ClusterArguments, Tasks};
+use crate::privileges;
+use crate::server::{self, CLUSTER_DOMAIN, Tasks};
 use crate::ticket;
 
 #[derive(Args)]
@@ -33,8 +38,70 @@ pub struct AgentArguments {
     ticket: Option<PathBuf>,
     #[command(flatten)]
     join: JoinArguments,
-    #[command(flatten)]
-    cluster: ClusterArguments,
+    /// Name of this node [default: the ticket's, or with --kubeconfig the host name]
+    #[arg(long, value_name = "NAME", value_parser = flags::node_name)]
+    node_name: Option<String>,
+    /// Address at which other machines reach this node [default: the ticket's, or that of the default route]
+    #[arg(long, value_name = "ADDRESS", value_parser = flags::node_address)]
+    node_ip: Option<IpAddr>,
+    /// Socket of another container runtime that speaks CRI, such as unix:///run/containerd/containerd.sock
+    #[arg(long, value_name = "SOCKET", value_parser = server::socket_path)]
+    container_runtime_endpoint: Option<PathBuf>,
+    /// Parts to leave out: proxy, dns
+    #[arg(long, value_name = "PART,...", value_delimiter = ',', value_parser = ["proxy", "dns"])]
+    disable: Vec<String>,
+    /// Log filter, e.g. info or debug
+    #[arg(long, value_name = "FILTER", default_value = "info", value_parser = flags::log_filter)]
+    log: String,
+    /// Write logs as JSON lines
+    #[arg(long)]
+    log_json: bool,
+}
+
+impl AgentArguments {
+    fn enabled(&self, part: &str) -> bool {
+        !self.disable.iter().any(|disabled| disabled == part)
+    }
+
+    /// Puts what a ticket or a kubeconfig says into the data directory, if one was given.
+    fn join(&self, layout: &Layout, environment: &Environment) -> Result<()> {
+        if let Some(file) = &self.ticket {
+            let endpoint = self.container_runtime_endpoint.clone();
+            return ticket::accept(layout, file, endpoint, environment);
+        }
+        if !self.join.asked() {
+            return Ok(());
+        }
+        let node = OfTheNode {
+            name: self.node_name.clone(),
+            address: self.node_ip,
+            runtime_endpoint: self.container_runtime_endpoint.clone(),
+        };
+        self.join.accept(layout, &node, environment)
+    }
+
+    /// What was chosen when the node joined stays.
+    fn check_unchanged(&self, settings: &Settings) -> Result<()> {
+        let none = || "none".to_string();
+        server::refuse_change(
+            "--node-name",
+            self.node_name.clone(),
+            settings.node_name.clone(),
+        )?;
+        server::refuse_change(
+            "--node-ip",
+            self.node_ip.map(|address| address.to_string()),
+            settings
+                .node_address
+                .map_or_else(none, |address| address.to_string()),
+        )?;
+        let shown = |socket: &PathBuf| socket.display().to_string();
+        server::refuse_change(
+            "--container-runtime-endpoint",
+            self.container_runtime_endpoint.as_ref().map(shown),
+            settings.runtime_endpoint.as_ref().map_or_else(none, shown),
+        )
+    }
 }
 
 /// What a node needs to know.
@@ -50,29 +117,51 @@ pub struct NodeConfig {
 }
 
 pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
-    server::start_logging(&arguments.cluster.log, arguments.cluster.log_json)?;
+    privileges::need_root("coracle agent")?;
+    server::start_logging(&arguments.log, arguments.log_json)?;
     let environment = Environment::system();
-    let layout = match &arguments.ticket {
-        Some(ticket) => {
-            let layout = Layout::create(&arguments.data_dir)?;
-            let endpoint = arguments.cluster.container_runtime_endpoint.clone();
-            ticket::accept(&layout, ticket, endpoint, &environment)?;
-            layout
-        }
-        None if arguments.join.asked() => {
-            let layout = Layout::create(&arguments.data_dir)?;
-            let join = &arguments.join;
-            join.accept(&layout, &arguments.cluster, &environment)?;
-            layout
-        }
-        None => Layout::existing(&arguments.data_dir)?,
+    let missing = first_start::missing_directories(&arguments.data_dir)?;
+    check_configuration(&Layout {
+        data_dir: arguments.data_dir.clone(),
+    })?;
+    let joins = arguments.ticket.is_some() || arguments.join.asked();
+    let layout = match joins {
+        true => Layout::create(&arguments.data_dir)?,
+        false => Layout::existing(&arguments.data_dir)?,
     };
+    let starting = layout.lock()?;
+    let first = FirstStart::of(&layout, missing)?;
+    let beside_server = layout
+        .settings()?
+        .is_some_and(|settings| settings.is_servers_own());
+    // Beside a server it is that one's keeper which is found by `down`.
+    let _running = match beside_server {
+        true => None,
+        false => Some(keeper::hold(&layout, Role::Agent)?),
+    };
+    drop(starting);
+    let has_joined = AtomicBool::new(false);
+    let result = run_in(&layout, &arguments, environment, &has_joined);
+    let has_joined = has_joined.load(Ordering::Relaxed);
+    first_start::settle(first.filter(|_| !has_joined), result)
+}
+
+fn run_in(
+    layout: &Layout,
+    arguments: &AgentArguments,
+    environment: Environment,
+    has_joined: &AtomicBool,
+) -> Result<ExitCode> {
+    arguments.join(layout, &environment)?;
     let settings = layout.settings()?.context(
         "there is no cluster in this data directory: start a server first, or give a ticket",
     )?;
+    arguments.check_unchanged(&settings)?;
+    server::check_port(settings.kubelet_port, "the kubelet's port")?;
     let (settings, kubelet_tls) = match settings.is_servers_own() {
         true => {
-            let prepared = server::prepare(&layout, &arguments.cluster, &environment)?;
+            Claims::lock()?.claim_beside_server(&settings, &layout.data_dir)?;
+            let prepared = server::furnish(layout, settings, &environment)?;
             let tls = prepared.pki.server_tls(&prepared.pki.kubelet_server)?;
             (prepared.settings, tls)
         }
@@ -87,7 +176,7 @@ pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
         .build()?;
     let result = runtime.block_on(async {
         let tasks = Tasks::new(CancellationToken::new());
-        let recorder = match is_coracles(&layout) {
+        let recorder = match is_coracles(layout) {
             true => {
                 let kubeconfig = layout.node_kubeconfig();
                 let client = client::connect::from_kubeconfig_as(&kubeconfig, "kubelet").await?;
@@ -101,16 +190,20 @@ pub fn run(arguments: AgentArguments) -> Result<ExitCode> {
             kubelet_tls,
             node_address: server::node_address(&settings)?,
             settings,
-            layout,
-            proxy: arguments.cluster.enabled("proxy"),
-            dns: arguments.cluster.enabled("dns"),
+            layout: layout.clone(),
+            proxy: arguments.enabled("proxy"),
+            dns: arguments.enabled("dns"),
             environment,
             recorder,
         };
         start(config, &tasks).await?;
+        has_joined.store(true, Ordering::Relaxed);
         server::wait_for_shutdown(&tasks.shutdown()).await?;
         tasks.shutdown().cancel();
         tasks.finish().await;
+        if tasks.failed() {
+            bail!("a component failed; see the log above");
+        }
         anyhow::Ok(())
     });
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
@@ -295,6 +388,16 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
 /// Whether the server is one of ours: others know nothing of timelines and local-path volumes.
 fn is_coracles(layout: &Layout) -> bool {
     layout.local_path_kubeconfig().exists()
+}
+
+/// Reads the node's configuration files, if only to see whether they can be used.
+pub fn check_configuration(layout: &Layout) -> Result<()> {
+    let configuration = configuration(layout)?;
+    let driver = configuration.cgroup_driver.parse();
+    let _: runtime::config::CgroupDriver = driver
+        .map_err(anyhow::Error::msg)
+        .context("reading the kubelet's configuration")?;
+    crate::runtime_command::handlers(&layout.data_dir).map(drop)
 }
 
 fn configuration(layout: &Layout) -> Result<kubelet::Configuration> {

@@ -196,6 +196,14 @@ impl Claims {
         self.save()
     }
 
+    /// Claims what an existing data directory uses, unless its server has done so already.
+    pub fn claim_beside_server(&mut self, settings: &Settings, data_dir: &Path) -> Result<()> {
+        match self.registry.clusters.contains_key(&settings.cluster_id) {
+            true => Ok(()),
+            false => self.claim(settings, data_dir, None),
+        }
+    }
+
     /// Registers a node of a cluster whose server runs elsewhere: its ranges are claimed there.
     pub fn claim_joined(&mut self, settings: &Settings, data_dir: &Path) -> Result<()> {
         self.forget_vanished();

@@ -35,11 +35,12 @@ pub struct RuntimeArguments {
     #[arg(long, value_name = "HOST")]
     insecure_registry: Vec<String>,
     /// What to log
-    #[arg(long, value_name = "FILTER", default_value = "info")]
+    #[arg(long, value_name = "FILTER", default_value = "info", value_parser = crate::flags::log_filter)]
     log: String,
 }
 
 pub fn run(arguments: RuntimeArguments) -> Result<ExitCode> {
+    crate::privileges::need_root("coracle runtime")?;
     let filter = tracing_subscriber::EnvFilter::try_new(&arguments.log)
         .with_context(|| format!("--log {}", arguments.log))?;
     tracing_subscriber::fmt()

@@ -6,7 +6,7 @@
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -24,8 +24,12 @@ use tracing::{error, info};
 use crate::agent::{self, NodeConfig};
 use crate::claims::{Claims, Wishes};
 use crate::cli::DEFAULT_DATA_DIR;
+use crate::first_start::{self, FirstStart};
+use crate::flags;
+use crate::keeper::{self, Role};
 use crate::layout::{Layout, Settings, new_cluster_id, private_dir, volatile_dir, write_private};
 use crate::pki::{self, Names, Pki};
+use crate::privileges;
 use crate::storage::{Storage, StoreArguments};
 
 pub const CLUSTER_DOMAIN: &str = "cluster.local";
@@ -49,16 +53,16 @@ pub struct ClusterArguments {
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
     /// Name of this machine's node [default: the host name]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = flags::node_name)]
     pub node_name: Option<String>,
     /// Address at which other machines reach this node [default: that of the default route]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = flags::node_address)]
     pub node_ip: Option<IpAddr>,
     /// Pod address range [default: 10.244.0.0/16 or the next free one]
-    #[arg(long, value_name = "CIDR")]
+    #[arg(long, value_name = "CIDR", value_parser = flags::pod_range)]
     pub pod_range: Option<String>,
     /// Service address range [default: 10.96.0.0/12 or the next free one]
-    #[arg(long, value_name = "CIDR")]
+    #[arg(long, value_name = "CIDR", value_parser = flags::service_range)]
     pub service_range: Option<String>,
     /// Socket of another container runtime that speaks CRI, such as unix:///run/containerd/containerd.sock
     #[arg(long, value_name = "SOCKET", value_parser = socket_path)]
@@ -72,7 +76,7 @@ pub struct ClusterArguments {
     #[command(flatten)]
     pub store: StoreArguments,
     /// Log filter, e.g. info or debug
-    #[arg(long, value_name = "FILTER", default_value = "info")]
+    #[arg(long, value_name = "FILTER", default_value = "info", value_parser = flags::log_filter)]
     pub log: String,
     /// Write logs as JSON lines
     #[arg(long)]
@@ -109,6 +113,70 @@ pub struct Prepared {
     pub node_address: IpAddr,
 }
 
+/// Checks everything that can be checked before a start, and writes nothing: the flags against each
+/// other and against what was chosen before, the configuration files, and the ports.
+pub fn check(data_dir: &Path, cluster: &ClusterArguments) -> Result<()> {
+    let layout = Layout {
+        data_dir: std::path::absolute(data_dir)?,
+    };
+    if let (Some(pods), Some(services)) = (&cluster.pod_range, &cluster.service_range) {
+        check_ranges(pods, services)?;
+    }
+    if cluster.enabled("scheduler") {
+        scheduler_configuration(&layout, cluster)?;
+    }
+    if cluster.enabled("node") {
+        agent::check_configuration(&layout)?;
+    }
+    cluster.store.check()?;
+    let settings = match data_dir.exists() {
+        true => layout.settings()?,
+        false => None,
+    };
+    let Some(settings) = settings else {
+        chosen_node_name(cluster)?;
+        return match cluster.port {
+            Some(port) if port != 0 => check_port(port, "port"),
+            _ => Ok(()),
+        };
+    };
+    if !settings.is_servers_own() {
+        bail!(
+            "{} belongs to a node that joined another server: run `coracle agent` there",
+            data_dir.display()
+        );
+    }
+    check_unchanged(&settings, cluster)?;
+    if keeper::running(&layout)?.is_none() {
+        check_port(settings.api_port, "port")?;
+        if cluster.enabled("node") {
+            check_port(settings.kubelet_port, "the kubelet's port")?;
+        }
+    }
+    Ok(())
+}
+
+/// Binds a port for a moment: one in use is an error before anything is changed.
+pub fn check_port(port: u16, what: &str) -> Result<()> {
+    std::net::TcpListener::bind(("0.0.0.0", port))
+        .map(drop)
+        .with_context(|| format!("cannot listen on {what} {port}"))
+}
+
+fn check_ranges(pods: &str, services: &str) -> Result<()> {
+    if flags::overlap(pods, services) {
+        bail!("the pod range {pods} and the service range {services} overlap");
+    }
+    Ok(())
+}
+
+fn chosen_node_name(cluster: &ClusterArguments) -> Result<String> {
+    match &cluster.node_name {
+        Some(name) => Ok(name.clone()),
+        None => host_name(),
+    }
+}
+
 /// Chooses (once) and claims (each time) ranges and ports, makes certificates and kubeconfigs.
 pub fn prepare(
     layout: &Layout,
@@ -124,10 +192,7 @@ pub fn prepare(
             settings
         }
         None => {
-            let node_name = match &cluster.node_name {
-                Some(name) => name.clone(),
-                None => host_name()?,
-            };
+            let node_name = chosen_node_name(cluster)?;
             let wishes = Wishes {
                 api_port: cluster.port,
                 pod_range: cluster.pod_range.clone(),
@@ -138,11 +203,21 @@ pub fn prepare(
             };
             let id = new_cluster_id(environment);
             let settings = claims.choose(&id, &node_name, &layout.data_dir, &wishes)?;
-            layout.save_settings(&settings)?;
+            let saved = check_ranges(&settings.pod_range, &settings.service_range)
+                .and_then(|()| layout.save_settings(&settings));
+            if let Err(error) = saved {
+                claims.release(&id)?;
+                return Err(error);
+            }
             settings
         }
     };
     drop(claims);
+    furnish(layout, settings, environment)
+}
+
+/// Makes the run directory, certificates and kubeconfigs of a cluster whose settings are stored.
+pub fn furnish(layout: &Layout, settings: Settings, environment: &Environment) -> Result<Prepared> {
     volatile_dir(&settings.run_dir())?;
     let gateway = IpAddr::V4(settings.gateway()?);
     let node_address = node_address(&settings)?;
@@ -180,33 +255,51 @@ pub fn prepare(
 }
 
 pub fn run(arguments: ServerArguments) -> Result<ExitCode> {
+    privileges::need_root("coracle server")?;
     start_logging(&arguments.cluster.log, arguments.cluster.log_json)?;
     let environment = Environment::system();
-    let layout = Layout::create(&arguments.data_dir)?;
-    let prepared = prepare(&layout, &arguments.cluster, &environment)?;
     if arguments.inherit_socket {
         // A server whose keeper was killed ends too: nobody would find it any more.
         nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM)?;
+        let layout = Layout::create(&arguments.data_dir)?;
+        let prepared = prepare(&layout, &arguments.cluster, &environment)?;
+        let listener = std::net::TcpListener::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+        return run_prepared(&layout, prepared, listener, &arguments.cluster, environment);
     }
-    let listener = match arguments.inherit_socket {
-        true => std::net::TcpListener::from(std::io::stdin().as_fd().try_clone_to_owned()?),
-        false => {
-            let port = prepared.settings.api_port;
-            std::net::TcpListener::bind(("0.0.0.0", port))
-                .with_context(|| format!("cannot listen on port {port}"))?
-        }
-    };
+    let missing = first_start::missing_directories(&arguments.data_dir)?;
+    check(&arguments.data_dir, &arguments.cluster)?;
+    let layout = Layout::create(&arguments.data_dir)?;
+    let starting = layout.lock()?;
+    // Found by `up` and `down`, like a keeper.
+    let _running = keeper::hold(&layout, Role::Server)?;
+    let first = FirstStart::of(&layout, missing)?;
+    drop(starting);
+    let result = prepare(&layout, &arguments.cluster, &environment).and_then(|prepared| {
+        let ready_file = prepared.settings.ready_file();
+        let _ = std::fs::remove_file(&ready_file);
+        let port = prepared.settings.api_port;
+        let listener = std::net::TcpListener::bind(("0.0.0.0", port))
+            .with_context(|| format!("cannot listen on port {port}"))?;
+        run_prepared(&layout, prepared, listener, &arguments.cluster, environment)
+    });
+    let was_ready = layout
+        .settings()?
+        .is_some_and(|settings| settings.ready_file().exists());
+    first_start::settle(first.filter(|_| !was_ready), result)
+}
+
+fn run_prepared(
+    layout: &Layout,
+    prepared: Prepared,
+    listener: std::net::TcpListener,
+    cluster: &ClusterArguments,
+    environment: Environment,
+) -> Result<ExitCode> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let result = runtime.block_on(serve(
-        &layout,
-        prepared,
-        listener,
-        &arguments.cluster,
-        environment,
-    ));
+    let result = runtime.block_on(serve(layout, prepared, listener, cluster, environment));
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
     result.map(|()| ExitCode::SUCCESS)
 }
@@ -540,15 +633,21 @@ fn check_unchanged(settings: &Settings, cluster: &ClusterArguments) -> Result<()
         ),
     ];
     for (flag, asked, stored) in checks {
-        if asked.is_some_and(|asked| asked != stored) {
-            bail!("{flag} cannot be changed: this data directory was made with {stored}");
-        }
+        refuse_change(flag, asked, stored)?;
+    }
+    Ok(())
+}
+
+/// What was chosen when a data directory was made stays.
+pub fn refuse_change(flag: &str, asked: Option<String>, stored: String) -> Result<()> {
+    if asked.is_some_and(|asked| asked != stored) {
+        bail!("{flag} cannot be changed: this data directory was made with {stored}");
     }
     Ok(())
 }
 
 /// The path of `unix:///path` or `/path`.
-fn socket_path(text: &str) -> Result<PathBuf, String> {
+pub fn socket_path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text.strip_prefix("unix://").unwrap_or(text));
     match path.is_absolute() {
         true => Ok(path),
@@ -569,7 +668,10 @@ pub fn host_name() -> Result<String> {
         })
         .collect();
     let name = name.trim_matches(|c| c == '-' || c == '.');
-    Ok(if name.is_empty() { "coracle" } else { name }.to_string())
+    let name = if name.is_empty() { "coracle" } else { name };
+    flags::node_name(name)
+        .map_err(anyhow::Error::msg)
+        .with_context(|| format!("the host name {name} cannot name a node; give --node-name"))
 }
 
 /// The address other machines reach this node at.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claims::Claims;
 use crate::cli::DEFAULT_DATA_DIR;
+use crate::flags;
 use crate::layout::{Layout, Settings, new_cluster_id, private_dir, write_private};
 use crate::pki::{self, Identity};
 use crate::server;
@@ -22,9 +23,10 @@ use crate::server;
 #[derive(Args)]
 pub struct InviteArguments {
     /// Name of the node that may join
+    #[arg(value_parser = flags::node_name)]
     name: String,
     /// Address at which the server's machine reaches it
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = flags::node_address)]
     address: IpAddr,
     /// Where to write the ticket; it holds keys and is readable by its owner only
     #[arg(long, value_name = "FILE")]
