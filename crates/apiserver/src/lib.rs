@@ -121,6 +121,7 @@ impl TokenSigner {
 #[derive(Clone)]
 pub struct ApiServer {
     server: Arc<Server>,
+    stop: CancellationToken,
 }
 
 impl ApiServer {
@@ -181,11 +182,12 @@ impl ApiServer {
         let weak = Arc::downgrade(&server);
         tokio::spawn(allocation::repair::keep(weak, repair, stop.clone()));
         if server.shares_store {
+            let stop = stop.clone();
             tokio::spawn(bootstrap::endpoints::keep(Arc::downgrade(&server), stop));
         }
         server.catch_up().await.map_err(Error::Bootstrap)?;
         server.startup.finish(Stage::Synced);
-        Ok(ApiServer { server })
+        Ok(ApiServer { server, stop })
     }
 
     /// Serves HTTPS until `shutdown`, then lets requests in flight end.
@@ -203,6 +205,12 @@ impl ApiServer {
         };
         let serve = https::serve(self.server.clone(), listener, tls, shutdown.clone());
         tokio::join!(serve, leave).0
+    }
+
+    /// Ends the background tasks. Called before the store is closed, which they would otherwise take
+    /// for a failure.
+    pub fn stop(&self) {
+        self.stop.cancel();
     }
 
     /// A transport for a component of this process that acts as `identity`. Its requests pass the

@@ -37,7 +37,7 @@ mod volumes;
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use client::{Informers, events::Severity};
+use client::{Informers, events::Severity, retry};
 use cri::v1;
 use environment::Environment;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
@@ -66,6 +66,8 @@ use crate::{
 const HINTS: usize = 1024;
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 const LAST_RETRY: Duration = Duration::from_millis(500);
+/// As upstream.
+const LAST_REGISTRATION_RETRY: Duration = Duration::from_secs(7);
 
 pub struct Config {
     pub node_name: String,
@@ -87,6 +89,8 @@ pub struct Config {
     pub pod_cidr: String,
     pub labels: BTreeMap<String, String>,
     pub configuration: Configuration,
+    /// Whether to end when the API server refuses the node for good, instead of asking for ever.
+    pub gives_up: bool,
     /// Where word of the machine's shutdown comes from.
     pub system_bus: SystemBus,
     pub environment: Environment,
@@ -101,6 +105,8 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    #[error("the server refuses node {node}: {why}")]
+    Refused { node: String, why: String },
     #[error("the runtime client could not be made")]
     Cri(#[from] cri::Error),
     #[error(
@@ -119,7 +125,7 @@ pub async fn run(
     client: kube::Client,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let configuration = config.configuration;
+    let (configuration, gives_up) = (config.configuration, config.gives_up);
     for key in configuration.unheeded() {
         tracing::warn!(key, "the kubelet's configuration sets what is not obeyed");
     }
@@ -267,8 +273,14 @@ pub async fn run(
     let changes =
         runtime::changes::run(cri, context.measures.clone(), hint_sender, shutdown.clone());
     let node = async {
-        let Some(node) = wait_for_registration(&context, &identity, &shutdown).await else {
-            return;
+        let registered = wait_for_registration(&context, &identity, gives_up, &shutdown).await;
+        let node = match registered {
+            Ok(Some(node)) => node,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                shutdown.cancel();
+                return Err(error);
+            }
         };
         let lease = lease::run(
             client,
@@ -280,6 +292,7 @@ pub async fn run(
         );
         let status = registration::run(context.clone(), identity, node, shutdown.clone());
         tokio::join!(lease, status);
+        Ok(())
     };
     let server = server::run(
         listener,
@@ -310,7 +323,7 @@ pub async fn run(
         manifest_pods,
         shutdown.clone(),
     );
-    tokio::join!(
+    let (_, registered, ..) = tokio::join!(
         changes,
         node,
         server,
@@ -322,7 +335,7 @@ pub async fn run(
         log_rotation,
         shutting_down
     );
-    Ok(())
+    registered
 }
 
 async fn wait_for_runtime(
@@ -361,23 +374,38 @@ async fn cgroup_driver(cri: &cri::Client, configuration: &Configuration) -> Driv
     }
 }
 
+/// Registers the node, however long it takes; `None` at the end of the kubelet. What is wrong is
+/// told once for as long as it stays the same.
 async fn wait_for_registration(
     context: &NodeContext,
     identity: &registration::Identity,
+    gives_up: bool,
     shutdown: &CancellationToken,
-) -> Option<k8s_openapi::api::core::v1::Node> {
-    let mut pause = FIRST_RETRY;
+) -> Result<Option<k8s_openapi::api::core::v1::Node>, Error> {
+    let (mut pause, mut told) = (FIRST_RETRY, String::new());
     loop {
         match registration::register(context, identity).await {
-            Ok(node) => return Some(node),
+            Ok(node) => return Ok(Some(node)),
+            Err(error) if gives_up && retry::is_refused_for_good(&error) => {
+                return Err(Error::Refused {
+                    node: context.node_name.clone(),
+                    why: retry::sentence(&error),
+                });
+            }
             Err(error) if !context.configuration.register_node => {
                 tracing::debug!(%error, "the node has not been registered by anybody yet");
             }
-            Err(error) => tracing::warn!(%error, "the node could not be registered yet"),
+            Err(error) => {
+                let problem = retry::sentence(&error);
+                if problem != told {
+                    tracing::warn!("the node could not be registered yet: {problem}");
+                    told = problem;
+                }
+            }
         }
         tokio::select! {
-            () = shutdown.cancelled() => return None,
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_RETRY),
+            () = shutdown.cancelled() => return Ok(None),
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_REGISTRATION_RETRY),
         }
     }
 }

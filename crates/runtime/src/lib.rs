@@ -17,6 +17,7 @@ mod removal;
 mod sandbox;
 mod service;
 pub mod shim;
+pub mod signals;
 mod snapshots;
 mod spec;
 mod sys;

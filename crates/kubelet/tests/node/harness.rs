@@ -173,6 +173,7 @@ impl Node {
         let listen = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
         self.kubelet_port = listen.local_addr().expect("an address").port();
         let config = kubelet::Config {
+            gives_up: false,
             node_name: NODE.to_owned(),
             node_ip: "127.0.0.1".parse().expect("an address"),
             root: self.directory.path().join("kubelet"),

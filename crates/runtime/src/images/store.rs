@@ -96,6 +96,19 @@ impl ImageStore {
         archive::import(self, archive, name)
     }
 
+    /// The same for an archive that arrives as a stream.
+    pub fn import_stream(
+        &self,
+        archive: impl Read,
+        name: Option<&str>,
+    ) -> Result<Vec<String>, Error> {
+        archive::import_stream(self, archive, name)
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
     /// All images, by id.
     pub fn list(&self) -> Result<Vec<ImageRecord>, Error> {
         Ok(self.index.read()?.images.values().cloned().collect())

@@ -73,10 +73,7 @@ impl ImageService for Runtime {
             let (recorder, environment) = (&self.0.config.recorder, &self.0.environment);
             pull_trace::follow(recorder.clone(), environment.clone(), uid, &pull);
         }
-        let record = pull
-            .done
-            .await
-            .map_err(|source| Error::Pull { name, source })?;
+        let record = pull.done.await.map_err(Error::Pull)?;
         Ok(Response::new(PullImageResponse {
             image_ref: record.id.clone(),
         }))
