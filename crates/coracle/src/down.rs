@@ -16,6 +16,7 @@ use crate::claims::Claims;
 use crate::cli::DEFAULT_DATA_DIR;
 use crate::foreign_pods;
 use crate::keeper;
+use crate::kubeconfig;
 use crate::layout::{Layout, Settings};
 use crate::privileges;
 
@@ -32,20 +33,20 @@ pub struct DownArguments {
 pub fn run(arguments: DownArguments) -> Result<ExitCode> {
     privileges::need_root("coracle down")?;
     if !arguments.data_dir.exists() {
-        println!("No cluster in {}.", arguments.data_dir.display());
+        tell!("No cluster in {}.", arguments.data_dir.display());
         return Ok(ExitCode::SUCCESS);
     }
     let layout = Layout::existing(&arguments.data_dir)?;
     let _lock = layout.lock()?;
     if let Some(running) = keeper::running(&layout)? {
         keeper::stop(&layout, running)?;
-        println!("Stopped.");
+        tell!("Stopped.");
     } else {
-        println!("No server runs in {}.", layout.data_dir.display());
+        tell!("No server runs in {}.", layout.data_dir.display());
     }
     if arguments.delete {
         delete(&layout)?;
-        println!("Removed everything of {}.", layout.data_dir.display());
+        tell!("Removed everything of {}.", layout.data_dir.display());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -58,6 +59,11 @@ pub fn run(arguments: DownArguments) -> Result<ExitCode> {
 /// 5. the run directory, the claims (which restores sysctls), and last the data directory, so
 ///    that an interrupted delete can be asked again.
 fn delete(layout: &Layout) -> Result<()> {
+    // A user's file that we cannot change must not keep the cluster here.
+    let authority = fs::read_to_string(layout.pki().join("ca.crt")).unwrap_or_default();
+    if let Err(error) = kubeconfig::withdraw(layout, &authority) {
+        complain!("warning: the cluster's entries stay in a kubeconfig: {error:#}");
+    }
     // Images may have been imported before the first start.
     if let Some(settings) = layout.settings()? {
         remove_from_machine(layout, &settings)?;
@@ -164,6 +170,7 @@ pub fn remove_data(layout: &Layout, kept: &BTreeSet<OsString>) -> Result<()> {
         layout.lock_file(),
         layout.kubeconfig(),
         layout.nodes_file(),
+        kubeconfig::record(layout),
         place("cluster.json"),
     ];
     for file in files.iter().filter(goes) {

@@ -15,7 +15,8 @@ use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use crate::cli::{DEFAULT_DATA_DIR, block_on};
 use crate::first_start::{self, FirstStart};
 use crate::keeper::{self, Running};
-use crate::layout::{Layout, Settings, write_private};
+use crate::kubeconfig::{self, Access};
+use crate::layout::{Layout, Settings};
 use crate::privileges;
 use crate::server::{self, ClusterArguments, Prepared};
 
@@ -27,7 +28,7 @@ pub struct UpArguments {
     /// Where the cluster keeps its data
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
-    /// Also write the kubeconfig there
+    /// Kubeconfig to put this cluster's context into; everything else in it stays
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     #[command(flatten)]
@@ -40,6 +41,9 @@ pub fn run(arguments: UpArguments) -> Result<ExitCode> {
     let started = environment.now_micros();
     let missing = first_start::missing_directories(&arguments.data_dir)?;
     server::check(&arguments.data_dir, &arguments.cluster)?;
+    if let Some(file) = &arguments.kubeconfig {
+        kubeconfig::check(file)?;
+    }
     let layout = Layout::create(&arguments.data_dir)?;
     let _lock = layout.lock()?;
     let first = FirstStart::of(&layout, missing)?;
@@ -52,7 +56,7 @@ pub fn run(arguments: UpArguments) -> Result<ExitCode> {
         true => String::new(),
         false => format!(" --data-dir {}", layout.data_dir.display()),
     };
-    println!(
+    tell!(
         "The cluster is {} (node {}, https://127.0.0.1:{}) after {milliseconds} ms.\n\n  \
          export KUBECONFIG={}\n  kubectl get pods -A      or: coracle get pods -A{directory}\n  \
          coracle trace pod/NAME{directory}\n  coracle down{directory}          stop; pods go on\n  \
@@ -100,6 +104,10 @@ fn start(
         }
         Ok(ExitCode::SUCCESS)
     });
+    let ready = ready.and_then(|_| match &arguments.kubeconfig {
+        Some(file) => publish(layout, &prepared, file),
+        None => Ok(()),
+    });
     if let Err(error) = ready {
         return match keeper::running(layout)? {
             // Nobody has used it yet.
@@ -114,10 +122,17 @@ fn start(
             None => Err(error),
         };
     }
-    if let Some(file) = &arguments.kubeconfig {
-        write_private(file, &std::fs::read(layout.kubeconfig())?)?;
-    }
     Ok((prepared.settings, already))
+}
+
+/// Puts the administrator's access into a user's kubeconfig.
+fn publish(layout: &Layout, prepared: &Prepared, file: &Path) -> Result<()> {
+    let access = Access {
+        server: format!("https://127.0.0.1:{}", prepared.settings.api_port),
+        authority: &prepared.pki.authority,
+        identity: &prepared.pki.admin,
+    };
+    kubeconfig::put(layout, &prepared.settings, file, &access)
 }
 
 /// Binds the API's port, so that a port in use is an error now, and hands it to a new keeper.
