@@ -5,6 +5,7 @@ mod addresses;
 mod away;
 mod bad_input;
 mod cluster;
+mod commands;
 mod containerd;
 mod crash;
 mod devices;

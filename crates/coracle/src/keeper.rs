@@ -75,7 +75,7 @@ pub fn run(arguments: KeeperArguments) -> Result<ExitCode> {
             Wake::ServerEnded(status) if status.success() => return Ok(ExitCode::SUCCESS),
             Wake::ServerEnded(status) => {
                 let was_ready = was_ready(&settings);
-                eprintln!("keeper: the server ended: {}", describe(status));
+                complain!("keeper: the server ended: {}", describe(status));
                 if !was_ready && backoff == FIRST_BACKOFF_MS && status.code().is_some() {
                     bail!("the server could not start");
                 }

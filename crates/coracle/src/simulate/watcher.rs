@@ -351,7 +351,7 @@ async fn carry_out(requests: Requests, mut duties: mpsc::UnboundedReceiver<Duty>
             if let Err(error) = done
                 && !client::retry::is_not_found(&error)
             {
-                eprintln!("a simulated node could not write: {error}");
+                complain!("a simulated node could not write: {error}");
             }
             drop(permit);
         });
