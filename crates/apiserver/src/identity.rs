@@ -10,6 +10,8 @@ pub struct Identity {
     pub(crate) groups: Vec<String>,
     pub(crate) uid: String,
     pub(crate) extra: BTreeMap<String, Vec<String>>,
+    /// From when on the client certificate is valid, in seconds since 1970.
+    pub(crate) issued: Option<i64>,
 }
 
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";

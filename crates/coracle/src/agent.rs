@@ -2,7 +2,7 @@
 //! and containers only by CRI, whether it runs inside a server or as `coracle agent`.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +25,7 @@ use crate::layout::{Layout, Settings, pass_through, private_dir, secret_dir, vol
 use crate::local_path::LocalPath;
 use crate::pki;
 use crate::privileges;
+use crate::rotation::{Certificates, Held};
 use crate::server::{self, CLUSTER_DOMAIN, Tasks};
 use crate::ticket;
 
@@ -112,6 +113,12 @@ pub struct NodeConfig {
     pub kubelet_tls: Arc<rustls::ServerConfig>,
     pub proxy: bool,
     pub dns: bool,
+    /// Whether to end when the server refuses the node for good.
+    pub gives_up: bool,
+    /// Those of a node that joined with a ticket; it renews them.
+    pub certificates: Option<Certificates>,
+    /// They are a ticket's, which is to be worth as little as possible from now on.
+    pub came_with_ticket: bool,
     pub environment: Environment,
     pub recorder: Recorder,
 }
@@ -158,6 +165,14 @@ fn run_in(
     )?;
     arguments.check_unchanged(&settings)?;
     server::check_port(settings.kubelet_port, "the kubelet's port")?;
+    let certificates = match settings.is_servers_own() || !is_coracles(layout) {
+        true => None,
+        false => {
+            let certificates = Certificates::read(layout)?;
+            check_not_ended(&certificates, &settings, &environment)?;
+            Some(certificates)
+        }
+    };
     let (settings, kubelet_tls) = match settings.is_servers_own() {
         true => {
             Claims::lock()?.claim_beside_server(&settings, &layout.data_dir)?;
@@ -168,7 +183,11 @@ fn run_in(
         false => {
             Claims::lock()?.claim_joined(&settings, &layout.data_dir)?;
             volatile_dir(&settings.run_dir())?;
-            (settings, pki::joined_tls(&layout.pki())?)
+            let serving = match &certificates {
+                Some(certificates) => certificates.serving.clone(),
+                None => Held::new(pki::serving_identity(&layout.pki())?)?,
+            };
+            (settings, pki::joined_tls(&layout.pki(), serving)?)
         }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -179,7 +198,8 @@ fn run_in(
         let recorder = match is_coracles(layout) {
             true => {
                 let kubeconfig = layout.node_kubeconfig();
-                let client = client::connect::from_kubeconfig_as(&kubeconfig, "kubelet").await?;
+                let held = certificates.as_ref().map(|held| &held.node);
+                let client = connect(&kubeconfig, "kubelet", held).await?;
                 let shutdown = tasks.shutdown();
                 let forwarder = client::SpanForwarder::start(client, environment.clone(), shutdown);
                 Recorder::new(forwarder)
@@ -193,6 +213,9 @@ fn run_in(
             layout: layout.clone(),
             proxy: arguments.enabled("proxy"),
             dns: arguments.enabled("dns"),
+            gives_up: true,
+            certificates,
+            came_with_ticket: arguments.ticket.is_some(),
             environment,
             recorder,
         };
@@ -201,8 +224,8 @@ fn run_in(
         server::wait_for_shutdown(&tasks.shutdown()).await?;
         tasks.shutdown().cancel();
         tasks.finish().await;
-        if tasks.failed() {
-            bail!("a component failed; see the log above");
+        if let Some(problem) = tasks.problem() {
+            bail!(problem);
         }
         anyhow::Ok(())
     });
@@ -219,9 +242,13 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         kubelet_tls,
         proxy,
         dns,
+        gives_up,
+        certificates,
+        came_with_ticket,
         environment,
         recorder,
     } = config;
+    let held = |choose: fn(&Certificates) -> &Arc<Held>| certificates.as_ref().map(choose);
     let executable = std::env::current_exe()?;
     let dns_address = settings.service_address(10)?;
     let node_network = NodeNetwork {
@@ -306,17 +333,30 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         cgroup_root: settings.cgroup_root(),
         pod_cidr: settings.node_pod_range()?,
         labels: Default::default(),
+        gives_up,
         configuration,
         system_bus: system_bus(),
         environment: environment.clone(),
         recorder: recorder.clone(),
     };
-    let node_client =
-        client::connect::from_kubeconfig_as(&layout.node_kubeconfig(), "kubelet").await?;
+    let node_held = held(|certificates| &certificates.node);
+    let node_client = connect(&layout.node_kubeconfig(), "kubelet", node_held).await?;
+    if let Some(certificates) = certificates.clone() {
+        let keep = certificates.keep(
+            node_client.clone(),
+            layout.clone(),
+            settings.clone(),
+            came_with_ticket,
+            environment.clone(),
+            tasks.shutdown(),
+        );
+        tasks.spawn("certificates", keep);
+    }
     if is_coracles(&layout) {
         std::fs::create_dir_all(layout.local_path())?;
+        let volume_held = held(|certificates| &certificates.local_path);
         let volume_client =
-            client::connect::from_kubeconfig(&layout.local_path_kubeconfig()).await?;
+            connect(&layout.local_path_kubeconfig(), "coracle", volume_held).await?;
         let local_path = LocalPath {
             node_client: node_client.clone(),
             volume_client,
@@ -328,15 +368,21 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
     }
     let shutdown = tasks.shutdown();
     tasks.spawn("kubelet", async move {
-        Ok(kubelet::run(kubelet_config, node_client, shutdown).await?)
+        let result = kubelet::run(kubelet_config, node_client, shutdown).await;
+        let is_refused = matches!(result, Err(kubelet::Error::Refused { .. }));
+        let result = result.map_err(anyhow::Error::from);
+        match is_refused {
+            true => result.context("a new ticket from `coracle invite` is needed"),
+            false => result,
+        }
     });
 
     info!(node = settings.node_name, "node started");
     if !layout.proxy_kubeconfig().exists() {
         return Ok(());
     }
-    let proxy_client =
-        client::connect::from_kubeconfig_as(&layout.proxy_kubeconfig(), "kube-proxy").await?;
+    let proxy_held = held(|certificates| &certificates.proxy);
+    let proxy_client = connect(&layout.proxy_kubeconfig(), "kube-proxy", proxy_held).await?;
     let informers = client::Informers::new(proxy_client, environment.clone());
     let peers = network::peers::PeersConfig {
         informers: informers.clone(),
@@ -383,6 +429,37 @@ pub async fn start(config: NodeConfig, tasks: &Tasks) -> Result<()> {
         });
     }
     Ok(())
+}
+
+/// A client for a kubeconfig, which shows the certificate that is held instead of the one in it.
+async fn connect(
+    kubeconfig: &Path,
+    component: &'static str,
+    held: Option<&Arc<Held>>,
+) -> Result<kube::Client> {
+    let config = client::connect::configuration(kubeconfig, component).await?;
+    Ok(match held {
+        Some(held) => client::connect::from_config_showing(config, held.clone())?,
+        None => client::connect::from_config(config)?,
+    })
+}
+
+/// With a certificate that has ended nobody would listen to the node.
+fn check_not_ended(
+    certificates: &Certificates,
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<()> {
+    let until = certificates.node.validity()?.until;
+    if until > environment.now().as_second() {
+        return Ok(());
+    }
+    let until = jiff::Timestamp::from_second(until)?;
+    bail!(
+        "the certificate of node {} ended at {until}: make a new ticket with `coracle invite` on \
+         the server's machine, and start the agent with it",
+        settings.node_name
+    )
 }
 
 /// Whether the server is one of ours: others know nothing of timelines and local-path volumes.

@@ -27,6 +27,7 @@ use crate::cli::DEFAULT_DATA_DIR;
 use crate::first_start::{self, FirstStart};
 use crate::flags;
 use crate::keeper::{self, Role};
+use crate::kubeconfig;
 use crate::layout::{Layout, Settings, new_cluster_id, private_dir, volatile_dir, write_private};
 use crate::pki::{self, Names, Pki};
 use crate::privileges;
@@ -234,17 +235,25 @@ pub fn furnish(layout: &Layout, settings: Settings, environment: &Environment) -
     };
     let pki = Pki::load_or_create(&layout.pki(), &names, environment)?;
     let url = format!("https://127.0.0.1:{}", settings.api_port);
-    for (file, user, identity) in [
-        (layout.kubeconfig(), "admin", &pki.admin),
-        (layout.node_kubeconfig(), "node", &pki.node),
-        (layout.proxy_kubeconfig(), "proxy", &pki.proxy),
+    // Several of these can be used together, as KUBECONFIG=a:b.
+    let own_name = kubeconfig::name_of(layout, &settings);
+    for (file, name, user, identity) in [
+        (
+            layout.kubeconfig(),
+            own_name.as_str(),
+            own_name.as_str(),
+            &pki.admin,
+        ),
+        (layout.node_kubeconfig(), "coracle", "node", &pki.node),
+        (layout.proxy_kubeconfig(), "coracle", "proxy", &pki.proxy),
         (
             layout.local_path_kubeconfig(),
+            "coracle",
             "local-path",
             &pki.local_path,
         ),
     ] {
-        let text = pki::kubeconfig(&pki.authority, &url, user, identity);
+        let text = pki::kubeconfig(&pki.authority, &url, name, user, identity);
         write_private(&file, text.as_bytes())?;
     }
     Ok(Prepared {
@@ -463,6 +472,10 @@ async fn serve(
             kubelet_tls: pki.server_tls(&pki.kubelet_server)?,
             proxy: cluster.enabled("proxy"),
             dns: cluster.enabled("dns"),
+            // The API must not end because of its own node.
+            gives_up: false,
+            certificates: None,
+            came_with_ticket: false,
             environment: environment.clone(),
             recorder,
         };
@@ -476,10 +489,11 @@ async fn serve(
     tasks.finish().await;
     api_shutdown.cancel();
     api_tasks.finish().await;
+    api.stop();
     storage.close().await?;
-    if tasks.failed() || api_tasks.failed() {
+    if let Some(problem) = tasks.problem().or(api_tasks.problem()) {
         // The ready file stays: the keeper must see a crash, not a start that failed.
-        bail!("a component failed; see the log above");
+        bail!(problem);
     }
     let _ = std::fs::remove_file(settings.ready_file());
     Ok(())
@@ -490,7 +504,8 @@ async fn serve(
 pub struct Tasks {
     tracker: TaskTracker,
     shutdown: CancellationToken,
-    failed: Arc<std::sync::atomic::AtomicBool>,
+    /// What the first that failed said.
+    problem: Arc<parking_lot::Mutex<Option<String>>>,
 }
 
 impl Tasks {
@@ -498,7 +513,7 @@ impl Tasks {
         Tasks {
             tracker: TaskTracker::new(),
             shutdown,
-            failed: Arc::default(),
+            problem: Arc::default(),
         }
     }
 
@@ -511,7 +526,7 @@ impl Tasks {
         name: &'static str,
         future: impl Future<Output = Result<()>> + Send + 'static,
     ) {
-        let (shutdown, failed) = (self.shutdown.clone(), self.failed.clone());
+        let (shutdown, first) = (self.shutdown.clone(), self.problem.clone());
         let task = tokio::spawn(future);
         self.tracker.spawn(async move {
             let problem = match task.await {
@@ -520,7 +535,9 @@ impl Tasks {
                 Err(problem) => problem.to_string(),
             };
             error!(component = name, "failed: {problem}");
-            failed.store(true, std::sync::atomic::Ordering::Relaxed);
+            let mut first = first.lock();
+            first.get_or_insert_with(|| format!("{name} failed: {problem}"));
+            drop(first);
             shutdown.cancel();
         });
     }
@@ -538,8 +555,8 @@ impl Tasks {
         }
     }
 
-    pub fn failed(&self) -> bool {
-        self.failed.load(std::sync::atomic::Ordering::Relaxed)
+    pub fn problem(&self) -> Option<String> {
+        self.problem.lock().clone()
     }
 }
 

@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -14,11 +15,16 @@ use environment::Environment;
 use serde::{Deserialize, Serialize};
 
 use crate::claims::Claims;
-use crate::cli::DEFAULT_DATA_DIR;
+use crate::cli::{DEFAULT_DATA_DIR, block_on};
 use crate::flags;
 use crate::layout::{Layout, Settings, new_cluster_id, private_dir, write_private};
 use crate::pki::{self, Identity};
+use crate::privileges;
+use crate::revocation;
+use crate::rotation::Validity;
 use crate::server;
+
+const LONGEST_TICKET: Duration = Duration::from_secs(30 * 86_400);
 
 #[derive(Args)]
 pub struct InviteArguments {
@@ -26,11 +32,17 @@ pub struct InviteArguments {
     #[arg(value_parser = flags::node_name)]
     name: String,
     /// Address at which the server's machine reaches it
-    #[arg(long, value_name = "ADDRESS", value_parser = flags::node_address)]
-    address: IpAddr,
+    #[arg(long, value_name = "ADDRESS", value_parser = flags::node_address, required_unless_present = "revoke")]
+    address: Option<IpAddr>,
     /// Where to write the ticket; it holds keys and is readable by its owner only
-    #[arg(long, value_name = "FILE")]
-    output: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "revoke")]
+    output: Option<PathBuf>,
+    /// How long the node may take to join; its certificates are renewed as soon as it has
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = ticket_lifetime)]
+    valid_for: Duration,
+    /// Instead: remove the node, and refuse every certificate that it has
+    #[arg(long, conflicts_with_all = ["address", "output", "valid_for"])]
+    revoke: bool,
     /// Data directory of the server
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
@@ -53,8 +65,18 @@ struct Ticket {
     api_port: u16,
 }
 
+/// Certificates for a joining node; those that it asks for afterwards have limits of their own.
+fn ticket_lifetime(text: &str) -> Result<Duration, String> {
+    let lifetime = flags::duration(text)?;
+    match (Duration::from_secs(600)..=LONGEST_TICKET).contains(&lifetime) {
+        true => Ok(lifetime),
+        false => Err("a ticket is good for between 10 minutes and 30 days".to_string()),
+    }
+}
+
 /// `coracle invite`.
 pub fn invite(arguments: InviteArguments) -> Result<ExitCode> {
+    privileges::need_root("coracle invite")?;
     let layout = Layout::existing(&arguments.data_dir)?;
     let _lock = layout.lock()?;
     let settings = layout
@@ -63,14 +85,26 @@ pub fn invite(arguments: InviteArguments) -> Result<ExitCode> {
     if arguments.name == settings.node_name {
         bail!("{} is the name of the server's own node", arguments.name);
     }
+    if arguments.revoke {
+        return block_on(revocation::revoke(&layout, &arguments.name));
+    }
+    let (Some(node_address), Some(output)) = (arguments.address, arguments.output) else {
+        bail!("--address and --output are both needed");
+    };
     let node_index = place_of(&layout, &arguments.name)?;
     let joined = Settings {
         node_index,
         ..settings.clone()
     };
-    let addresses = [arguments.address, IpAddr::V4(joined.gateway()?)];
+    let addresses = [node_address, IpAddr::V4(joined.gateway()?)];
     let environment = Environment::system();
-    let identities = pki::invite(&layout.pki(), &arguments.name, &addresses, &environment)?;
+    let identities = pki::invite(
+        &layout.pki(),
+        &arguments.name,
+        &addresses,
+        arguments.valid_for,
+        &environment,
+    )?;
     let address = server::node_address(&settings)?;
     let ticket = Ticket {
         server: format!("https://{}:{}", bracketed(address), settings.api_port),
@@ -80,17 +114,17 @@ pub fn invite(arguments: InviteArguments) -> Result<ExitCode> {
         proxy: identities.proxy,
         local_path: identities.local_path,
         node_name: arguments.name,
-        node_address: arguments.address,
+        node_address,
         node_index,
         pod_range: settings.pod_range,
         service_range: settings.service_range,
         api_port: settings.api_port,
     };
-    write_private(&arguments.output, &serde_json::to_vec_pretty(&ticket)?)?;
-    println!(
+    write_private(&output, &serde_json::to_vec_pretty(&ticket)?)?;
+    tell!(
         "Node {} may join with: coracle agent --ticket {}",
         ticket.node_name,
-        arguments.output.display()
+        output.display()
     );
     Ok(ExitCode::SUCCESS)
 }
@@ -124,6 +158,14 @@ pub fn accept(
     let bytes = fs::read(ticket).with_context(|| ticket.display().to_string())?;
     let ticket: Ticket = serde_json::from_slice(&bytes)
         .with_context(|| format!("{} is no ticket", ticket.display()))?;
+    let until = Validity::of(&ticket.node.certificate)?.until;
+    let keeps_own = has_later_certificate(layout, until);
+    if !keeps_own && until <= environment.now().as_second() {
+        bail!(
+            "the ticket ended at {}: make a new one with `coracle invite` on the server's machine",
+            jiff::Timestamp::from_second(until)?
+        );
+    }
     let cluster_id = match layout.settings()? {
         Some(settings) if settings.node_name != ticket.node_name => bail!(
             "{} is the data directory of node {}",
@@ -133,6 +175,9 @@ pub fn accept(
         Some(settings) => settings.cluster_id,
         None => new_cluster_id(environment),
     };
+    if keeps_own {
+        return Ok(());
+    }
     private_dir(&layout.pki())?;
     for (file, user, identity) in [
         (layout.node_kubeconfig(), "node", &ticket.node),
@@ -143,7 +188,7 @@ pub fn accept(
             &ticket.local_path,
         ),
     ] {
-        let text = pki::kubeconfig(&ticket.authority, &ticket.server, user, identity);
+        let text = pki::kubeconfig(&ticket.authority, &ticket.server, "coracle", user, identity);
         write_private(&file, text.as_bytes())?;
     }
     pki::save_joined(&layout.pki(), &ticket.authority, &ticket.kubelet_server)?;
@@ -161,6 +206,13 @@ pub fn accept(
     };
     Claims::lock()?.claim_joined(&settings, &layout.data_dir)?;
     layout.save_settings(&settings)
+}
+
+/// Whether the node has joined before and renewed its certificates since the ticket was made.
+fn has_later_certificate(layout: &Layout, until: i64) -> bool {
+    let own = pki::identity_in(&layout.node_kubeconfig());
+    own.and_then(|own| Validity::of(&own.certificate))
+        .is_ok_and(|own| own.until > until)
 }
 
 /// An address as it stands in a URL.

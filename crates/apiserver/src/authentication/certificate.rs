@@ -84,6 +84,7 @@ fn subject(der: &CertificateDer<'_>) -> Option<Identity> {
         user,
         groups,
         extra: BTreeMap::from([(CREDENTIAL_ID.to_string(), credential)]),
+        issued: Some(certificate.validity().not_before.timestamp()),
         ..Identity::default()
     })
 }

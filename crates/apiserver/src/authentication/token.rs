@@ -325,6 +325,7 @@ impl Tokens {
             ],
             uid: uid.to_string(),
             extra,
+            issued: None,
         };
         Ok((identity, seen))
     }
