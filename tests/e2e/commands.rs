@@ -24,9 +24,8 @@ fn entries(directory: &Path) -> Vec<String> {
 fn input_is_refused_before_anything_is_written() {
     let place = tempfile::tempdir().expect("a directory");
     let data_dir = place.path().join("a/data").display().to_string();
-    let busy = std::net::TcpListener::bind(("0.0.0.0", 0)).expect("a port");
-    let busy = busy.local_addr().expect("address").port().to_string();
-    let holder = std::net::TcpListener::bind(format!("0.0.0.0:{busy}")).expect("the port");
+    let holder = std::net::TcpListener::bind(("0.0.0.0", 0)).expect("a port");
+    let busy = holder.local_addr().expect("address").port().to_string();
     let not_a_kubeconfig = place.path().join("not-a-kubeconfig");
     std::fs::write(&not_a_kubeconfig, "just words\n").expect("written");
     let not_a_kubeconfig = not_a_kubeconfig.display().to_string();
@@ -224,14 +223,15 @@ fn the_client_works_in_pipes_and_with_several_kubeconfigs() {
     let cluster = Cluster::prepared();
     cluster.up(&["--disable", "node"]);
     cluster.kubectl(&["create", "configmap", "one", "--from-literal=a=b"]);
-    cluster.kubectl(&["create", "deployment", "web", "--image=coracle-test:1"]);
+    // Of kinds that no controller changes meanwhile: what was printed carries its resourceVersion.
+    cluster.kubectl(&["create", "service", "clusterip", "web", "--tcp=80"]);
 
-    let printed = cluster.client(&["get", "configmaps,deployments", "-o", "yaml"]);
+    let printed = cluster.client(&["get", "configmaps,services", "-o", "yaml"]);
     let mut apply = coracle();
     apply.args(["apply", "-f", "-", "--kubeconfig", &cluster.kubeconfig()]);
     let said = with_input(&mut apply, &printed, true);
     assert!(said.contains("configmap/one configured"), "{said}");
-    assert!(said.contains("deployment.apps/web configured"), "{said}");
+    assert!(said.contains("service/web configured"), "{said}");
 
     let place = tempfile::tempdir().expect("a directory");
     let other = place.path().join("other");
