@@ -124,6 +124,9 @@ mod tests {
                 let mut header = tar::Header::new_gnu();
                 header.set_size(content.len() as u64);
                 header.set_mode(0o644);
+                header.set_uid(0);
+                header.set_gid(0);
+                header.set_mtime(0);
                 builder
                     .append_data(&mut header, name, *content)
                     .expect("appended");
@@ -183,7 +186,7 @@ mod tests {
     #[test]
     fn what_is_no_archive_is_refused_in_one_sentence_without_its_bytes() {
         let noise: Vec<u8> = (0..5000u32)
-            .map(|number| (number * 7919 >> 3) as u8)
+            .map(|number| ((number * 7919) >> 3) as u8)
             .collect();
         for bytes in [
             Vec::new(),
