@@ -23,6 +23,7 @@ mod int_or_percent;
 mod job;
 mod legacy_token_cleaner;
 pub mod local_path;
+mod lookup;
 mod meta;
 mod namespace;
 mod node_ipam;

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::lookup::{Controlled, Selecting};
 use crate::owned_pods::{PodControl, claim, expectations, from_template};
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::{Config, Error, history, meta};
@@ -42,8 +43,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         enqueue(&sets, &queue, own_key),
         enqueue(&pods, &queue, owner_key("DaemonSet")),
         enqueue(&pods, &queue, {
-            let sets = sets.clone();
-            move |pod: &Pod| watching::possible_owners(&sets, pod, selector)
+            let sets = Selecting::of(&sets);
+            move |pod: &Pod| watching::possible_owners(&sets, pod)
         }),
         enqueue(&revisions, &queue, owner_key("DaemonSet")),
         enqueue_all_on_node_changes(nodes.clone(), sets.clone(), queue.clone()),
@@ -53,6 +54,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         failures: Mutex::default(),
         config,
         sets,
+        owned_pods: Controlled::of(&pods),
+        owned_revisions: Controlled::of(&revisions),
         pods,
         nodes,
         revisions,
@@ -70,6 +73,8 @@ struct Controller {
     pods: Informer<Pod>,
     nodes: Informer<Node>,
     revisions: Informer<ControllerRevision>,
+    owned_pods: Controlled<Pod>,
+    owned_revisions: Controlled<ControllerRevision>,
     control: PodControl,
     /// By set and node: when a pod there last failed and how long its successor waits. Bounded by
     /// the sets and nodes there are.
@@ -102,12 +107,12 @@ impl Controller {
             return Ok(Outcome::Done);
         }
         let uid = set.metadata.uid.as_deref().unwrap_or_default();
-        let pods = self.pods.list_in(&key.namespace);
-        let is_current = self.control.is_current(key, uid, &pods).await?;
+        let is_current = self.control.is_current(key, uid, &self.pods).await?;
         let selector = selector(&set);
+        let pods = self.owned_pods.claimable(&set.metadata, &selector);
         let pods = self.control.claim(&*set, &selector, pods, |_| true).await?;
         let client = &self.config.client;
-        let revisions = self.revisions.list_in(&key.namespace);
+        let revisions = self.owned_revisions.claimable(&set.metadata, &selector);
         let mut revisions = claim::claim(client, &*set, &selector, revisions, |_| true).await?;
         history::sort(&mut revisions);
 

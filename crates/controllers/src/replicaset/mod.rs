@@ -3,7 +3,7 @@
 mod plan;
 mod replicated;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use client::controller::Outcome;
@@ -13,6 +13,7 @@ use kube::Api;
 use kube::api::PostParams;
 use tokio_util::sync::CancellationToken;
 
+use crate::lookup::{Controlled, Selecting};
 use crate::owned_pods::{PodControl, expectations, from_template};
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::{Config, Error, meta};
@@ -25,8 +26,8 @@ pub async fn run<K: Replicated>(config: Config, shutdown: CancellationToken) {
     let pods = config.informers.of::<Pod>();
     let queue = WorkQueue::new();
     let orphans = enqueue(&pods, &queue, {
-        let sets = sets.clone();
-        move |pod: &Pod| watching::possible_owners(&sets, pod, |set: &K| set.selector())
+        let sets = Selecting::of(&sets);
+        move |pod: &Pod| watching::possible_owners(&sets, pod)
     });
     let feeds = futures::future::join3(
         enqueue(&sets, &queue, own_key),
@@ -36,6 +37,8 @@ pub async fn run<K: Replicated>(config: Config, shutdown: CancellationToken) {
     let controller = Arc::new(Controller {
         control: PodControl::new(&config, K::CONTROLLER),
         config,
+        owned_sets: Controlled::of(&sets),
+        owned_pods: Controlled::of(&pods),
         sets,
         pods,
     });
@@ -50,6 +53,8 @@ struct Controller<K> {
     config: Config,
     sets: Informer<K>,
     pods: Informer<Pod>,
+    owned_sets: Controlled<K>,
+    owned_pods: Controlled<Pod>,
     control: PodControl,
 }
 
@@ -65,11 +70,10 @@ impl<K: Replicated> Controller<K> {
             return Ok(Outcome::Done);
         };
         let uid = set.meta().uid.as_deref().unwrap_or_default();
-        let pods = self.pods.list_in(&key.namespace);
-        if !self.control.is_current(key, uid, &pods).await? {
+        if !self.control.is_current(key, uid, &self.pods).await? {
             return Ok(Outcome::After(expectations::LONGEST_WAIT));
         }
-        let siblings = self.siblings_by_node(&set, &pods);
+        let pods = self.owned_pods.claimable(set.meta(), &set.selector());
         let owned = self
             .control
             .claim(&*set, &set.selector(), pods, meta::is_active)
@@ -79,7 +83,8 @@ impl<K: Replicated> Controller<K> {
         let failure = match set.meta().deletion_timestamp {
             Some(_) => None,
             None => {
-                let plan = plan::plan(&observed, &siblings, now);
+                let siblings = || self.siblings_by_node(&set);
+                let plan = plan::plan(&observed, siblings, now);
                 self.carry_out(key, &set, plan).await
             }
         };
@@ -141,24 +146,17 @@ impl<K: Replicated> Controller<K> {
     }
 
     /// How many active pods of this set, and of the other sets of its owner, each node has.
-    fn siblings_by_node(&self, set: &K, pods: &[Arc<Pod>]) -> BTreeMap<String, usize> {
-        let owner = meta::controller_of(set.meta()).map(|owner| owner.uid.as_str());
-        let related: Vec<String> = self
-            .sets
-            .list_in(set.meta().namespace.as_deref().unwrap_or_default())
-            .iter()
-            .filter(|other| {
-                other.meta().uid == set.meta().uid
-                    || owner.is_some_and(|uid| meta::is_controlled_by(other.meta(), uid))
-            })
-            .filter_map(|other| other.meta().uid.clone())
-            .collect();
+    fn siblings_by_node(&self, set: &K) -> BTreeMap<String, usize> {
+        let siblings = match meta::controller_of(set.meta()) {
+            Some(owner) => self.owned_sets.by(&owner.uid),
+            None => Vec::new(),
+        };
+        let siblings = siblings.iter().filter_map(|other| other.meta().uid.clone());
+        let related: BTreeSet<String> = siblings.chain(set.meta().uid.clone()).collect();
         let mut counts = BTreeMap::new();
-        for pod in pods.iter().filter(|pod| meta::is_active(pod)) {
-            let node = meta::node_name(pod);
-            let is_related = meta::controller_of(&pod.metadata)
-                .is_some_and(|controller| related.contains(&controller.uid));
-            if is_related && !node.is_empty() {
+        for pod in related.iter().flat_map(|uid| self.owned_pods.by(uid)) {
+            let node = meta::node_name(&pod);
+            if meta::is_active(&pod) && !node.is_empty() {
                 *counts.entry(node.to_owned()).or_default() += 1;
             }
         }

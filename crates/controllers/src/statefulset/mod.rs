@@ -6,11 +6,10 @@ mod retention;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use client::controller::Outcome;
-use client::{Informer, ObjectKey, WorkQueue, retry};
+use client::{Index, Informer, ObjectKey, Terms, WorkQueue, retry};
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -18,6 +17,7 @@ use kube::Api;
 use kube::api::PostParams;
 use tokio_util::sync::CancellationToken;
 
+use crate::lookup::{Controlled, Selecting, in_namespace, namespace_of};
 use crate::owned_pods::expectations::Deed;
 use crate::owned_pods::{PodControl, claim, expectations, of_uid};
 use crate::watching::{self, enqueue, own_key, owner_key};
@@ -37,12 +37,12 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         enqueue(&sets, &queue, own_key),
         enqueue(&pods, &queue, owner_key("StatefulSet")),
         enqueue(&pods, &queue, {
-            let sets = sets.clone();
-            move |pod: &Pod| watching::possible_owners(&sets, pod, selector)
+            let sets = Selecting::of(&sets);
+            move |pod: &Pod| watching::possible_owners(&sets, pod)
         }),
         enqueue(&revisions, &queue, owner_key("StatefulSet")),
         enqueue(&claims, &queue, {
-            let sets = sets.clone();
+            let sets = sets.index("claims", Terms::All(prefixes_of_claims));
             move |claim: &PersistentVolumeClaim| sets_of_claim(&sets, claim)
         }),
     );
@@ -50,6 +50,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         control: PodControl::new(&config, CONTROLLER),
         config,
         sets,
+        owned_pods: Controlled::of(&pods),
+        owned_revisions: Controlled::of(&revisions),
         pods,
         claims,
         revisions,
@@ -67,6 +69,8 @@ struct Controller {
     pods: Informer<Pod>,
     claims: Informer<PersistentVolumeClaim>,
     revisions: Informer<ControllerRevision>,
+    owned_pods: Controlled<Pod>,
+    owned_revisions: Controlled<ControllerRevision>,
     control: PodControl,
 }
 
@@ -85,14 +89,14 @@ impl Controller {
             return Ok(Outcome::Done);
         };
         let uid = set.metadata.uid.as_deref().unwrap_or_default();
-        let mut pods = self.pods.list_in(&key.namespace);
-        if !self.control.is_current(key, uid, &pods).await? {
+        if !self.control.is_current(key, uid, &self.pods).await? {
             return Ok(Outcome::After(expectations::LONGEST_WAIT));
         }
         let selector = selector(&set);
+        let mut pods = self.owned_pods.claimable(&set.metadata, &selector);
         pods.retain(|pod| identity::ordinal(&set, pod).is_some());
         let pods = self.control.claim(&*set, &selector, pods, |_| true).await?;
-        let revisions = self.revisions.list_in(&key.namespace);
+        let revisions = self.owned_revisions.claimable(&set.metadata, &selector);
         let client = &self.config.client;
         let mut revisions = claim::claim(client, &*set, &selector, revisions, |_| true).await?;
         history::sort(&mut revisions);
@@ -109,15 +113,11 @@ impl Controller {
             .find(|revision| revision.metadata.name == old.current_revision)
             .unwrap_or(&update);
         let (current, update) = (versioned(current)?, versioned(&update)?);
-        let claims = self.claims.list_in(&key.namespace).into_iter();
-        let claims: BTreeMap<String, Arc<PersistentVolumeClaim>> = claims
-            .map(|claim| (claim.metadata.name.clone().unwrap_or_default(), claim))
-            .collect();
         let now = self.config.environment.now();
         let plan = plan::plan(&Observed {
             set: &set,
             pods: &pods,
-            claims: &claims,
+            claims: &|name| self.claims.get(&key.namespace, name),
             current: &current,
             update: &update,
             collisions,
@@ -181,8 +181,9 @@ impl Controller {
                 }
                 match pods.create(&PostParams::default(), &pod).await {
                     Ok(created) => {
-                        let created = created.metadata.uid.unwrap_or_default();
-                        self.control.expectations.created(key, uid, &created);
+                        let made = created.metadata.uid.unwrap_or_default();
+                        let name = created.metadata.name.unwrap_or_default();
+                        self.control.expectations.created(key, uid, &made, &name);
                         self.report(set, "create", &pod, Ok(()))
                     }
                     Err(error) if retry::is_namespace_terminating(&error) => Ok(()),
@@ -202,7 +203,7 @@ impl Controller {
             Action::Delete(pod) => {
                 let name = pod.metadata.name.as_deref().unwrap_or_default();
                 let pod_uid = pod.metadata.uid.as_deref().unwrap_or_default();
-                self.control.expectations.deleted(key, uid, pod_uid);
+                self.control.expectations.deleted(key, uid, pod_uid, name);
                 match pods.delete(name, &of_uid(pod_uid)).await {
                     Ok(_) => self.report(set, "delete", &pod, Ok(())),
                     Err(error) => {
@@ -329,17 +330,27 @@ fn selector(set: &StatefulSet) -> LabelSelector {
 }
 
 /// The sets whose pods may wait for a claim that changed.
-fn sets_of_claim(sets: &Informer<StatefulSet>, claim: &PersistentVolumeClaim) -> Vec<ObjectKey> {
+fn sets_of_claim(sets: &Index<StatefulSet>, claim: &PersistentVolumeClaim) -> Vec<ObjectKey> {
     let name = claim.metadata.name.as_deref().unwrap_or_default();
-    sets.list_in(claim.metadata.namespace.as_deref().unwrap_or_default())
-        .into_iter()
-        .filter(|set| {
-            let set_name = set.metadata.name.as_deref().unwrap_or_default();
-            identity::claim_templates(set).iter().any(|template| {
-                let template = template.metadata.name.as_deref().unwrap_or_default();
-                name.starts_with(&format!("{template}-{set_name}-"))
-            })
+    // The last part is the pod's ordinal.
+    let Some((prefix, _)) = name.rsplit_once('-') else {
+        return Vec::new();
+    };
+    let sets = sets.get(&in_namespace(namespace_of(&claim.metadata), prefix));
+    sets.iter().map(|set| ObjectKey::of(&**set)).collect()
+}
+
+/// What the names of a set's claims begin with.
+fn prefixes_of_claims(set: &StatefulSet) -> Vec<String> {
+    let set_name = set.metadata.name.as_deref().unwrap_or_default();
+    let templates = identity::claim_templates(set).iter();
+    templates
+        .map(|template| {
+            let template = template.metadata.name.as_deref().unwrap_or_default();
+            in_namespace(
+                namespace_of(&set.metadata),
+                &format!("{template}-{set_name}"),
+            )
         })
-        .map(|set| ObjectKey::of(&*set))
         .collect()
 }

@@ -28,8 +28,8 @@ pub struct Observed<'a> {
     pub set: &'a StatefulSet,
     /// The pods that belong to the set.
     pub pods: &'a [Arc<Pod>],
-    /// The claims of the namespace, by name.
-    pub claims: &'a BTreeMap<String, Arc<PersistentVolumeClaim>>,
+    /// The claim of that name in the set's namespace.
+    pub claims: &'a dyn Fn(&str) -> Option<Arc<PersistentVolumeClaim>>,
     /// What pods had before the update under way.
     pub current: &'a Revision,
     /// What they shall have.
@@ -132,7 +132,7 @@ impl Planner<'_> {
         let claims = identity::claims(set, ordinal);
         let waits_for_claim = claims.iter().any(|claim| {
             self.existing(claim)
-                .is_some_and(|claim| retention::belongs_to_former_pod(set, &pod, claim))
+                .is_some_and(|claim| retention::belongs_to_former_pod(set, &pod, &claim))
         });
         if !waits_for_claim {
             let missing = self.missing(ordinal);
@@ -281,7 +281,7 @@ impl Planner<'_> {
             let Some(claim) = self.existing(&claim) else {
                 continue;
             };
-            if let Some(owners) = retention::corrected_owners(set, pod, claim) {
+            if let Some(owners) = retention::corrected_owners(set, pod, &claim) {
                 self.actions.push(Action::SetOwners(claim.clone(), owners));
             }
         }
@@ -297,9 +297,9 @@ impl Planner<'_> {
         claims
     }
 
-    fn existing(&self, claim: &PersistentVolumeClaim) -> Option<&Arc<PersistentVolumeClaim>> {
+    fn existing(&self, claim: &PersistentVolumeClaim) -> Option<Arc<PersistentVolumeClaim>> {
         let name = claim.metadata.name.as_ref()?;
-        self.observed.claims.get(name)
+        (self.observed.claims)(name)
     }
 
     fn is_unavailable(&self, pod: &Pod) -> bool {

@@ -65,7 +65,7 @@ impl World {
         plan(&Observed {
             set: &self.set,
             pods: &pods,
-            claims: &self.claims,
+            claims: &|name| self.claims.get(name).cloned(),
             current: &revision(&self.current),
             update: &revision(&self.update),
             collisions: 0,
