@@ -73,6 +73,11 @@ impl<K: Object> Cache<K> {
         )
     }
 
+    pub(crate) fn count_in(&self, namespace: &str) -> usize {
+        let state = self.state.lock();
+        state.objects.get(namespace).map_or(0, BTreeMap::len)
+    }
+
     /// Begins to keep an index of that name, unless there is one.
     pub(crate) fn keep_index(&self, name: &'static str, terms: Terms<K>) {
         let mut state = self.state.lock();

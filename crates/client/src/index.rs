@@ -55,8 +55,8 @@ impl<K: Object> Index<K> {
     }
 }
 
-/// The content of one index.
-pub(crate) struct Filing<K> {
+/// The content of one index; also for those who keep such an index of something else.
+pub struct Filing<K> {
     terms: Terms<K>,
     by_term: BTreeMap<String, BTreeSet<Arc<ObjectKey>>>,
     /// The terms that each object is under; objects without terms are not here.
@@ -64,7 +64,7 @@ pub(crate) struct Filing<K> {
 }
 
 impl<K> Filing<K> {
-    pub(crate) fn new(terms: Terms<K>) -> Filing<K> {
+    pub fn new(terms: Terms<K>) -> Filing<K> {
         Filing {
             terms,
             by_term: BTreeMap::new(),
@@ -72,7 +72,8 @@ impl<K> Filing<K> {
         }
     }
 
-    pub(crate) fn set(&mut self, key: &Arc<ObjectKey>, old: Option<&K>, new: &K) {
+    /// `old` is what was set for the key before.
+    pub fn set(&mut self, key: &Arc<ObjectKey>, old: Option<&K>, new: &K) {
         let terms = match &self.terms {
             Terms::All(terms) => {
                 let new = terms(new);
@@ -102,7 +103,7 @@ impl<K> Filing<K> {
         }
     }
 
-    pub(crate) fn remove(&mut self, key: &Arc<ObjectKey>) {
+    pub fn remove(&mut self, key: &Arc<ObjectKey>) {
         for term in self.filed.remove(key).unwrap_or_default() {
             if let Some(keys) = self.by_term.get_mut(&term) {
                 keys.remove(key);
@@ -113,12 +114,13 @@ impl<K> Filing<K> {
         }
     }
 
-    pub(crate) fn under(&self, terms: &[String]) -> BTreeSet<&Arc<ObjectKey>> {
+    /// The keys under any of `terms`, each once, in order.
+    pub fn under(&self, terms: &[String]) -> BTreeSet<&Arc<ObjectKey>> {
         let found = terms.iter().filter_map(|term| self.by_term.get(term));
         found.flatten().collect()
     }
 
-    pub(crate) fn count(&self, term: &str) -> usize {
+    pub fn count(&self, term: &str) -> usize {
         self.by_term.get(term).map_or(0, BTreeSet::len)
     }
 }

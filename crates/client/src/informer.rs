@@ -181,6 +181,11 @@ impl<K: Object> Informer<K> {
         self.cache.list_in(namespace)
     }
 
+    /// How many objects the namespace has, without looking at them.
+    pub fn count_in(&self, namespace: &str) -> usize {
+        self.cache.count_in(namespace)
+    }
+
     /// The objects by terms that are read from them; see [`Index`]. All who ask for the same name
     /// share one index, whose terms are those of the first.
     pub fn index(&self, name: &'static str, terms: Terms<K>) -> Index<K> {

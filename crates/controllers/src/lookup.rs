@@ -46,20 +46,35 @@ impl<K: Object> Labelled<K> {
     /// Costs what the rarest of the labels it demands costs. A selector that demands no value of
     /// any label is compared with the whole namespace.
     pub fn selected_by(&self, namespace: &str, selector: &LabelSelector) -> Vec<Arc<K>> {
-        let groups = required_pairs(namespace, selector);
-        let rarest = groups.into_iter().min_by_key(|group| {
-            let counts = group.iter().map(|term| self.index.count(term));
-            counts.sum::<usize>()
-        });
-        let mut found = match rarest {
-            Some(terms) => self.index.get_any(&terms),
-            None => self.objects.list_in(namespace),
-        };
+        let mut found = self.having_one_of(namespace, required_pairs(namespace, selector));
         let none = Labels::new();
         found.retain(|object| {
             let labels = object.meta().labels.as_ref().unwrap_or(&none);
             meta::selects_or_all(selector, labels)
         });
+        found
+    }
+
+    /// The objects under the rarest group of labels, of which there is one per requirement.
+    fn having_one_of(&self, namespace: &str, groups: Vec<Vec<String>>) -> Vec<Arc<K>> {
+        let rarest = groups.into_iter().min_by_key(|group| {
+            let counts = group.iter().map(|term| self.index.count(term));
+            counts.sum::<usize>()
+        });
+        match rarest {
+            Some(terms) => self.index.get_any(&terms),
+            None => self.objects.list_in(namespace),
+        }
+    }
+
+    /// As [`Labelled::selected_by`], for a selector in the form that the API's query has.
+    pub fn matching(
+        &self,
+        namespace: &str,
+        selector: &api::selector::LabelSelector,
+    ) -> Vec<Arc<K>> {
+        let mut found = self.having_one_of(namespace, required_of(namespace, selector));
+        found.retain(|object| selector.matches(|label| meta::label(object.meta(), label)));
         found
     }
 
@@ -71,6 +86,28 @@ impl<K: Object> Labelled<K> {
         };
         self.selected_by(namespace, &selector)
     }
+}
+
+/// For each requirement of a selector that names values, the labels of which one must be there.
+pub fn required_of(namespace: &str, selector: &api::selector::LabelSelector) -> Vec<Vec<String>> {
+    use api::selector::Operator::{DoubleEquals, Equals, In};
+    let requirements = selector.requirements().iter();
+    let naming = requirements.filter(|one| matches!(one.operator, In | Equals | DoubleEquals));
+    naming
+        .map(|one| {
+            let values = one.values.iter();
+            values
+                .map(|value| pair_term(namespace, &one.key, value))
+                .collect()
+        })
+        .collect()
+}
+
+/// The terms under which selectors are found by the labels of an object.
+pub fn terms_of_labels(meta: &ObjectMeta) -> Vec<String> {
+    let mut terms = pairs_of(meta);
+    terms.push(key_term(namespace_of(meta), ""));
+    terms
 }
 
 /// What selects pods by their labels.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::controller::Outcome;
-use client::{Change, Informer, ObjectKey, WorkQueue, retry};
+use client::{Change, Index, Informer, ObjectKey, Terms, WorkQueue, retry};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::lookup::{Controlled, Selecting};
+use crate::lookup::{Controlled, Labelled, Selecting};
 use crate::owned_pods::{PodControl, claim, expectations, from_template};
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::{Config, Error, history, meta};
@@ -47,13 +47,18 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             move |pod: &Pod| watching::possible_owners(&sets, pod)
         }),
         enqueue(&revisions, &queue, owner_key("DaemonSet")),
-        enqueue_all_on_node_changes(nodes.clone(), sets.clone(), queue.clone()),
+        enqueue_on_node_changes(
+            nodes.clone(),
+            sets.index("node-selector", Terms::Rarest(node_labels)),
+            queue.clone(),
+        ),
     );
     let controller = Arc::new(Controller {
         control: PodControl::new(&config, CONTROLLER),
         failures: Mutex::default(),
         config,
         sets,
+        labelled_nodes: Labelled::of(&nodes),
         owned_pods: Controlled::of(&pods),
         owned_revisions: Controlled::of(&revisions),
         pods,
@@ -73,6 +78,7 @@ struct Controller {
     pods: Informer<Pod>,
     nodes: Informer<Node>,
     revisions: Informer<ControllerRevision>,
+    labelled_nodes: Labelled<Node>,
     owned_pods: Controlled<Pod>,
     owned_revisions: Controlled<ControllerRevision>,
     control: PodControl,
@@ -124,7 +130,7 @@ impl Controller {
         let current =
             history::take(client, &*set, HASH_LABEL, &snapshot, step, &mut collisions).await?;
         let hash = meta::label(&current.metadata, HASH_LABEL).unwrap_or_default();
-        let nodes = self.nodes.list();
+        let nodes = self.nodes_of(&set, &pods);
         let now = self.config.environment.now();
         let observed = Observed {
             set: &set,
@@ -159,6 +165,28 @@ impl Controller {
         let available = meta::next_availability(ready, min_ready_seconds, now);
         let next = [retry, waiting, available].into_iter().flatten().min();
         Ok(next.map_or(Outcome::Done, Outcome::After))
+    }
+
+    /// The nodes that the set may be meant for, and those that its pods are on or on their way to.
+    /// Nodes without the labels that it asks for are looked at only for pods that are there.
+    fn nodes_of(&self, set: &DaemonSet, pods: &[Arc<Pod>]) -> Vec<Arc<Node>> {
+        let wanted = node_selector(set);
+        if wanted.is_empty() {
+            return self.nodes.list();
+        }
+        let nodes = self.labelled_nodes.having("", &wanted);
+        let mut by_name: BTreeMap<String, Arc<Node>> = nodes
+            .into_iter()
+            .map(|node| (node.metadata.name.clone().unwrap_or_default(), node))
+            .collect();
+        for name in pods.iter().filter_map(|pod| fit::target(pod)) {
+            if !by_name.contains_key(name)
+                && let Some(node) = self.nodes.get("", name)
+            {
+                by_name.insert(name.to_owned(), node);
+            }
+        }
+        by_name.into_values().collect()
     }
 
     async fn carry_out(
@@ -268,27 +296,55 @@ fn selector(set: &DaemonSet) -> LabelSelector {
     spec.map(|spec| spec.selector.clone()).unwrap_or_default()
 }
 
-/// Every set looks again when a node comes, goes, or changes in what pods are placed by. Not on
-/// heartbeats.
-async fn enqueue_all_on_node_changes(
+/// The labels that a set's template wants nodes to have.
+fn node_selector(set: &DaemonSet) -> BTreeMap<String, String> {
+    let template = set
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.template.spec.as_ref());
+    let selector = template.and_then(|template| template.node_selector.clone());
+    selector.unwrap_or_default()
+}
+
+/// A set is found by any one of the labels that it wants nodes to have, or always if it wants none.
+fn node_labels(set: &DaemonSet) -> Vec<Vec<String>> {
+    let selector = node_selector(set);
+    if selector.is_empty() {
+        return vec![vec![String::new()]];
+    }
+    let labels = selector.iter();
+    labels
+        .map(|(key, value)| vec![format!("{key}={value}")])
+        .collect()
+}
+
+/// The sets that may be meant for a node look again when it comes, goes, or changes in what pods
+/// are placed by. Not on heartbeats.
+async fn enqueue_on_node_changes(
     nodes: Informer<Node>,
-    sets: Informer<DaemonSet>,
+    sets: Index<DaemonSet>,
     queue: WorkQueue<ObjectKey>,
 ) {
     let mut changes = nodes.subscribe();
     loop {
-        let matters = match changes.next().await {
-            Change::Added(_) | Change::Deleted(_) => true,
+        let touched = match changes.next().await {
+            Change::Added(node) | Change::Deleted(node) => vec![node],
             Change::Modified { old, new } => {
                 let taints = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone());
-                old.metadata.labels != new.metadata.labels || taints(&old) != taints(&new)
+                if old.metadata.labels == new.metadata.labels && taints(&old) == taints(&new) {
+                    continue;
+                }
+                vec![old, new]
             }
-            Change::Resynced => false,
+            Change::Resynced => continue,
         };
-        if matters {
-            for set in sets.list() {
-                queue.add(ObjectKey::of(&*set));
-            }
+        let mut terms = vec![String::new()];
+        for node in &touched {
+            let labels = node.metadata.labels.iter().flatten();
+            terms.extend(labels.map(|(key, value)| format!("{key}={value}")));
+        }
+        for set in sets.get_any(&terms) {
+            queue.add(ObjectKey::of(&*set));
         }
     }
 }
