@@ -142,22 +142,36 @@ pub struct Held {
 struct Tally {
     question: Question,
     count: Arc<Count>,
+    /// How many nodes are at each place, where places without pods count too.
+    nodes: Count,
     used: u64,
 }
 
 #[derive(Default)]
 pub(crate) struct Counts {
     held: BTreeMap<(Effect, String), Held>,
-    /// Set when nodes have moved between topologies: everything is counted afresh when needed.
-    is_stale: bool,
     tallies: BTreeMap<String, Tally>,
     uses: u64,
 }
 
 impl Counts {
-    pub(crate) fn nodes_moved(&mut self) {
-        self.is_stale = true;
-        self.tallies.clear();
+    /// The node has come, or its labels have changed; before that it went with its former ones.
+    pub(crate) fn node_comes(&mut self, node: &NodeInfo, namespaces: &Namespaces) {
+        for pod in node.pods.values() {
+            self.hold(pod, node, 1);
+        }
+        for tally in self.tallies.values_mut() {
+            tally.move_node(node, namespaces, 1);
+        }
+    }
+
+    pub(crate) fn node_goes(&mut self, node: &NodeInfo, namespaces: &Namespaces) {
+        for pod in node.pods.values() {
+            self.hold(pod, node, -1);
+        }
+        for tally in self.tallies.values_mut() {
+            tally.move_node(node, namespaces, -1);
+        }
     }
 
     pub(crate) fn namespaces_changed(&mut self) {
@@ -173,26 +187,14 @@ impl Counts {
     }
 
     /// Every term that existing pods have.
-    pub(crate) fn held<'a>(
-        &mut self,
-        nodes: impl Iterator<Item = &'a NodeInfo>,
-    ) -> impl Iterator<Item = &Held> {
-        if self.is_stale {
-            self.is_stale = false;
-            self.held.clear();
-            for node in nodes {
-                for pod in node.pods.values() {
-                    self.hold(pod, node, 1);
-                }
-            }
-        }
+    pub(crate) fn held(&self) -> impl Iterator<Item = &Held> {
         self.held.values()
     }
 
     pub(crate) fn tally<'a>(
         &mut self,
         question: &Question,
-        nodes: impl Iterator<Item = &'a NodeInfo>,
+        nodes: impl Iterator<Item = &'a NodeInfo> + Clone,
         namespaces: &Namespaces,
     ) -> Arc<Count> {
         self.uses += 1;
@@ -207,10 +209,17 @@ impl Counts {
                 self.tallies.remove(&oldest);
             }
         }
+        let mut nodes_at = Count::new();
+        if question.keeps_zeros() {
+            for place in nodes.clone().filter_map(|node| question.place(node)) {
+                *nodes_at.entry(place.to_owned()).or_default() += 1;
+            }
+        }
         let count = Arc::new(question.count(nodes, namespaces));
         let tally = Tally {
             question: question.clone(),
             count: count.clone(),
+            nodes: nodes_at,
             used,
         };
         self.tallies.insert(text, tally);
@@ -218,9 +227,7 @@ impl Counts {
     }
 
     fn adjust(&mut self, pod: &PodInfo, node: &NodeInfo, namespaces: &Namespaces, by: isize) {
-        if !self.is_stale {
-            self.hold(pod, node, by);
-        }
+        self.hold(pod, node, by);
         for tally in self.tallies.values_mut() {
             let question = &tally.question;
             if question.counts(&pod.pod, namespaces)
@@ -259,6 +266,36 @@ impl Counts {
             change(Arc::make_mut(&mut held.count), place, by, false);
             if held.count.is_empty() {
                 self.held.remove(&key);
+            }
+        }
+    }
+}
+
+impl Tally {
+    /// Takes in a node with its pods, or takes it out.
+    fn move_node(&mut self, node: &NodeInfo, namespaces: &Namespaces, by: isize) {
+        let question = &self.question;
+        let Some(place) = question.place(node) else {
+            return;
+        };
+        let pods = node.pods.values();
+        let here = pods.filter(|pod| question.counts(&pod.pod, namespaces));
+        let here = here.count() as isize * by;
+        let count = Arc::make_mut(&mut self.count);
+        if !question.keeps_zeros() {
+            if here != 0 {
+                change(count, place, here, false);
+            }
+            return;
+        }
+        change(&mut self.nodes, place, by, false);
+        match self.nodes.contains_key(place) {
+            true => {
+                count.entry(place.to_owned()).or_default();
+                change(count, place, here, true);
+            }
+            false => {
+                count.remove(place);
             }
         }
     }

@@ -81,6 +81,21 @@ pub(crate) fn decide(
         let others = others.map(|(node, (plugin, rejection))| turned_down(node, plugin, rejection));
         return placed(verdicts.chain(others).collect(), ranking.feasible);
     }
+    if cycle.names.is_none()
+        && let Some(sample) = shapes.sample(&cycle, &mut random)
+    {
+        let mut verdicts = score(framework, pod, snapshot, &sample.nodes);
+        let node = pick(&verdicts, random);
+        verdicts.sort_by_key(|verdict| Reverse(total(verdict)));
+        let others = sample.turned_down.into_iter();
+        let others = others.map(|(node, (plugin, rejection))| turned_down(node, plugin, rejection));
+        return Decision {
+            outcome: Outcome::Placed { node },
+            nodes: verdicts.into_iter().chain(others).collect(),
+            rejected_by: BTreeSet::new(),
+            feasible: sample.feasible,
+        };
+    }
     decide_in(&cycle, random)
 }
 

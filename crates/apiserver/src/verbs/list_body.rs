@@ -394,7 +394,7 @@ impl Iterator for Writer {
                         next = Some(Place::Key(entry.key.clone()));
                         break;
                     }
-                    put(&mut out, entry, snapshot.entries.len());
+                    put(&mut out, entry, snapshot.len());
                 }
                 next
             }
