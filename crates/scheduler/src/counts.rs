@@ -313,3 +313,96 @@ fn change(count: &mut Count, place: &str, by: isize, keeps_zeros: bool) {
         count.remove(place);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use environment::Environment;
+
+    use super::*;
+    use crate::{
+        Snapshot,
+        fixtures::{labelled_node, labelled_pod},
+    };
+
+    const ANTI: &str = r#"{"containers":[],"affinity":{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"labelSelector":{"matchLabels":{"app":"web"}},"topologyKey":"zone"}]}}}"#;
+
+    fn questions() -> Vec<Question> {
+        let selector = Arc::new(LabelSelector::parse("app=web").expect("a selector"));
+        let spread = |required: &[&str], key: Option<&str>| Question::Spread {
+            namespace: "default".to_owned(),
+            selector: selector.clone(),
+            required_keys: required.iter().map(|key| key.to_string()).collect(),
+            topology_key: key.map(str::to_owned),
+        };
+        let terms = labelled_pod("asking", r#"{"app":"web"}"#, ANTI);
+        let terms = terms
+            .affinity
+            .as_deref()
+            .map(|terms| terms.required_anti.clone());
+        vec![
+            spread(&["zone"], Some("zone")),
+            spread(&["zone", "rack"], Some("zone")),
+            spread(&[], None),
+            Question::Near {
+                terms: terms.unwrap_or_default(),
+                topology_key: "zone".to_owned(),
+            },
+        ]
+    }
+
+    /// What is kept is what would be counted from scratch.
+    fn compare(snapshot: &Snapshot, seed: u64, step: usize) {
+        for question in questions() {
+            let nodes = snapshot.table().values();
+            let counted = question.count(nodes, snapshot.namespaces());
+            assert_eq!(
+                *snapshot.tally(&question),
+                counted,
+                "seed {seed}, step {step}"
+            );
+        }
+        let mut held = 0;
+        snapshot.each_held_term(|term| held += term.count.values().sum::<usize>());
+        let with_zone = snapshot.nodes().filter(|node| node.label("zone").is_some());
+        let pods: usize = with_zone.map(|node| node.pods.len()).sum();
+        assert_eq!(
+            held, pods,
+            "seed {seed}, step {step}: terms of existing pods"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_follow_nodes_and_pods_that_come_go_and_move() {
+        for seed in 0..20 {
+            let random = Environment::simulated(seed, 0);
+            let below = |limit: u64| random.random_u64() % limit;
+            let mut snapshot = Snapshot::default();
+            compare(&snapshot, seed, 0);
+            for step in 1..80 {
+                let node = format!("n{}", below(6));
+                let pod = format!("p{}", below(12));
+                match below(6) {
+                    0 => snapshot.remove_node(&node),
+                    1 => {
+                        snapshot.remove_pod(&format!("uid-{pod}"));
+                    }
+                    2 | 3 => {
+                        let zone = below(3);
+                        let labels = match below(3) {
+                            0 => "{}".to_owned(),
+                            1 => format!(r#"{{"zone":"z{zone}"}}"#),
+                            _ => format!(r#"{{"zone":"z{zone}","rack":"r"}}"#),
+                        };
+                        snapshot.set_node(labelled_node(&node, &labels, "{}", "{}"));
+                    }
+                    _ => {
+                        let app = if below(2) == 0 { "web" } else { "db" };
+                        let labels = format!(r#"{{"app":"{app}"}}"#);
+                        snapshot.confirm(labelled_pod(&pod, &labels, ANTI), &node);
+                    }
+                }
+                compare(&snapshot, seed, step);
+            }
+        }
+    }
+}

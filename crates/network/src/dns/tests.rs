@@ -438,3 +438,28 @@ fn the_server_speaks_udp_and_tcp_and_asks_others() {
         });
     });
 }
+
+#[test]
+fn the_work_for_one_service_does_not_grow_with_the_others() {
+    let counts = [100, 1_000, 10_000].map(|size| {
+        let mut index = NamesIndex::default();
+        for number in 0..size {
+            let name = format!("service-{number}");
+            let spec = json!({"clusterIP": "None", "ports": [{"name": "http", "port": 80}]});
+            service(&mut index, "default", &name, spec);
+            let address = format!("10.244.{}.{}", number / 250, 1 + number % 250);
+            endpoints(
+                &mut index,
+                "default",
+                &name,
+                json!([{"addresses": [address]}]),
+            );
+        }
+        let before = environment::work::visited();
+        let list = json!([{"addresses": ["10.245.0.1"]}, {"addresses": ["10.245.0.2"]}]);
+        endpoints(&mut index, "default", "service-7", list);
+        environment::work::visited() - before
+    });
+    assert!(counts[0] > 0);
+    assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+}

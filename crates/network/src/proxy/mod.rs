@@ -11,6 +11,8 @@ mod ruleset;
 mod sticky;
 
 #[cfg(test)]
+mod growth_tests;
+#[cfg(test)]
 mod kernel_tests;
 #[cfg(test)]
 mod tests;
