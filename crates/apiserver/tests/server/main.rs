@@ -7,6 +7,7 @@ mod apply;
 mod bad_input;
 mod caches;
 mod fine_print;
+mod growth;
 mod harness;
 mod lifecycle;
 mod lists;
