@@ -189,7 +189,7 @@ impl Cluster {
     /// The id of the server process that the keeper runs at present.
     pub fn server_pid(&self) -> Option<i32> {
         let text = std::fs::read_to_string(self.data_dir().join("keeper.pid")).ok()?;
-        let keeper = text.trim().to_string();
+        let keeper = text.split_whitespace().next()?.to_string();
         processes().into_iter().find_map(|process| {
             let is_server = process.arguments.get(1).map(String::as_str) == Some("server");
             (is_server && process.parent == keeper).then_some(process.pid)

@@ -110,7 +110,7 @@ spec:
     );
     // On a running directory `up` succeeds and changes nothing.
     let said = cluster.up(&[]);
-    assert!(said.contains("running already"), "{said}");
+    assert!(said.contains("run by a server in the background"), "{said}");
 }
 
 /// `NODE_KILLS`: how many; each comes a little later in a pod's start, and then in its end.

@@ -125,6 +125,58 @@ fn our_client_shows_what_is_there() {
     assert!(list.contains("coracle-test:1"), "{list}");
 }
 
+#[test]
+fn a_pod_that_does_not_come_up_shows_where_it_stands() {
+    let cluster = Cluster::start();
+    cluster.apply(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: typo}
+spec:
+  containers:
+  - {name: c, image: "coracle-test:1", command: [no-such-program]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: crash}
+spec:
+  containers:
+  - {name: c, image: "coracle-test:1", command: [sh, -c, "exit 3"]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: lacking}
+spec:
+  containers:
+  - {name: c, image: "coracle-test:1", volumeMounts: [{name: v, mountPath: /v}]}
+  volumes: [{name: v, secret: {secretName: nowhere}}]
+"#,
+    );
+    for (pod, wanted) in [
+        ("typo", "StartContainer c, attempt 2: RunContainerError: "),
+        (
+            "crash",
+            "Run c, attempt 2: exit code 3 (Error); tried again after ",
+        ),
+        (
+            "lacking",
+            "secret \"nowhere\" not found; tried again after ",
+        ),
+    ] {
+        let text = eventually(wanted, || {
+            let text = cluster.client(&["trace", pod]);
+            text.contains(wanted).then_some(text)
+        });
+        let stands = text
+            .lines()
+            .any(|line| line.starts_with("stands at hop 10 "));
+        assert!(stands, "{text}");
+        // The one that ends by itself did run.
+        assert!(pod == "crash" || !text.contains("running"), "{text}");
+    }
+}
+
 fn trace(cluster: &Cluster, pod: &str) -> Value {
     let text = cluster.client(&["trace", &format!("pod/{pod}"), "-o", "json"]);
     serde_json::from_str(&text).expect("trace prints JSON")

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use crate::cluster::{Cluster, image_archive, repository, succeed};
+use crate::cluster::{Cluster, coracle, eventually, fail, image_archive, repository, succeed};
 
 /// The second node; stopped and removed on drop, before the cluster is.
 struct SecondNode<'a> {
@@ -97,5 +97,77 @@ spec:
         let heard = cluster.kubectl(&["logs", &asking]);
         assert_eq!(heard.trim(), format!("hello from {serving}"));
     }
+    drop(second);
+}
+
+/// The client certificate in a kubeconfig of ours, encoded as it is there.
+fn certificate_in(kubeconfig: &str) -> String {
+    let text = std::fs::read_to_string(kubeconfig).expect("a kubeconfig");
+    let line = text
+        .lines()
+        .find(|line| line.contains("client-certificate-data"));
+    line.expect("a certificate").trim().to_string()
+}
+
+#[test]
+fn a_node_renews_its_certificates_at_once_and_a_revoked_one_is_not_listened_to() {
+    let cluster = Cluster::prepared();
+    let second = SecondNode::join(&cluster);
+    let directory = format!("{}-2", cluster.data_dir_text());
+    let ticket = std::fs::read_to_string(format!("{directory}/ticket")).expect("the ticket");
+    let ticket: serde_json::Value = serde_json::from_str(&ticket).expect("a ticket");
+    let of_ticket = |part: &str| {
+        use base64::Engine;
+        let pem = ticket[part]["certificate"].as_str().expect("a certificate");
+        base64::engine::general_purpose::STANDARD.encode(pem)
+    };
+    for (part, name) in [
+        ("node", "node"),
+        ("proxy", "proxy"),
+        ("local_path", "local-path"),
+    ] {
+        let old = of_ticket(part);
+        let kubeconfig = format!("{directory}/pki/{name}.kubeconfig");
+        eventually(&format!("a new certificate for {name}"), || {
+            (!certificate_in(&kubeconfig).contains(&old)).then_some(())
+        });
+    }
+    let serving = ticket["kubelet_server"]["certificate"]
+        .as_str()
+        .expect("a certificate");
+    eventually("a new serving certificate", || {
+        let text = std::fs::read_to_string(format!("{directory}/pki/kubelet-server.pem")).ok()?;
+        (!text.contains(serving)).then_some(())
+    });
+    cluster.kubectl(&[
+        "wait",
+        "--for=condition=Ready",
+        "node/second",
+        "--timeout=120s",
+    ]);
+    let node = format!("{directory}/pki/node.kubeconfig");
+    let ask = |name: &str| {
+        let mut command = coracle();
+        command
+            .args(["get", "node", "second", "--kubeconfig"])
+            .arg(name);
+        command
+    };
+    succeed(&mut ask(&node));
+
+    cluster.coracle(&[
+        "invite",
+        "second",
+        "--revoke",
+        "--data-dir",
+        &cluster.data_dir_text(),
+    ]);
+    for name in ["node", "proxy", "local-path"] {
+        let kubeconfig = format!("{directory}/pki/{name}.kubeconfig");
+        let said = fail(&mut ask(&kubeconfig));
+        assert!(said.contains("Unauthorized"), "{name}: {said}");
+    }
+    let nodes = cluster.kubectl(&["get", "nodes", "-o", "name"]);
+    assert!(!nodes.contains("second"), "{nodes}");
     drop(second);
 }

@@ -23,8 +23,9 @@ import (
 	"time"
 )
 
-// Several may run on one machine, each with a range of its own.
-var serviceRange = "10.108.0.0/16"
+// Several may run on one machine, each with a range of its own; this one is far from where clusters
+// choose theirs first.
+var serviceRange = "10.192.0.0/16"
 
 // How long both keep history: short, so that its end can be seen.
 const compactionInterval = 30 * time.Second

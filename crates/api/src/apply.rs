@@ -385,9 +385,8 @@ fn prune(
     let last = named(last);
     let pruned = remove::remove(place, merged, &last);
     let in_merged = named(&remove::all_fields(place, merged));
-    let owned = others.0.iter().fold(applied.clone(), |all, owner| {
-        all.union(owner.fields.clone())
-    });
+    let others = others.0.iter().map(|owner| owner.fields.clone());
+    let owned = FieldSet::union_of(std::iter::once(applied.clone()).chain(others).collect());
     // Put back what somebody owns, also this applier by its new configuration.
     let in_pruned = named(&remove::all_fields(place, &pruned));
     let gone = in_merged

@@ -4,12 +4,17 @@
 //! interface, so that its inside can become flatter and faster without touching its users.
 //! It is for objects in passing: caches hold bytes.
 
+mod depth;
+mod object;
 pub mod yaml;
 
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
+
+pub use depth::{MAX_DEPTH, TooDeep};
+pub use object::Object;
 
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -24,14 +29,10 @@ pub enum Value {
     Object(Object),
 }
 
-/// An object's fields, kept sorted by name.
-#[derive(Clone, Debug, PartialEq, Default)]
-pub struct Object {
-    fields: Vec<(String, Value)>,
-}
-
 impl Value {
-    /// Reads JSON. Of a repeated key the last one counts.
+    /// Reads JSON. Of a repeated key the last one counts. Nesting beyond 127 levels is refused by
+    /// the parser: enough for every stored object (see [`MAX_DEPTH`]) and what answers and events
+    /// put around it.
     pub fn from_json(bytes: &[u8]) -> Result<Value, serde_json::Error> {
         serde_json::from_slice(bytes)
     }
@@ -203,104 +204,6 @@ impl Value {
     }
 }
 
-impl Object {
-    pub fn get(&self, name: &str) -> Option<&Value> {
-        let index = self.position(name).ok()?;
-        Some(&self.fields[index].1)
-    }
-
-    pub fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
-        let index = self.position(name).ok()?;
-        Some(&mut self.fields[index].1)
-    }
-
-    pub fn contains(&self, name: &str) -> bool {
-        self.position(name).is_ok()
-    }
-
-    /// Puts a field and returns what it replaced.
-    pub fn insert(&mut self, name: impl Into<String>, value: impl Into<Value>) -> Option<Value> {
-        let (name, value) = (name.into(), value.into());
-        match self.position(&name) {
-            Ok(index) => Some(std::mem::replace(&mut self.fields[index].1, value)),
-            Err(index) => {
-                self.fields.insert(index, (name, value));
-                None
-            }
-        }
-    }
-
-    /// The field, made `Null` first when missing.
-    pub fn entry(&mut self, name: &str) -> &mut Value {
-        let index = match self.position(name) {
-            Ok(index) => index,
-            Err(index) => {
-                self.fields.insert(index, (name.to_string(), Value::Null));
-                index
-            }
-        };
-        &mut self.fields[index].1
-    }
-
-    pub fn remove(&mut self, name: &str) -> Option<Value> {
-        let index = self.position(name).ok()?;
-        Some(self.fields.remove(index).1)
-    }
-
-    pub fn retain(&mut self, mut keep: impl FnMut(&str, &mut Value) -> bool) {
-        self.fields.retain_mut(|(name, value)| keep(name, value));
-    }
-
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
-        self.fields
-            .iter()
-            .map(|(name, value)| (name.as_str(), value))
-    }
-
-    pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = (&str, &mut Value)> {
-        self.fields
-            .iter_mut()
-            .map(|(name, value)| (name.as_str(), value))
-    }
-
-    pub fn len(&self) -> usize {
-        self.fields.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.fields.is_empty()
-    }
-
-    fn position(&self, name: &str) -> Result<usize, usize> {
-        // Parsed canonical documents arrive in order: appending must not search.
-        match self.fields.last() {
-            Some((last, _)) if last.as_str() < name => Err(self.fields.len()),
-            _ => self
-                .fields
-                .binary_search_by(|(field, _)| field.as_str().cmp(name)),
-        }
-    }
-}
-
-impl FromIterator<(String, Value)> for Object {
-    fn from_iter<I: IntoIterator<Item = (String, Value)>>(fields: I) -> Object {
-        let mut object = Object::default();
-        for (name, value) in fields {
-            object.insert(name, value);
-        }
-        object
-    }
-}
-
-impl IntoIterator for Object {
-    type Item = (String, Value);
-    type IntoIter = std::vec::IntoIter<(String, Value)>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.fields.into_iter()
-    }
-}
-
 macro_rules! value_from {
     ($($source:ty => |$name:ident| $made:expr;)*) => {
         $(impl From<$source> for Value {
@@ -403,11 +306,11 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let mut object = Object::default();
-        while let Some((name, value)) = access.next_entry::<String, Value>()? {
-            object.insert(name, value);
+        let mut fields = Vec::new();
+        while let Some(field) = access.next_entry::<String, Value>()? {
+            fields.push(field);
         }
-        Ok(Value::Object(object))
+        Ok(Value::Object(Object::from_fields(fields)))
     }
 }
 

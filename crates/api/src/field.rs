@@ -268,6 +268,13 @@ const GO_ORDER: [&str; 32] = [
     "FieldPath",
 ];
 
+/// How many errors about the items of a list may show the whole list, or what is around it: with
+/// one for each item the answer would grow with the square of the list.
+pub(crate) fn most_showing(value: &Value) -> usize {
+    const MOST_BYTES: usize = 1 << 20;
+    (MOST_BYTES / value.to_json().len().max(1)).max(1)
+}
+
 /// JSON as Go writes it: the fields of its types in their order, the keys of maps sorted.
 fn in_go_order(value: &Value) -> String {
     match value {

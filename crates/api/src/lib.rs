@@ -3,23 +3,24 @@
 
 pub mod apply;
 pub mod catalogue;
+pub mod certificate;
 pub mod conversion;
 pub mod cron;
 pub mod discovery;
 pub mod document;
 pub mod field;
-#[cfg(test)]
-mod fuzz;
 pub mod metadata;
 pub mod openapi;
 pub mod patch;
 pub mod protobuf;
 pub mod quantity;
 pub mod quota;
+mod repeats;
 pub mod resources;
 pub mod schema;
 pub mod selector;
 pub mod status;
+mod steps;
 pub mod strategy;
 pub mod table;
 pub mod warnings;

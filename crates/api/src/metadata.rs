@@ -3,7 +3,8 @@
 //! Rules of one kind are in its strategy.
 
 use crate::document::Value;
-use crate::field::{FieldError, Path};
+use crate::field::{FieldError, Path, most_showing};
+use crate::repeats::Seen;
 
 pub mod names;
 
@@ -135,7 +136,7 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let path = Path::new("metadata");
     let mut errors = Vec::new();
     if old.at(&["metadata", "deletionTimestamp"]).is_some() {
-        let before = finalizer_names(old);
+        let before: Seen<&str> = finalizer_names(old).into_iter().collect();
         let mut added: Vec<&str> = finalizer_names(new);
         added.retain(|name| !before.contains(name));
         added.sort_unstable();
@@ -221,6 +222,7 @@ fn owner_references(object: &Value, path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let references = object.at(&["metadata", "ownerReferences"]);
     let mut controller: Option<String> = None;
+    let mut controllers = 0;
     for reference in references.and_then(Value::as_array).into_iter().flatten() {
         let api_version = reference.str_at(&["apiVersion"]);
         let version = match api_version.matches('/').count() {
@@ -258,6 +260,10 @@ fn owner_references(object: &Value, path: &Path) -> Vec<FieldError> {
                     );
                     let value = references.cloned().unwrap_or_default();
                     errors.push(FieldError::invalid(path, value, detail));
+                    controllers += 1;
+                    if controllers >= references.map_or(1, most_showing) {
+                        break;
+                    }
                 }
                 None => controller = Some(current),
             }

@@ -7,7 +7,7 @@ mod message;
 mod wire;
 
 use crate::catalogue::{Resource, api_version, split_api_version};
-use crate::document::Value;
+use crate::document::{MAX_DEPTH, Value};
 use crate::schema::{Definition, normalise, table};
 
 use wire::{Reader, Writer};
@@ -82,8 +82,14 @@ pub fn encode_object(object: &Value) -> Result<Vec<u8>, Error> {
 /// Decodes an object with its envelope; `apiVersion` and `kind` are set from there. Fields that
 /// protobuf cannot leave out appear as JSON would show them.
 pub fn decode(bytes: &[u8]) -> Result<Value, Error> {
+    decode_within(bytes, 0)
+}
+
+/// As [`decode`], of an object that is embedded in `depth` messages.
+fn decode_within(bytes: &[u8], depth: usize) -> Result<Value, Error> {
     let envelope = Envelope::read(bytes)?;
-    envelope.decode(definition_of(&envelope.api_version, &envelope.kind)?)
+    let definition = definition_of(&envelope.api_version, &envelope.kind)?;
+    envelope.decode(definition, depth)
 }
 
 /// As [`decode`], reading what is of no known kind as `expected`: `DeleteOptions` are sent in the
@@ -91,7 +97,7 @@ pub fn decode(bytes: &[u8]) -> Result<Value, Error> {
 pub fn decode_as(expected: &'static Definition, bytes: &[u8]) -> Result<Value, Error> {
     let envelope = Envelope::read(bytes)?;
     let known = definition_of(&envelope.api_version, &envelope.kind);
-    envelope.decode(known.unwrap_or(expected))
+    envelope.decode(known.unwrap_or(expected), 0)
 }
 
 struct Envelope<'a> {
@@ -129,8 +135,8 @@ impl<'a> Envelope<'a> {
         Ok(envelope)
     }
 
-    fn decode(&self, definition: &'static Definition) -> Result<Value, Error> {
-        let mut object = decode_message(definition, self.raw)?;
+    fn decode(&self, definition: &'static Definition, depth: usize) -> Result<Value, Error> {
+        let mut object = decode_message_within(definition, self.raw, depth)?;
         object.set(&["apiVersion"], self.api_version.as_str());
         object.set(&["kind"], self.kind.as_str());
         Ok(object)
@@ -139,12 +145,25 @@ impl<'a> Envelope<'a> {
 
 /// Decodes the bare message of a definition.
 pub fn decode_message(definition: &'static Definition, bytes: &[u8]) -> Result<Value, Error> {
+    decode_message_within(definition, bytes, 0)
+}
+
+fn decode_message_within(
+    definition: &'static Definition,
+    bytes: &[u8],
+    depth: usize,
+) -> Result<Value, Error> {
     if !has_form(definition) {
         return Err(Error::NoProtobuf {
             definition: definition.name,
         });
     }
-    let mut object = decode::message(bytes, definition, 0)?;
+    let mut object = decode::message(bytes, definition, depth)?;
+    // A message may be several levels of a document, and JSON may be embedded in it; messages
+    // within messages are bounded already.
+    if depth == 0 && object.is_deeper_than(MAX_DEPTH) {
+        return Err(Error::TooDeep);
+    }
     normalise(definition, &mut object);
     Ok(object)
 }

@@ -22,6 +22,8 @@ pub enum Reason {
     Invalid,
     TooManyRequests,
     InternalError,
+    /// What is stored cannot be read.
+    StoreReadError,
     ServiceUnavailable,
     Timeout,
     /// Told without a reason.
@@ -43,7 +45,7 @@ impl Reason {
             Reason::UnsupportedMediaType => 415,
             Reason::Invalid => 422,
             Reason::TooManyRequests => 429,
-            Reason::InternalError | Reason::Unknown => 500,
+            Reason::InternalError | Reason::StoreReadError | Reason::Unknown => 500,
             Reason::ServiceUnavailable => 503,
             Reason::Timeout => 504,
         }

@@ -2,6 +2,7 @@
 //! Told in `Warning` headers with the answer to a write. Pure; one file per family of kinds.
 
 mod address;
+mod inert;
 mod pod;
 mod service;
 mod volume;
@@ -11,6 +12,7 @@ use crate::catalogue::Resource;
 use crate::document::Value;
 use crate::field::Path;
 use crate::metadata::names;
+use crate::repeats::{Seen, repeats};
 
 /// The word that every request about a deprecated kind gets.
 pub fn deprecation(resource: &Resource) -> Option<&'static str> {
@@ -124,6 +126,9 @@ pub fn of(
         }
         _ => warnings = crate::strategy::of(resource).warnings(object, old, subresource),
     }
+    if subresource.is_empty() {
+        warnings.extend(inert::check(resource, object, old));
+    }
     warnings
 }
 
@@ -221,12 +226,16 @@ pub(crate) fn deprecated_label(label: &str) -> Option<&'static str> {
 pub fn without_repeated_owners(object: &mut Value, after_admission: bool) -> Option<String> {
     let path = ["metadata", "ownerReferences"];
     let owners = object.list_at(&path);
+    let texts: Vec<String> = owners.iter().map(Value::to_string).collect();
+    let again: Seen<usize> = repeats(&texts).into_iter().collect();
     let (mut kept, mut repeated): (Vec<Value>, Vec<String>) = Default::default();
-    for owner in owners {
-        if !kept.contains(owner) {
+    let mut told = Seen::new();
+    for (index, owner) in owners.iter().enumerate() {
+        let uid = owner.str_at(&["uid"]);
+        if !again.contains(&index) {
             kept.push(owner.clone());
-        } else if !repeated.iter().any(|uid| uid == owner.str_at(&["uid"])) {
-            repeated.push(owner.str_at(&["uid"]).to_string());
+        } else if told.insert(uid) {
+            repeated.push(uid.to_string());
         }
     }
     if repeated.is_empty() {

@@ -19,7 +19,7 @@ use environment::Environment;
 use parking_lot::Mutex;
 
 use crate::Error;
-use crate::cache::Cache;
+use crate::cache::{Cache, Entry};
 use crate::server::Server;
 
 const FIRST_PORT: u16 = 30000;
@@ -63,7 +63,7 @@ impl Range {
     }
 }
 
-/// Taken values.
+/// The values that one Service has, or one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Taken {
     addresses: BTreeSet<Ipv4Addr>,
@@ -71,13 +71,52 @@ struct Taken {
     ports: BTreeSet<u16>,
 }
 
+/// How many Services have each value.
+#[derive(Default)]
+struct Users {
+    addresses: BTreeMap<Ipv4Addr, usize>,
+    ports: BTreeMap<u16, usize>,
+}
+
+impl Users {
+    fn add(&mut self, taken: &Taken) {
+        for address in &taken.addresses {
+            *self.addresses.entry(*address).or_default() += 1;
+        }
+        for port in &taken.ports {
+            *self.ports.entry(*port).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, taken: &Taken) {
+        for address in &taken.addresses {
+            take_one(&mut self.addresses, *address);
+        }
+        for port in &taken.ports {
+            take_one(&mut self.ports, *port);
+        }
+    }
+}
+
+fn take_one<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
-    /// The revision of Services that `services` was read at.
-    version: u64,
-    services: BTreeMap<Arc<str>, (u64, Taken)>,
+    /// The revision of Services that `services` was read at; none before the first time.
+    version: Option<u64>,
+    /// What each Service has, by its key.
+    services: BTreeMap<Arc<str>, Taken>,
+    /// The same by value.
+    users: Users,
     /// The revision that `recorded` was read at.
-    recorded_version: u64,
+    recorded_version: Option<u64>,
     /// Addresses that have an IPAddress object, whoever made it.
     recorded: BTreeSet<Ipv4Addr>,
     /// The revision that `ranges` was read at.
@@ -149,21 +188,13 @@ impl ServiceAllocator {
     /// Reads what changed since the last time.
     fn refresh(&self, state: &mut State) {
         self.refresh_services(state);
-        let addresses = self.cache.named("networking.k8s.io", "ipaddresses");
-        let version = addresses.changed();
-        if version != state.recorded_version {
-            let entries = self.cache.snapshot(addresses).entries;
-            state.recorded = entries
-                .iter()
-                .filter_map(|(key, _)| key.parse().ok())
-                .collect();
-            state.recorded_version = version;
-        }
+        self.refresh_records(state);
         let ranges = self.cache.named("networking.k8s.io", "servicecidrs");
         let version = ranges.changed();
         if version != state.ranges_version {
-            let entries = self.cache.snapshot(ranges).entries;
-            state.ranges = entries
+            state.ranges = self
+                .cache
+                .snapshot(ranges)
                 .iter()
                 .filter_map(|(_, entry)| entry.object().ok())
                 .flat_map(|object| usable_ranges(&object))
@@ -176,20 +207,52 @@ impl ServiceAllocator {
     fn refresh_services(&self, state: &mut State) {
         let kind = self.cache.named("", "services");
         let version = kind.changed();
-        if version == state.version {
+        if Some(version) == state.version {
             return;
         }
-        let mut services = BTreeMap::new();
-        for (key, entry) in &self.cache.snapshot(kind).entries {
-            let known = state
-                .services
-                .remove(key)
-                .filter(|(revision, _)| *revision == entry.revision);
-            let taken = known.or_else(|| Some((entry.revision, taken_by(&entry.object().ok()?))));
-            services.extend(taken.map(|taken| (key.clone(), taken)));
+        let changes = state.version.and_then(|known| kind.changes_since(known));
+        // A change newer than `version` may be among them; to take it in twice does no harm.
+        state.version = Some(version);
+        let Some(changes) = changes else {
+            state.services.clear();
+            state.users = Users::default();
+            for (key, entry) in self.cache.snapshot(kind).iter() {
+                state.set_service(key, Some(entry));
+            }
+            return;
+        };
+        for change in changes {
+            if let Some(entry) = change.current.as_ref().or(change.previous.as_ref()) {
+                state.set_service(&entry.key, change.current.as_ref());
+            }
         }
-        state.services = services;
-        state.version = version;
+    }
+
+    fn refresh_records(&self, state: &mut State) {
+        let kind = self.cache.named("networking.k8s.io", "ipaddresses");
+        let version = kind.changed();
+        if Some(version) == state.recorded_version {
+            return;
+        }
+        let known = state.recorded_version.replace(version);
+        let Some(changes) = known.and_then(|known| kind.changes_since(known)) else {
+            let snapshot = self.cache.snapshot(kind);
+            state.recorded = snapshot
+                .iter()
+                .filter_map(|(key, _)| key.parse().ok())
+                .collect();
+            return;
+        };
+        for change in changes {
+            let entry = change.current.as_ref().or(change.previous.as_ref());
+            let Some(address) = entry.and_then(|entry| entry.key.parse().ok()) else {
+                continue;
+            };
+            match change.current {
+                Some(_) => state.recorded.insert(address),
+                None => state.recorded.remove(&address),
+            };
+        }
     }
 
     fn reserve(
@@ -290,6 +353,16 @@ impl ServiceAllocator {
     }
 
     /// The lower part of a range is left for those who ask by number.
+    /// Whether the address belongs to Services.
+    pub fn is_service_address(&self, address: std::net::IpAddr) -> bool {
+        let std::net::IpAddr::V4(address) = address else {
+            return false;
+        };
+        let state = self.state.lock();
+        let mut ranges = std::iter::once(&self.range).chain(&state.ranges);
+        ranges.any(|range| range.contains(address))
+    }
+
     fn free_in(&self, range: Range, state: &State) -> Option<Ipv4Addr> {
         let size = range.size();
         let reserved = (size / 16).clamp(16, 256).min(size / 2);
@@ -429,18 +502,23 @@ impl State {
     fn is_taken(&self, address: Ipv4Addr) -> bool {
         self.in_flight.addresses.contains(&address)
             || self.recorded.contains(&address)
-            || self
-                .services
-                .values()
-                .any(|(_, taken)| taken.addresses.contains(&address))
+            || self.users.addresses.contains_key(&address)
     }
 
     fn is_port_taken(&self, number: u16) -> bool {
-        self.in_flight.ports.contains(&number)
-            || self
-                .services
-                .values()
-                .any(|(_, taken)| taken.ports.contains(&number))
+        self.in_flight.ports.contains(&number) || self.users.ports.contains_key(&number)
+    }
+
+    /// Takes in what the Service of that key has now, or that it is gone.
+    fn set_service(&mut self, key: &Arc<str>, entry: Option<&Arc<Entry>>) {
+        if let Some(before) = self.services.remove(key) {
+            self.users.remove(&before);
+        }
+        let object = entry.and_then(|entry| entry.object().ok());
+        if let Some(taken) = object.map(|object| taken_by(&object)) {
+            self.users.add(&taken);
+            self.services.insert(key.clone(), taken);
+        }
     }
 }
 
@@ -512,17 +590,16 @@ fn check_node_ports(object: &Value) -> Result<(), Status> {
     ) {
         return Ok(());
     }
-    let mut seen: Vec<(&str, i64)> = Vec::new();
+    let mut seen = BTreeSet::new();
     for port in object.list_at(&["spec", "ports"]) {
         let number = port.i64_at(&["nodePort"]).unwrap_or(0);
         let one = (port.str_at(&["protocol"]), number);
-        if number != 0 && seen.contains(&one) {
+        if !seen.insert(one) && number != 0 {
             return Err(Status::new(
                 api::Reason::Unknown,
                 format!("duplicate nodePort: {{{} {number}}}", one.0),
             ));
         }
-        seen.push(one);
     }
     Ok(())
 }

@@ -17,8 +17,12 @@ use tokio_util::sync::CancellationToken;
 use crate::authentication::{Peer, Remembered};
 use crate::authorization::Attributes;
 use crate::body::{Body, RequestBody};
+use crate::cache::key_of;
+use crate::deadline;
 use crate::endpoints;
-use crate::identity::Identity;
+use crate::heavy;
+use crate::https;
+use crate::identity::{Identity, NODES};
 use crate::impersonation;
 use crate::metrics::Served;
 use crate::negotiate::Output;
@@ -34,7 +38,6 @@ use crate::verbs::{create, delete, get, list, patch, update, watch};
 
 /// The largest request body, as upstream has it.
 pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Who sent a request, before authentication.
@@ -44,6 +47,7 @@ pub(crate) enum Caller {
         peer: Peer,
         remembered: Remembered,
         closing: CancellationToken,
+        slot: serving::Slot,
     },
 }
 
@@ -65,7 +69,10 @@ async fn answer(
     let _in_flight = InFlight::begin(&server, reads);
     let begun = tokio::time::Instant::now();
     let query = Query::parse(request.uri().query());
-    let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
+    let path = request.uri().path();
+    let Some(info) = RequestInfo::parse(request.method(), path, &query) else {
+        return response::text(400, "400 Bad Request: the path is not properly encoded\n");
+    };
     let served = Served::of(&info);
     let accept: Vec<HeaderValue> = request.headers().get_all(ACCEPT).iter().cloned().collect();
     let mut response = match respond(&server, request, (info, query), caller).await {
@@ -114,6 +121,7 @@ async fn respond(
     about: (RequestInfo, Query),
     caller: Caller,
 ) -> Result<Response<Body>, Status> {
+    let limit = deadline::of(&about.0, &about.1)?;
     let (mut parts, body) = request.into_parts();
     let method = parts.method.clone();
     let line = connect::Line {
@@ -121,6 +129,7 @@ async fn respond(
         upgrade: parts.extensions.remove(),
         method: method.clone(),
     };
+    let in_process = matches!(caller, Caller::InProcess(_));
     let context = match admit_caller(server, parts, about, caller).await {
         Ok(context) => context,
         Err((status, headers)) => {
@@ -131,18 +140,17 @@ async fn respond(
     if connect::is_wanted(&context) {
         return Box::pin(connect::handle(context, line, body)).await;
     }
-    let limit = context.info.verb != "watch";
-    let work = dispatch(context, method, body);
+    let work = dispatch(context, method, body, in_process);
     match limit {
-        // Followed logs and watches get their answer's head quickly; their bodies are streams.
-        true => match tokio::time::timeout(REQUEST_TIMEOUT, work).await {
+        // Of what lasts, the head of the answer comes quickly; its body is a stream.
+        Some(limit) => match tokio::time::timeout(limit, work).await {
             Ok(result) => result,
             Err(_) => Err(Status::new(
                 Reason::Timeout,
                 "request did not complete within the allotted timeout",
             )),
         },
-        false => work.await,
+        None => work.await,
     }
 }
 
@@ -159,11 +167,16 @@ async fn admit_caller(
             peer,
             remembered,
             closing,
+            slot,
         } => {
             let headers = &parts.headers;
             let authenticator = &server.authenticator;
             let authenticated = authenticator.authenticate(&peer, &remembered, headers);
-            (authenticated, closing)
+            let noted = authenticated.and_then(|identity| {
+                https::note_user(&slot, &identity)?;
+                Ok(identity)
+            });
+            (noted, closing)
         }
     };
     let identity = identity
@@ -172,6 +185,8 @@ async fn admit_caller(
         Ok(identity) => identity,
         Err(status) => return Err((status, parts.headers)),
     };
+    let mut parts = parts;
+    impersonation::forget(&mut parts.headers);
     let mut context = Context::new(server.clone(), identity, info, query, parts.headers);
     context.closing = closing;
     match authorize(&context) {
@@ -203,32 +218,15 @@ fn authorize(context: &Context) -> Result<(), Status> {
     let info = &context.info;
     let attributes = match endpoints::trace_target(&info.path) {
         // A pod's timeline is for those who may read the pod.
-        Some((namespace, name)) if info.verb == "get" => Attributes {
+        Some((namespace, name)) if matches!(info.verb, "get" | "head") => Attributes {
             verb: "get".to_string(),
             is_resource: true,
             resource: "pods".to_string(),
-            namespace,
-            name,
+            namespace: namespace.to_string(),
+            name: name.to_string(),
             ..Attributes::default()
         },
-        _ => Attributes::of(info),
-    };
-    let attributes = match info.verb {
-        // Asking for the one object of a name is allowed to those who may see that object.
-        "list" | "watch" | "deletecollection" if info.name.is_empty() => {
-            let text = context.query.get("fieldSelector");
-            let selector = FieldSelector::parse(text).unwrap_or_default();
-            let name = selector.exact("metadata.name");
-            let exact = selector.requirements().iter().filter(|one| !one.negated);
-            Attributes {
-                name: name.unwrap_or_default().to_string(),
-                fields: exact
-                    .map(|one| (one.field.clone(), one.value.clone()))
-                    .collect(),
-                ..attributes
-            }
-        }
-        _ => attributes,
+        _ => selected(info, context.query.get("fieldSelector")),
     };
     context
         .server
@@ -236,15 +234,42 @@ fn authorize(context: &Context) -> Result<(), Status> {
         .check(&context.identity, &attributes)
 }
 
+/// The question about a request, narrowed by its field selector where the verb honours one. The
+/// selectors of watch paths do not count, as upstream has it.
+fn selected(info: &RequestInfo, field_selector: &str) -> Attributes {
+    let mut attributes = Attributes::of(info);
+    let is_collection = matches!(info.verb, "list" | "watch" | "deletecollection");
+    if !is_collection || !info.name.is_empty() || info.is_watch_path {
+        return attributes;
+    }
+    let selector = FieldSelector::parse(field_selector).unwrap_or_default();
+    let exact = selector.requirements().iter().filter(|one| !one.negated);
+    attributes.fields = exact
+        .map(|one| (one.field.clone(), one.value.clone()))
+        .collect();
+    // Asking for the one object of a name is allowed to those who may see that object.
+    if let Some(name) = selector.exact("metadata.name")
+        && info.verb != "deletecollection"
+        && api::metadata::names::path_segment(name, false).is_empty()
+    {
+        attributes.name = name.to_string();
+    }
+    attributes
+}
+
 async fn dispatch(
     mut context: Context,
     method: Method,
     body: RequestBody,
+    in_process: bool,
 ) -> Result<Response<Body>, Status> {
     let body = match method {
         Method::GET | Method::HEAD => Bytes::new(),
         _ => read_body(body, &context.headers).await?,
     };
+    if method == Method::HEAD && !endpoints::answers_head(&context.info) {
+        return Err(not_allowed());
+    }
     if !context.info.is_resource {
         return Box::pin(endpoints::handle(&context, &body)).await;
     }
@@ -258,16 +283,9 @@ async fn dispatch(
             false => Ok(endpoints::not_found()),
         };
     };
-    let about_namespace_itself = resource.kind == "Namespace" && resource.group.is_empty();
-    if !resource.namespaced && !info.namespace.is_empty() && !about_namespace_itself {
-        return Err(not_served());
-    }
-    for (what, text) in [("Name", &info.name), ("Namespace", &info.namespace)] {
-        if let Some(problem) = api::metadata::names::path_segment(text, false).first() {
-            return Err(Status::bad_request(format!(
-                "{what} parameter invalid: {text:?}: {problem}"
-            )));
-        }
+    info.check_names()?;
+    if info.is_watch_path && !matches!(method, Method::GET | Method::HEAD) {
+        return Err(not_allowed());
     }
     let needs_namespace = !matches!(info.verb, "list" | "watch");
     if resource.namespaced && info.namespace.is_empty() && needs_namespace {
@@ -276,6 +294,16 @@ async fn dispatch(
     let settled = settle(&mut context, resource);
     let context = Arc::new(context);
     let result = match settled {
+        Ok(()) if is_heavy(&context, resource, &body) => {
+            let identity = context.identity.clone();
+            let is_own = in_process || identity.groups().iter().any(|group| group == NODES);
+            let work = {
+                let context = context.clone();
+                async move { verb(&context, resource, &body).await }
+            };
+            let heavy = &context.server.heavy;
+            Box::pin(heavy.run(identity.user(), is_own, work)).await
+        }
         Ok(()) => verb(&context, resource, &body).await,
         Err(status) => Err(status),
     };
@@ -286,6 +314,28 @@ async fn dispatch(
     };
     response::warn(&mut response, &context.take_warnings());
     Ok(response)
+}
+
+/// Whether so much data has to be worked on that others would notice.
+fn is_heavy(context: &Context, resource: &Resource, body: &[u8]) -> bool {
+    if body.len() >= heavy::LARGE {
+        return true;
+    }
+    let (info, server) = (&context.info, &context.server);
+    // What is answered as it is stored is copied, not decoded.
+    let decodes = !context.output.is_stored_form();
+    match info.verb {
+        "update" | "patch" | "delete" => {}
+        "get" if decodes => {}
+        "list" if decodes => {
+            let kind = server.cache.of(resource);
+            return kind.is_some_and(|kind| kind.len() >= heavy::LARGE_LIST);
+        }
+        _ => return false,
+    }
+    let key = key_of(&info.namespace, &info.name);
+    let entry = server.cache.of(resource).and_then(|kind| kind.get(&key));
+    entry.is_some_and(|entry| body.len() + entry.bytes.len() >= heavy::LARGE)
 }
 
 /// What holds for every verb: what can be sent and answered, and the options.

@@ -63,6 +63,7 @@ impl Hops {
             queue_us: 0,
             work_us: (end - start).max(0) as u64,
             bytes,
+            failure: None,
         };
         let client = match client_span(context) {
             Some((start, work, bytes)) => {

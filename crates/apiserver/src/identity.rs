@@ -10,11 +10,15 @@ pub struct Identity {
     pub(crate) groups: Vec<String>,
     pub(crate) uid: String,
     pub(crate) extra: BTreeMap<String, Vec<String>>,
+    /// From when on the client certificate is valid, in seconds since 1970.
+    pub(crate) issued: Option<i64>,
 }
 
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 /// The extra that tells which credential was shown.
 pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
+pub(crate) const NODES: &str = "system:nodes";
 pub(crate) const MASTERS: &str = "system:masters";
 
 impl Identity {
@@ -38,7 +42,7 @@ impl Identity {
 
     /// The node `name`, as its client certificate would say.
     pub fn node(name: &str) -> Identity {
-        Identity::component(format!("system:node:{name}"), &["system:nodes"])
+        Identity::component(format!("system:node:{name}"), &[NODES])
     }
 
     /// A ServiceAccount, as its token would say.
@@ -53,9 +57,13 @@ impl Identity {
     pub(crate) fn anonymous() -> Identity {
         Identity {
             user: "system:anonymous".to_string(),
-            groups: vec!["system:unauthenticated".to_string()],
+            groups: vec![UNAUTHENTICATED.to_string()],
             ..Identity::default()
         }
+    }
+
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.groups.iter().any(|group| group == UNAUTHENTICATED)
     }
 
     pub fn user(&self) -> &str {

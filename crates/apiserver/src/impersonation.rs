@@ -56,6 +56,18 @@ pub(crate) fn assume(
     Ok(wanted.into())
 }
 
+/// Takes the headers away once they have been answered: nobody behind us is to act on them again.
+pub(crate) fn forget(headers: &mut HeaderMap) {
+    let asked: Vec<_> = headers
+        .keys()
+        .filter(|name| name.as_str().starts_with(PREFIX))
+        .cloned()
+        .collect();
+    for name in asked {
+        headers.remove(name);
+    }
+}
+
 /// What the caller must be allowed to impersonate, one question each.
 fn questions(wanted: &Identity) -> Vec<Attributes> {
     let question = |group: &str, resource: &str, subresource: &str, name: &str| Attributes {
@@ -141,8 +153,13 @@ fn in_go(wanted: &Identity) -> String {
     )
 }
 
+/// Namespace and name of the ServiceAccount that a user name is exactly; any other name that begins
+/// like one is a plain user.
 fn service_account(user: &str) -> Option<(&str, &str)> {
-    user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')
+    let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    let is_account = api::metadata::names::dns_label(namespace).is_empty()
+        && api::metadata::names::dns_subdomain(name).is_empty();
+    is_account.then_some((namespace, name))
 }
 
 /// Header names cannot hold every character; clients percent-encode the others.
@@ -196,6 +213,23 @@ mod tests {
     }
 
     #[test]
+    fn what_only_begins_like_a_service_account_is_a_user() {
+        for user in [
+            "system:serviceaccount::pilot",
+            "system:serviceaccount:harbour:",
+            "system:serviceaccount:harbour:pilot:more",
+            "system:serviceaccount:harbour",
+            "system:serviceaccount:har/bour:pilot",
+        ] {
+            let wanted = Identity {
+                user: user.to_string(),
+                ..Identity::default()
+            };
+            assert_eq!(questions(&wanted)[0].resource, "users", "{user}");
+        }
+    }
+
+    #[test]
     fn a_group_alone_is_told_as_upstream_tells_it() {
         let wanted = Identity {
             groups: vec!["g".to_string()],
@@ -205,6 +239,17 @@ mod tests {
             in_go(&wanted),
             r#"&user.DefaultInfo{Name:"", UID:"", Groups:[]string{"g"}, Extra:map[string][]string(nil)}"#
         );
+    }
+
+    #[test]
+    fn headers_are_not_passed_on() {
+        let mut headers = HeaderMap::new();
+        for name in ["impersonate-user", "impersonate-extra-a", "accept"] {
+            headers.insert(name, http::HeaderValue::from_static("x"));
+        }
+        forget(&mut headers);
+        let left: Vec<&str> = headers.keys().map(|name| name.as_str()).collect();
+        assert_eq!(left, ["accept"]);
     }
 
     #[test]

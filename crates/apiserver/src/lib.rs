@@ -10,11 +10,13 @@ mod authorization;
 mod body;
 mod bootstrap;
 mod cache;
+mod deadline;
 mod decode;
 mod endpoints;
 mod enveloped;
 mod gzip;
 mod handler;
+mod heavy;
 mod hops;
 mod https;
 mod identity;
@@ -49,6 +51,7 @@ use metrics::Metrics;
 use server::Server;
 use startup::{Stage, Startup};
 
+pub use admission::{AdmissionConfig, GivenPodRanges, OPTIONAL_PLUGINS};
 pub use body::Body;
 pub use enveloped::Enveloped;
 pub use identity::Identity;
@@ -80,6 +83,7 @@ pub struct Config {
     pub cluster_domain: String,
     /// How long the store's history is kept; zero for ever.
     pub compaction: Duration,
+    pub admission: AdmissionConfig,
 }
 
 /// The certificate the API server shows to kubelets, and the authority that signed theirs.
@@ -121,6 +125,7 @@ impl TokenSigner {
 #[derive(Clone)]
 pub struct ApiServer {
     server: Arc<Server>,
+    stop: CancellationToken,
 }
 
 impl ApiServer {
@@ -129,6 +134,7 @@ impl ApiServer {
         let Config {
             store, environment, ..
         } = config;
+        config.admission.check()?;
         let cache = Arc::new(cache::fill(&*store).await?);
         let stop = CancellationToken::new();
         let (authenticator, uses) = Authenticator::new(
@@ -166,8 +172,11 @@ impl ApiServer {
             metrics: Metrics::default(),
             advertise: config.advertise,
             shares_store: config.shares_store,
+            admission: config.admission,
             event_lease: Default::default(),
             startup,
+            connections: serving::Ledger::new(serving::Bounds::default()),
+            heavy: heavy::Heavy::new(),
             follower,
             _stop: stop.clone().drop_guard(),
         });
@@ -181,11 +190,12 @@ impl ApiServer {
         let weak = Arc::downgrade(&server);
         tokio::spawn(allocation::repair::keep(weak, repair, stop.clone()));
         if server.shares_store {
+            let stop = stop.clone();
             tokio::spawn(bootstrap::endpoints::keep(Arc::downgrade(&server), stop));
         }
         server.catch_up().await.map_err(Error::Bootstrap)?;
         server.startup.finish(Stage::Synced);
-        Ok(ApiServer { server })
+        Ok(ApiServer { server, stop })
     }
 
     /// Serves HTTPS until `shutdown`, then lets requests in flight end.
@@ -203,6 +213,12 @@ impl ApiServer {
         };
         let serve = https::serve(self.server.clone(), listener, tls, shutdown.clone());
         tokio::join!(serve, leave).0
+    }
+
+    /// Ends the background tasks. Called before the store is closed, which they would otherwise take
+    /// for a failure.
+    pub fn stop(&self) {
+        self.stop.cancel();
     }
 
     /// A transport for a component of this process that acts as `identity`. Its requests pass the

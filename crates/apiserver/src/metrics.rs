@@ -147,7 +147,7 @@ mod tests {
         let metrics = Metrics::default();
         let uri: http::Uri = "/api/v1/namespaces/a/pods/b".parse().unwrap();
         let query = crate::query::Query::default();
-        let info = RequestInfo::parse(&http::Method::GET, uri.path(), &query);
+        let info = RequestInfo::parse(&http::Method::GET, uri.path(), &query).unwrap();
         let served = Served::of(&info);
         metrics.record(served, 200, Duration::from_millis(30));
         metrics.record(served, 404, Duration::from_secs(100));

@@ -60,13 +60,21 @@ impl Encoding {
 pub(crate) struct Output {
     pub form: Form,
     pub encoding: Encoding,
+    /// Whether a Table is wanted in the version before v1.
+    pub is_beta_table: bool,
 }
 
 impl Output {
     pub const JSON: Output = Output {
         form: Form::Object,
         encoding: Encoding::Json,
+        is_beta_table: false,
     };
+
+    /// Objects go out as they lie in the store.
+    pub fn is_stored_form(&self) -> bool {
+        self.form == Form::Object && self.encoding == Encoding::Json
+    }
 
     /// The best form in `Accept` that can be served. A Table is for people and has no protobuf.
     pub fn negotiate(headers: &HeaderMap) -> Result<Output, Status> {
@@ -216,12 +224,16 @@ impl<'a> Clause<'a> {
         }
         let form = match (parameter("as"), parameter("g"), parameter("v")) {
             ("", "", "") => Form::Object,
-            ("Table", "meta.k8s.io", "v1") => Form::Table,
+            ("Table", "meta.k8s.io", "v1" | "v1beta1") => Form::Table,
             ("PartialObjectMetadata", "meta.k8s.io", "v1") => Form::PartialObjectMetadata,
             ("PartialObjectMetadataList", "meta.k8s.io", "v1") => Form::PartialObjectMetadataList,
             _ => return None,
         };
-        Some(Output { form, encoding })
+        Some(Output {
+            form,
+            encoding,
+            is_beta_table: form == Form::Table && parameter("v") == "v1beta1",
+        })
     }
 }
 
@@ -283,6 +295,10 @@ mod tests {
         check(
             "application/json;as=Table;v=v9;g=meta.k8s.io,*/*",
             Some((Json, Object)),
+        );
+        check(
+            "application/json;as=Table;v=v1beta1;g=meta.k8s.io",
+            Some((Json, Table)),
         );
         check("text/html;q=0.9,*/*;q=0.1", Some((Json, Object)));
         check("*/*,application/yaml", Some((Yaml, Object)));

@@ -1,13 +1,16 @@
 //! What a request is about: a verb on a resource, or a path that is none. Pure; the words are those
 //! that authorization rules use.
 
+use api::Status;
 use api::catalogue::{self, Resource};
 
-use crate::query::{Query, decode};
+use crate::query::{Query, decode_path};
 
-/// The facts authorization and dispatch need.
+/// The facts authorization and dispatch need. Both use this one reading of the path: what was
+/// authorized is what is acted on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestInfo {
+    /// The path, percent-decoded.
     pub path: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; the HTTP
     /// method in lower case for paths that are not resources.
@@ -23,73 +26,102 @@ pub(crate) struct RequestInfo {
     pub subresource: String,
     pub namespace: String,
     pub name: String,
+    /// Whether the path names a namespace before the plural: `/namespaces/{namespace}/{plural}`.
+    pub is_below_namespace: bool,
+    /// Whether the verb comes from the path: `/api/v1/watch/…`.
+    pub is_watch_path: bool,
+    /// Whether the path can lead anywhere: it has no empty segment, and nothing follows the
+    /// subresource but the path behind a proxy.
+    pub is_well_formed: bool,
+    /// How many segments the path has up to the subresource.
+    pub depth: usize,
 }
 
 impl RequestInfo {
-    pub fn parse(method: &http::Method, path: &str, query: &Query) -> RequestInfo {
+    /// `None` for a path that cannot be decoded. As in upstream, a path is decoded before it is
+    /// split: an encoded slash is a slash.
+    pub fn parse(method: &http::Method, path: &str, query: &Query) -> Option<RequestInfo> {
+        let path = decode_path(path)?;
         let mut info = RequestInfo {
-            path: path.to_string(),
             verb: plain_verb(method),
             ..RequestInfo::default()
         };
+        info.read(&path, query);
+        info.path = path;
+        Some(info)
+    }
+
+    fn read(&mut self, path: &str, query: &Query) {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let mut rest = match parts.first().copied() {
             Some("api") if parts.len() > 2 => {
-                info.version = decode(parts[1], false);
+                self.version = parts[1].to_string();
                 &parts[2..]
             }
             Some("apis") if parts.len() > 3 => {
-                info.group = decode(parts[1], false);
-                info.version = decode(parts[2], false);
+                self.group = parts[1].to_string();
+                self.version = parts[2].to_string();
                 &parts[3..]
             }
-            _ => return info,
+            _ => return,
         };
-        info.is_resource = true;
-        let mut watch_path = false;
+        self.is_resource = true;
         if rest[0] == "watch" && rest.len() > 1 {
-            watch_path = true;
+            self.is_watch_path = true;
             rest = &rest[1..];
         }
         if rest[0] == "namespaces" && rest.len() > 1 {
-            info.namespace = decode(rest[1], false);
+            self.namespace = rest[1].to_string();
             // `/namespaces/x` and its own subresources are about the namespace itself.
-            let own =
-                rest.len() == 2 || rest.len() == 3 && matches!(rest[2], "status" | "finalize");
-            if !own {
+            let is_own = rest.len() == 2 || matches!(rest[2], "status" | "finalize");
+            if !is_own {
+                self.is_below_namespace = true;
                 rest = &rest[2..];
             }
         }
-        info.plural = decode(rest[0], false);
-        info.name = rest
-            .get(1)
-            .map(|name| decode(name, false))
-            .unwrap_or_default();
-        info.subresource = match rest.get(2).copied() {
-            None => String::new(),
-            // What follows is the path behind the proxy.
-            Some("proxy") => "proxy".to_string(),
-            Some(_) => {
-                let below = rest[2..].iter().map(|part| decode(part, false));
-                below.collect::<Vec<_>>().join("/")
-            }
-        };
-        info.resource = catalogue::find(&info.group, &info.version, &info.plural);
-        info.verb = match info.verb {
-            "get" | "head" if watch_path => "watch",
-            "get" | "head" if info.name.is_empty() && query.flag("watch") => "watch",
-            "get" | "head" if info.name.is_empty() => "list",
+        self.plural = rest[0].to_string();
+        self.name = rest.get(1).copied().unwrap_or_default().to_string();
+        self.subresource = rest.get(2).copied().unwrap_or_default().to_string();
+        self.depth = parts.len() - rest.len() + rest.len().min(3);
+        let is_proxy = self.subresource == "proxy";
+        self.is_well_formed = (rest.len() <= 3 || is_proxy)
+            && parts[..self.depth].iter().all(|part| !part.is_empty());
+        self.resource = catalogue::find(&self.group, &self.version, &self.plural)
+            .filter(|resource| self.leads_to(resource));
+        self.verb = match self.verb {
+            _ if self.is_watch_path => "watch",
+            "get" | "head" if self.name.is_empty() && query.flag("watch") => "watch",
+            "get" | "head" if self.name.is_empty() => "list",
             "get" | "head" => "get",
             "post" => "create",
             "put" => "update",
-            "delete" if info.name.is_empty() => "deletecollection",
+            "delete" if self.name.is_empty() => "deletecollection",
             other => other,
         };
-        if watch_path && !info.subresource.is_empty() {
-            // Nothing below an object can be watched.
-            info.resource = None;
+    }
+
+    /// Refuses names that no object can have, before anything looks for one.
+    pub fn check_names(&self) -> Result<(), Status> {
+        for (what, text) in [("Name", &self.name), ("Namespace", &self.namespace)] {
+            if let Some(problem) = api::metadata::names::path_segment(text, false).first() {
+                return Err(Status::bad_request(format!(
+                    "{what} parameter invalid: {text:?}: {problem}"
+                )));
+            }
         }
-        info
+        Ok(())
+    }
+
+    /// Whether a path of this form exists for the resource. Cluster-scoped objects have no path
+    /// below a namespace, and one object of a namespaced kind has none outside its namespace.
+    pub fn leads_to(&self, resource: &Resource) -> bool {
+        let in_place = match resource.namespaced {
+            true => self.is_below_namespace || self.name.is_empty(),
+            false => !self.is_below_namespace,
+        };
+        // Nothing below an object can be watched by its path.
+        let watchable = !self.is_watch_path || self.subresource.is_empty();
+        self.is_well_formed && in_place && watchable
     }
 }
 
@@ -113,7 +145,7 @@ mod tests {
     fn check(method: &str, uri: &str, expected: &str) {
         let uri: http::Uri = uri.parse().unwrap();
         let method = http::Method::from_bytes(method.as_bytes()).unwrap();
-        let info = RequestInfo::parse(&method, uri.path(), &Query::parse(uri.query()));
+        let info = RequestInfo::parse(&method, uri.path(), &Query::parse(uri.query())).unwrap();
         let text = match info.is_resource {
             true => format!(
                 "{} {}/{} {} ns={} name={}",
@@ -167,5 +199,100 @@ mod tests {
         );
         check("GET", "/apis/apps/v1", "get /apis/apps/v1");
         check("GET", "/healthz", "get /healthz");
+    }
+
+    #[test]
+    fn a_path_is_read_as_upstream_reads_it() {
+        // Decoded before it is split.
+        check(
+            "GET",
+            "/api/v1/namespaces/a%2Fpods%2fb",
+            "get /v1 pods ns=a name=b",
+        );
+        check("GET", "/%61pi/v1/pods", "list /v1 pods ns= name=");
+        check(
+            "PUT",
+            "/api/v1/namespaces/a/status/b",
+            "update /v1 namespaces/status ns=a name=a",
+        );
+        check(
+            "GET",
+            "/api/v1/namespaces/a/pods/b/status/c",
+            "get /v1 pods/status ns=a name=b",
+        );
+        // The verb of a watch path is its own, whatever the method.
+        check(
+            "DELETE",
+            "/api/v1/watch/namespaces/a/pods/b",
+            "watch /v1 pods ns=a name=b",
+        );
+        let undecodable = ["/api/v1/%zz", "/api/v1/%f", "/api/v1/%ff"];
+        for path in undecodable {
+            let read = RequestInfo::parse(&http::Method::GET, path, &Query::default());
+            assert!(read.is_none(), "{path}");
+        }
+    }
+
+    /// All forms of paths that could be about an object of the kind, most of which are none.
+    fn paths(resource: &Resource) -> Vec<String> {
+        let root = match resource.group {
+            "" => format!("/api/{}", resource.version),
+            group => format!("/apis/{group}/{}", resource.version),
+        };
+        let plural = resource.plural;
+        let mut below = vec![String::new(), "/".to_string()];
+        let subresources = resource.subresources.iter().map(|known| known.name);
+        for subresource in subresources.chain(["status", "finalize", "proxy", "log", "other"]) {
+            below.push(format!("/{subresource}"));
+            below.push(format!("/{subresource}/more"));
+        }
+        let mut paths = Vec::new();
+        for prefix in ["", "/watch"] {
+            for place in ["", "/namespaces/mine", "/namespaces/", "/namespaces/mine/"] {
+                for name in ["", "/victim", "//victim", "/%2e%2e", "/victim%2Fother"] {
+                    for rest in &below {
+                        paths.push(format!("{root}{prefix}{place}/{plural}{name}{rest}"));
+                    }
+                }
+            }
+        }
+        paths
+    }
+
+    #[test]
+    fn every_path_acts_on_what_was_authorized() {
+        use crate::authorization::Attributes;
+        let mut served = 0;
+        for resource in catalogue::resources() {
+            for path in paths(resource) {
+                for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+                    let method = http::Method::from_bytes(method.as_bytes()).unwrap();
+                    let info = RequestInfo::parse(&method, &path, &Query::default()).unwrap();
+                    let Some(found) = info.resource else {
+                        continue;
+                    };
+                    served += 1;
+                    let asked = Attributes::of(&info);
+                    // Verbs drop the namespace of what has none, and nothing else.
+                    let acted = match found.namespaced {
+                        true => (asked.namespace.as_str(), asked.name.as_str()),
+                        false => ("", asked.name.as_str()),
+                    };
+                    let of_namespace = (found.group, found.plural) == ("", "namespaces");
+                    let authorized = match of_namespace && !asked.name.is_empty() {
+                        // Authorized in the namespace itself, as upstream has it.
+                        true if asked.namespace == asked.name => ("", asked.name.as_str()),
+                        _ => (asked.namespace.as_str(), asked.name.as_str()),
+                    };
+                    assert_eq!(acted, authorized, "{method} {path}");
+                    assert_eq!(
+                        (asked.group.as_str(), asked.resource.as_str()),
+                        (found.group, found.plural),
+                        "{method} {path}"
+                    );
+                }
+            }
+        }
+        assert!(served > 1000, "{served}");
     }
 }

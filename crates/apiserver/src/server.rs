@@ -14,11 +14,13 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::admission::AdmissionConfig;
 use crate::allocation::ServiceAllocator;
 use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
 use crate::body::Body;
 use crate::cache::{Cache, Draft, Entry, Outline, ResourceCache, key_of, storage_key};
+use crate::heavy::Heavy;
 use crate::identity::Identity;
 use crate::metrics::Metrics;
 use crate::negotiate::{Encoding, Output};
@@ -49,9 +51,13 @@ pub(crate) struct Server {
     pub advertise: std::net::SocketAddr,
     /// Other servers may use the same store.
     pub shares_store: bool,
+    pub admission: AdmissionConfig,
     /// The lease that Events are put under now, and since when.
     pub event_lease: tokio::sync::Mutex<Option<(LeaseId, Instant)>>,
     pub startup: Startup,
+    /// Who is connected over the network.
+    pub connections: Arc<serving::Ledger>,
+    pub heavy: Heavy,
     /// Keeps the cache up to date; ends only when the store does.
     pub follower: JoinHandle<()>,
     /// Ends the background tasks with the server.
@@ -96,8 +102,11 @@ impl Server {
     ) -> Result<Arc<Entry>, Status> {
         let kind = self.kind(resource)?;
         self.catch_up().await?;
-        kind.get(&key_of(namespace, name))
-            .ok_or_else(|| Status::not_found(resource.group, resource.plural, name))
+        let key = key_of(namespace, name);
+        kind.get(&key).ok_or_else(|| match kind.unreadable(&key) {
+            Some(unreadable) => unreadable.status(kind.resource, &key),
+            None => Status::not_found(resource.group, resource.plural, name),
+        })
     }
 
     /// As [`Server::get`], content with what the cache has when it has it.
@@ -176,6 +185,17 @@ impl Server {
     }
 }
 
+/// As [`stored_bytes`], of an object that takes the place of `old`. One that is nested more deeply
+/// than can be read again is refused, unless it was before: then it can at least be let go.
+pub(crate) fn checked_bytes(object: &Value, old: Option<&Value>) -> Result<Bytes, Status> {
+    if let Err(problem) = object.check_depth()
+        && old.is_none_or(|old| old.check_depth().is_ok())
+    {
+        return Err(problem.into());
+    }
+    Ok(stored_bytes(object))
+}
+
 /// An object as it is put into the store, with no room to spare: it stays for long.
 pub(crate) fn stored_bytes(object: &Value) -> Bytes {
     let mut json = object.to_json();
@@ -218,6 +238,8 @@ pub(crate) fn store_failure(problem: store::Error) -> Status {
         }
         // Perhaps done, perhaps not: the client has to look.
         store::Error::OutcomeUnknown(_) => Status::new(Reason::Timeout, problem.to_string()),
+        // Upstream hands etcd's own error on, which has no reason.
+        store::Error::TooLarge => Status::new(Reason::Unknown, problem.to_string()),
         other => Status::internal(other),
     }
 }

@@ -12,10 +12,15 @@ use std::{
     },
 };
 
+use environment::work;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::{Object, ObjectKey, subscription::Mailbox};
+use crate::{
+    Object, ObjectKey,
+    index::{Filing, Terms},
+    subscription::Mailbox,
+};
 
 pub(crate) struct Cache<K> {
     /// Taken before a mailbox's lock.
@@ -29,6 +34,8 @@ pub(crate) struct Cache<K> {
 struct State<K> {
     /// Namespace, then name.
     objects: BTreeMap<String, BTreeMap<String, Arc<K>>>,
+    /// By name; each is kept up to date with every change of `objects`.
+    indexes: BTreeMap<&'static str, Filing<K>>,
     subscribers: Vec<Weak<Mailbox<K>>>,
 }
 
@@ -37,6 +44,7 @@ impl<K: Object> Cache<K> {
         Cache {
             state: Mutex::new(State {
                 objects: BTreeMap::new(),
+                indexes: BTreeMap::new(),
                 subscribers: Vec::new(),
             }),
             synced: AtomicBool::new(false),
@@ -45,25 +53,65 @@ impl<K: Object> Cache<K> {
     }
 
     pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        self.state.lock().objects.get(namespace)?.get(name).cloned()
+        work::visit(1);
+        self.state.lock().get(namespace, name)
     }
 
     pub(crate) fn list(&self) -> Vec<Arc<K>> {
         let state = self.state.lock();
-        state
-            .objects
-            .values()
-            .flat_map(|objects| objects.values().cloned())
-            .collect()
+        let all = state.objects.values();
+        counted(all.flat_map(|objects| objects.values().cloned()).collect())
     }
 
     pub(crate) fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
         let state = self.state.lock();
-        state
-            .objects
-            .get(namespace)
-            .map(|objects| objects.values().cloned().collect())
-            .unwrap_or_default()
+        let objects = state.objects.get(namespace).into_iter();
+        counted(
+            objects
+                .flat_map(|objects| objects.values().cloned())
+                .collect(),
+        )
+    }
+
+    pub(crate) fn count_in(&self, namespace: &str) -> usize {
+        let state = self.state.lock();
+        state.objects.get(namespace).map_or(0, BTreeMap::len)
+    }
+
+    /// Begins to keep an index of that name, unless there is one.
+    pub(crate) fn keep_index(&self, name: &'static str, terms: Terms<K>) {
+        let mut state = self.state.lock();
+        if state.indexes.contains_key(name) {
+            return;
+        }
+        let mut filing = Filing::new(terms);
+        for (namespace, objects) in &state.objects {
+            for (name, object) in objects {
+                filing.set(&Arc::new(ObjectKey::new(namespace, name)), None, object);
+            }
+        }
+        state.indexes.insert(name, filing);
+    }
+
+    /// The objects that an index has under any of `terms`, each once, ordered by their keys.
+    pub(crate) fn indexed(&self, name: &str, terms: &[String]) -> Vec<Arc<K>> {
+        let state = self.state.lock();
+        let Some(filing) = state.indexes.get(name) else {
+            return Vec::new();
+        };
+        let keys = filing.under(terms);
+        counted(
+            keys.iter()
+                .filter_map(|key| state.get(&key.namespace, &key.name))
+                .collect(),
+        )
+    }
+
+    /// How many objects an index has under `term`.
+    pub(crate) fn indexed_count(&self, name: &str, term: &str) -> usize {
+        let state = self.state.lock();
+        let filing = state.indexes.get(name);
+        filing.map_or(0, |filing| filing.count(term))
     }
 
     pub(crate) fn is_synced(&self) -> bool {
@@ -132,7 +180,16 @@ impl<K: Object> Cache<K> {
     }
 }
 
+fn counted<K>(objects: Vec<Arc<K>>) -> Vec<Arc<K>> {
+    work::visit(objects.len());
+    objects
+}
+
 impl<K: Object> State<K> {
+    fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.objects.get(namespace)?.get(name).cloned()
+    }
+
     fn keys(&self) -> Vec<ObjectKey> {
         self.objects
             .iter()
@@ -158,6 +215,9 @@ impl<K: Object> State<K> {
             return;
         }
         let old = objects.insert(key.name.clone(), new.clone());
+        for filing in self.indexes.values_mut() {
+            filing.set(&key, old.as_deref(), &new);
+        }
         self.each_subscriber(|mailbox| {
             mailbox.set(&key, old.clone(), new.clone(), received_micros, bytes);
         });
@@ -178,6 +238,9 @@ impl<K: Object> State<K> {
         };
         if objects.is_empty() {
             self.objects.remove(&key.namespace);
+        }
+        for filing in self.indexes.values_mut() {
+            filing.remove(key);
         }
         let last = last.unwrap_or_else(|| old.clone());
         self.each_subscriber(|mailbox| {

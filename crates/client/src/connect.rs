@@ -1,8 +1,13 @@
 //! Makes a `kube::Client`: over the network from a kubeconfig, or over an in-process service.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use http::{HeaderValue, Request, Response, header};
+use hyper_rustls::HttpsConnector;
 use hyper_util::{
     client::legacy::{Client as HttpClient, connect::HttpConnector},
     rt::TokioExecutor,
@@ -12,17 +17,43 @@ use kube::{
     client::{Body, ConfigExt},
     config::{KubeConfigOptions, Kubeconfig},
 };
+use rustls::client::ResolvesClientCert;
 use tower::{BoxError, Layer, Service, ServiceExt, util::option_layer};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A silent peer is asked after this time whether it is still there ...
 const KEEPALIVE: Duration = Duration::from_secs(30);
+/// ... again and again, and given up when it has not answered so often: after a minute.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_RETRIES: u32 = 3;
+/// An answer begins before this: the API server ends what takes longer than 60 s, and watches and
+/// streams begin at once. The handshake is part of it.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
+/// Less than the server's own 90 s, so that no request meets a connection that is being closed.
+const IDLE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the kubeconfig could not be used")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
+    #[error("{}", path.display())]
+    File {
+        path: PathBuf,
+        #[source]
+        source: kube::config::KubeconfigError,
+    },
+    #[error("no configuration was found in {}", shown(.0))]
+    Empty(Vec<PathBuf>),
     #[error("the client could not be set up")]
     Client(#[from] kube::Error),
+}
+
+fn shown(paths: &[PathBuf]) -> String {
+    let paths: Vec<String> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    paths.join(", ")
 }
 
 /// A client for the current context of the kubeconfig at `path`. Must run inside tokio.
@@ -44,7 +75,39 @@ pub async fn configuration(
     path: impl AsRef<Path>,
     component: &'static str,
 ) -> Result<Config, Error> {
-    let kubeconfig = Kubeconfig::read_from(path)?;
+    settle(Kubeconfig::read_from(path)?, component).await
+}
+
+/// As [`configuration`], of several files as kubectl reads `KUBECONFIG`: files that do not exist or
+/// say nothing are passed over, and of what several say the first counts.
+pub async fn merged_configuration(
+    paths: &[PathBuf],
+    component: &'static str,
+) -> Result<Config, Error> {
+    let mut merged = Kubeconfig::default();
+    for path in paths {
+        let says_nothing = match std::fs::read(path) {
+            Ok(bytes) => bytes.iter().all(u8::is_ascii_whitespace),
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        };
+        if says_nothing {
+            continue;
+        }
+        let mut next = Kubeconfig::read_from(path).map_err(|source| Error::File {
+            path: path.clone(),
+            source,
+        })?;
+        // Unset, as kubectl writes it.
+        next.current_context = next.current_context.filter(|name| !name.is_empty());
+        merged = merged.merge(next)?;
+    }
+    if merged.contexts.is_empty() && merged.clusters.is_empty() {
+        return Err(Error::Empty(paths.to_vec()));
+    }
+    settle(merged, component).await
+}
+
+async fn settle(kubeconfig: Kubeconfig, component: &'static str) -> Result<Config, Error> {
     let options = KubeConfigOptions::default();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
     let agent = HeaderValue::from_static(component);
@@ -56,15 +119,48 @@ pub async fn configuration(
 /// request must not wait for the acknowledgement of the one before. Proxies are not used.
 pub fn from_config(config: Config) -> Result<kube::Client, Error> {
     install_crypto_provider();
+    let tls = config.rustls_https_connector_with_connector(tcp())?;
+    over(config, tls)
+}
+
+/// As [`from_config`], with a client certificate that is asked for at every new connection, so that
+/// it can be replaced meanwhile.
+pub fn from_config_showing(
+    config: Config,
+    certificate: Arc<dyn ResolvesClientCert>,
+) -> Result<kube::Client, Error> {
+    install_crypto_provider();
+    let mut tls = config.rustls_client_config()?;
+    tls.client_auth_cert_resolver = certificate;
+    let tls = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp());
+    over(config, tls)
+}
+
+fn tcp() -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     connector.set_keepalive(Some(KEEPALIVE));
-    let connector = config.rustls_https_connector_with_connector(connector)?;
+    connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
+    connector
+}
+
+fn over(config: Config, connector: HttpsConnector<HttpConnector>) -> Result<kube::Client, Error> {
     let service = HttpClient::builder(TokioExecutor::new())
+        .pool_idle_timeout(IDLE)
         .build::<_, Body>(connector)
-        .map_err(BoxError::from);
+        .map_future(|answer| async move {
+            match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+                Ok(answer) => answer.map_err(BoxError::from),
+                Err(_) => Err("the server did not answer in time".into()),
+            }
+        });
     let service = option_layer(config.auth_layer()?)
         .layer(service)
         .map_err(BoxError::from);

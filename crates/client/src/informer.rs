@@ -13,6 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     Object,
     cache::Cache,
+    index::{Index, Terms},
     metadata::Metadata,
     reflector::{Reflector, Source},
     subscription::Subscription,
@@ -178,6 +179,22 @@ impl<K: Object> Informer<K> {
 
     pub fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
         self.cache.list_in(namespace)
+    }
+
+    /// How many objects the namespace has, without looking at them.
+    pub fn count_in(&self, namespace: &str) -> usize {
+        self.cache.count_in(namespace)
+    }
+
+    /// The objects by terms that are read from them; see [`Index`]. All who ask for the same name
+    /// share one index, whose terms are those of the first.
+    pub fn index(&self, name: &'static str, terms: Terms<K>) -> Index<K> {
+        self.cache.keep_index(name, terms);
+        Index {
+            cache: self.cache.clone(),
+            name,
+            _running: self.running.clone(),
+        }
     }
 
     /// A feed of changes that begins with every cached object as `Added`.

@@ -7,6 +7,7 @@ pub mod connect;
 pub mod controller;
 pub mod election;
 pub mod events;
+pub mod index;
 pub mod retry;
 pub mod service_account;
 
@@ -20,6 +21,7 @@ mod subscription;
 mod transport;
 mod work_queue;
 
+pub use index::{Index, Terms};
 pub use informer::{Informer, Informers, Scope};
 pub use metadata::Metadata;
 pub use spans::SpanForwarder;

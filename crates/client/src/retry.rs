@@ -75,6 +75,33 @@ pub fn is_outcome_unknown(error: &kube::Error) -> bool {
     }
 }
 
+/// The server refuses this request for good: not valid, or not from somebody it knows.
+pub fn is_refused_for_good(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 401 | 422))
+}
+
+/// The error in one sentence, with its causes, for people. kube prints whole structures.
+pub fn sentence(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        return match (status.message.as_str(), status.reason.as_str()) {
+            ("", reason) => format!("the server answered {} {reason}", status.code),
+            (message, _) => message.to_string(),
+        };
+    }
+    let mut text = String::new();
+    let mut next: Option<&dyn std::error::Error> = Some(error);
+    while let Some(cause) = next {
+        let said = cause.to_string();
+        if text.is_empty() {
+            text = said;
+        } else if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
 fn has(error: &kube::Error, code: u16, reason: &str) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code && status.reason == reason)
 }
@@ -99,6 +126,39 @@ mod tests {
         })
         .await;
         (made, result.is_ok())
+    }
+
+    #[test]
+    fn an_error_is_told_in_one_sentence() {
+        let mut status = kube::core::Status::failure("nodes \"n\" is forbidden", "Forbidden");
+        status.code = 403;
+        let error = kube::Error::Api(status.boxed());
+        assert_eq!(sentence(&error), "nodes \"n\" is forbidden");
+        let source = std::io::Error::other("the cause");
+        let error = kube::Error::Service(Box::new(source));
+        let said = sentence(&error);
+        assert!(
+            said.ends_with("the cause") && !said.contains("Custom {"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn refusals_that_asking_again_will_not_mend_are_told_from_others() {
+        for (code, reason, expected) in [
+            (401, "Unauthorized", true),
+            (422, "Invalid", true),
+            (400, "BadRequest", true),
+            (403, "Forbidden", false),
+            (409, "Conflict", false),
+            (503, "ServiceUnavailable", false),
+        ] {
+            assert_eq!(
+                is_refused_for_good(&error(code, reason)),
+                expected,
+                "{code}"
+            );
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@ use std::{
     sync::Arc,
 };
 
+use environment::work;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -55,6 +56,7 @@ impl<K: Object> Subscription<K> {
     pub async fn next_delivery(&mut self) -> Delivery<K> {
         loop {
             if let Some(delivery) = self.mailbox.pop() {
+                work::visit(1);
                 return delivery;
             }
             self.mailbox.wake.notified().await;

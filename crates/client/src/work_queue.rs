@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use environment::work;
 use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
@@ -128,6 +129,7 @@ impl<Key: Ord + Clone> WorkQueue<Key> {
                 let mut state = self.shared.state.lock();
                 state.release(Instant::now());
                 if let Some(key) = state.ready.pop_front() {
+                    work::visit(1);
                     state.dirty.remove(&key);
                     state.processing.insert(key.clone());
                     if !state.ready.is_empty() || !state.delayed.is_empty() {

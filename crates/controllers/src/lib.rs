@@ -23,6 +23,7 @@ mod int_or_percent;
 mod job;
 mod legacy_token_cleaner;
 pub mod local_path;
+mod lookup;
 mod meta;
 mod namespace;
 mod node_ipam;
@@ -84,9 +85,15 @@ pub struct Config {
     pub namespace_grace: Duration,
     /// The range that nodes get their pod ranges from; without it nodes bring their own.
     pub pod_range: Option<String>,
+    /// The pod ranges that were given to nodes by name, whether these have joined or not.
+    pub reserved_pod_ranges: Option<ReservedPodRanges>,
     /// Which of [`NAMES`] do not run.
     pub without: Vec<String>,
 }
+
+/// Lists (node, pod range). An error means that they are not known at the moment.
+pub type ReservedPodRanges =
+    std::sync::Arc<dyn Fn() -> Result<Vec<(String, String)>, String> + Send + Sync>;
 
 /// The grace that upstream's controller gives: its API server looks at a cache.
 pub const NAMESPACE_GRACE: Duration = Duration::from_secs(5);

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use client::{Informer, ObjectKey};
+use client::ObjectKey;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use crate::lookup::{Selecting, namespace_of};
 use crate::meta;
 
 pub const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
@@ -19,20 +20,13 @@ pub fn selector(service: &Service) -> Option<&BTreeMap<String, String>> {
     (spec.type_.as_deref() != Some("ExternalName") && !selector.is_empty()).then_some(selector)
 }
 
-pub fn labels_match(selector: &BTreeMap<String, String>, pod: &Pod) -> bool {
-    let labels = pod.metadata.labels.as_ref();
-    selector
-        .iter()
-        .all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
-}
-
 /// The Services that select a pod.
-pub fn services_selecting(services: &Informer<Service>, pod: &Pod) -> Vec<ObjectKey> {
+pub fn services_selecting(services: &Selecting<Service>, pod: &Pod) -> Vec<ObjectKey> {
+    let namespace = namespace_of(&pod.metadata);
+    let services = services.of_labels(namespace, pod.metadata.labels.as_ref());
     services
-        .list_in(pod.metadata.namespace.as_deref().unwrap_or_default())
-        .into_iter()
-        .filter(|service| selector(service).is_some_and(|selector| labels_match(selector, pod)))
-        .map(|service| ObjectKey::of(&*service))
+        .iter()
+        .map(|service| ObjectKey::of(&**service))
         .collect()
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use client::controller::Outcome;
 use client::{Change, Informer, Object, ObjectKey, WorkQueue, retry};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use tokio_util::sync::CancellationToken;
 
 use crate::Error;
+use crate::lookup::{Selecting, Selects, namespace_of};
 
 const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 
@@ -72,21 +72,18 @@ pub fn enqueue<K: Object>(
 }
 
 /// The owners that might adopt an object nobody controls: those whose selector matches it.
-pub fn possible_owners<Owner: Object, K: Object>(
-    owners: &Informer<Owner>,
+pub fn possible_owners<Owner: Selects, K: Object>(
+    owners: &Selecting<Owner>,
     object: &K,
-    selector: impl Fn(&Owner) -> LabelSelector,
 ) -> Vec<ObjectKey> {
     let meta = object.meta();
     let (None, Some(labels)) = (crate::meta::controller_of(meta), &meta.labels) else {
         return Vec::new();
     };
-    owners
-        .list_in(meta.namespace.as_deref().unwrap_or_default())
-        .into_iter()
-        .filter(|owner| crate::meta::selects(&selector(owner), labels))
-        .map(|owner| ObjectKey::of(&*owner))
-        .collect()
+    let owners = owners
+        .of_labels(namespace_of(meta), Some(labels))
+        .into_iter();
+    owners.map(|owner| ObjectKey::of(&*owner)).collect()
 }
 
 /// The object's own key.

@@ -1,5 +1,8 @@
 //! The locked registry of what the clusters of this machine share: address ranges, ports and
-//! sysctls. The first cluster gets upstream's defaults, later ones the next free places.
+//! sysctls. The first cluster gets upstream's defaults unless the machine's own networks are in the
+//! way, later ones the next free places.
+
+mod ranges;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -12,12 +15,9 @@ use anyhow::{Context, Result, bail};
 use nix::mount::{MntFlags, umount2};
 use serde::{Deserialize, Serialize};
 
-use crate::layout::{RUN_ROOT, Settings, private_dir};
-
-/// The first of the pod ranges; each further cluster takes the next lower /16.
-const FIRST_POD_NETWORK: u8 = 244;
-/// Service ranges are /12: 10.96, 10.112, … up to 10.224.
-const SERVICE_NETWORKS: std::ops::RangeInclusive<u8> = 6..=14;
+use crate::layout::{RUN_ROOT, Settings, run_root};
+use network::host_ranges::{self, HostNetwork, IpRange};
+use ranges::{Occupied, Purpose};
 
 #[derive(Default, Serialize, Deserialize)]
 struct Registry {
@@ -35,6 +35,29 @@ struct Claim {
     /// The store it shares with other servers of the same cluster.
     #[serde(default)]
     store: Option<String>,
+    /// The server runs elsewhere, perhaps as another claim of this machine.
+    #[serde(default)]
+    joined: bool,
+}
+
+impl Claim {
+    /// Whether it belongs to the cluster whose servers share `store`.
+    fn shares(&self, store: Option<&str>) -> bool {
+        store.is_some() && self.store.as_deref() == store
+    }
+
+    /// The ranges it has, as far as they are known.
+    fn occupied(&self) -> impl Iterator<Item = Occupied> {
+        let ranges = [
+            (Purpose::Pods, &self.pod_range),
+            (Purpose::Services, &self.service_range),
+        ];
+        let place = self.data_dir.display().to_string();
+        ranges.into_iter().filter_map(move |(purpose, range)| {
+            let holder = format!("the {} {range} of the cluster in {place}", purpose.words());
+            Occupied::new(range, holder)
+        })
+    }
 }
 
 /// A sysctl some cluster needed: what it was before, and who still needs it.
@@ -71,7 +94,7 @@ impl Claims {
     }
 
     fn lock_at(root: &Path) -> Result<Claims> {
-        private_dir(root)?;
+        run_root(root)?;
         let path = root.join("claims.json");
         let mut file = OpenOptions::new()
             .read(true)
@@ -97,35 +120,44 @@ impl Claims {
         })
     }
 
-    /// Chooses ranges and ports for a new cluster and claims them.
+    /// Chooses ranges and ports for a new cluster and claims them. Also returns what is to be told
+    /// about the choice. `host` are the machine's own networks.
     pub fn choose(
         &mut self,
         cluster_id: &str,
         node_name: &str,
         data_dir: &Path,
         wishes: &Wishes,
-    ) -> Result<Settings> {
+        host: &[HostNetwork],
+    ) -> Result<(Settings, Vec<String>)> {
         self.forget_vanished();
         let others: Vec<&Claim> = self.registry.clusters.values().collect();
-        let pod_range = match &wishes.pod_range {
-            Some(range) => range.clone(),
-            None => (0..=FIRST_POD_NETWORK)
-                .rev()
-                .map(|network| format!("10.{network}.0.0/16"))
-                .take(64)
-                .find(|range| others.iter().all(|claim| claim.pod_range != *range))
-                .context("no free pod range: too many clusters on this machine")?,
+        let by_host: Vec<Occupied> = Occupied::by_host(host).collect();
+        // Servers on one store may be told to share ranges, but get different ones by themselves.
+        let occupied = |wish: &Option<String>| {
+            let claims = others
+                .iter()
+                .filter(|claim| wish.is_none() || !claim.shares(wishes.store.as_deref()));
+            let mut occupied: Vec<Occupied> = claims.flat_map(|claim| claim.occupied()).collect();
+            occupied.extend(by_host.iter().cloned());
+            occupied
         };
-        let service_range = match &wishes.service_range {
-            Some(range) => range.clone(),
-            None => SERVICE_NETWORKS
-                .map(|network| format!("10.{}.0.0/12", u32::from(network) * 16))
-                .find(|range| {
-                    others.iter().all(|claim| claim.service_range != *range)
-                        && !range_covers(range, &pod_range)
-                })
-                .context("no free service range: too many clusters on this machine")?,
-        };
+        let mut for_pods = occupied(&wishes.pod_range);
+        if let Some(services) = &wishes.service_range {
+            let holder = format!("the service range {services}");
+            for_pods.extend(Occupied::new(services, holder));
+        }
+        let pods = ranges::choose(Purpose::Pods, wishes.pod_range.as_deref(), &for_pods)?;
+        let mut for_services = occupied(&wishes.service_range);
+        let holder = format!("the pod range {}", pods.range);
+        for_services.extend(Occupied::new(&pods.range, holder));
+        let services = ranges::choose(
+            Purpose::Services,
+            wishes.service_range.as_deref(),
+            &for_services,
+        )?;
+        let notes: Vec<String> = pods.note.into_iter().chain(services.note).collect();
+        let (pod_range, service_range) = (pods.range, services.range);
         let mut taken: BTreeSet<u16> = others
             .iter()
             .flat_map(|claim| [claim.api_port, claim.kubelet_port])
@@ -146,10 +178,11 @@ impl Claims {
             node_index: 0,
             node_address: wishes.node_address,
             joined: false,
+            several_pod_ranges: wishes.store.is_some(),
             runtime_endpoint: wishes.runtime_endpoint.clone(),
         };
         self.claim(&settings, data_dir, wishes.store.as_deref())?;
-        Ok(settings)
+        Ok((settings, notes))
     }
 
     /// Claims what an existing data directory already uses; refuses what another cluster holds.
@@ -165,14 +198,23 @@ impl Claims {
             if *id == settings.cluster_id {
                 continue;
             }
-            let related = store.is_some() && other.store.as_deref() == store;
-            let clash = if !related && other.pod_range == settings.pod_range {
+            let related = other.shares(store);
+            // A node that joined may well belong to this very cluster.
+            let ranges_are_shared = related || other.joined;
+            let occupied: Vec<Occupied> = match ranges_are_shared {
+                true => Vec::new(),
+                false => other.occupied().collect(),
+            };
+            let meets = |range: &str| -> Result<bool> {
+                Ok(ranges::holder(&range.parse::<IpRange>()?, &occupied).is_some())
+            };
+            let clash = if meets(&settings.pod_range)? {
                 format!("pod range {}", settings.pod_range)
-            } else if !related && other.service_range == settings.service_range {
+            } else if meets(&settings.service_range)? {
                 format!("service range {}", settings.service_range)
-            } else if other.api_port == settings.api_port {
+            } else if !other.joined && other.api_port == settings.api_port {
                 format!("API port {}", settings.api_port)
-            } else if other.kubelet_port == settings.kubelet_port {
+            } else if !other.joined && other.kubelet_port == settings.kubelet_port {
                 format!("kubelet port {}", settings.kubelet_port)
             } else {
                 continue;
@@ -191,23 +233,34 @@ impl Claims {
                 api_port: settings.api_port,
                 kubelet_port: settings.kubelet_port,
                 store: store.map(str::to_owned),
+                joined: false,
             },
         );
         self.save()
     }
 
-    /// Registers a node of a cluster whose server runs elsewhere: its ranges are claimed there.
+    /// Claims what an existing data directory uses, unless its server has done so already.
+    pub fn claim_beside_server(&mut self, settings: &Settings, data_dir: &Path) -> Result<()> {
+        match self.registry.clusters.contains_key(&settings.cluster_id) {
+            true => Ok(()),
+            false => self.claim(settings, data_dir, None),
+        }
+    }
+
+    /// Registers a node of a cluster whose server runs elsewhere. Its ranges were chosen there; new
+    /// clusters of this machine keep clear of them.
     pub fn claim_joined(&mut self, settings: &Settings, data_dir: &Path) -> Result<()> {
         self.forget_vanished();
         self.registry.clusters.insert(
             settings.cluster_id.clone(),
             Claim {
                 data_dir: data_dir.to_path_buf(),
-                pod_range: String::new(),
-                service_range: String::new(),
+                pod_range: settings.pod_range.clone(),
+                service_range: settings.service_range.clone(),
                 api_port: 0,
                 kubelet_port: 0,
                 store: None,
+                joined: true,
             },
         );
         self.save()
@@ -308,17 +361,43 @@ fn ephemeral_port() -> Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
-/// Whether the /12 `range` contains the /16 `network`, both in 10.0.0.0/8.
-fn range_covers(range: &str, network: &str) -> bool {
-    let second = |text: &str| {
-        text.split('.')
-            .nth(1)
-            .and_then(|part| part.parse::<u8>().ok())
-    };
-    match (second(range), second(network)) {
-        (Some(range), Some(network)) => range / 16 == network / 16,
-        _ => false,
+/// A range as it is kept: without host bits. What is no range stays as it is.
+pub fn canonical(range: &str) -> String {
+    let parsed = range.parse::<IpRange>();
+    parsed.map_or_else(|_| range.to_owned(), |range| range.to_string())
+}
+
+/// The networks of this machine that the ranges of `settings` overlap, as sentences.
+pub fn host_conflicts(settings: &Settings) -> Result<Vec<String>> {
+    let host = host_networks()?;
+    let ranges = [
+        (Purpose::Pods, &settings.pod_range),
+        (Purpose::Services, &settings.service_range),
+    ];
+    let mut conflicts = Vec::new();
+    for (purpose, range) in ranges {
+        if let Some(network) = host_ranges::conflict(&range.parse()?, &host) {
+            let (words, description) = (purpose.words(), &network.description);
+            conflicts.push(format!("the {words} {range} overlaps {description}"));
+        }
     }
+    Ok(conflicts)
+}
+
+/// A node does not join a cluster whose ranges this machine uses for something else.
+pub fn refuse_host_conflicts(settings: &Settings) -> Result<()> {
+    match host_conflicts(settings)?.as_slice() {
+        [] => Ok(()),
+        conflicts => bail!(
+            "this machine cannot join the cluster: {}",
+            conflicts.join(", and ")
+        ),
+    }
+}
+
+/// The machine's own networks.
+pub fn host_networks() -> Result<Vec<HostNetwork>> {
+    host_ranges::host_networks().context("reading the networks of this machine")
 }
 
 #[cfg(test)]
@@ -334,13 +413,15 @@ mod tests {
         let mut claims = Claims::lock_at(&root).unwrap();
         let wishes = Wishes::default();
         let first = claims
-            .choose("aaaaaa", "n", &root.join("a"), &wishes)
-            .unwrap();
+            .choose("aaaaaa", "n", &root.join("a"), &wishes, &[])
+            .unwrap()
+            .0;
         assert_eq!(first.pod_range, "10.244.0.0/16");
         assert_eq!(first.service_range, "10.96.0.0/12");
         let second = claims
-            .choose("bbbbbb", "n", &root.join("b"), &wishes)
-            .unwrap();
+            .choose("bbbbbb", "n", &root.join("b"), &wishes, &[])
+            .unwrap()
+            .0;
         assert_eq!(second.pod_range, "10.243.0.0/16");
         assert_eq!(second.service_range, "10.112.0.0/12");
         assert_ne!(first.api_port, second.api_port);
@@ -371,8 +452,90 @@ mod tests {
         drop(claims);
         let mut claims = Claims::lock_at(&root).unwrap();
         let third = claims
-            .choose("dddddd", "n", &root.join("a"), &wishes)
-            .unwrap();
+            .choose("dddddd", "n", &root.join("a"), &wishes, &[])
+            .unwrap()
+            .0;
         assert_eq!(third.pod_range, "10.244.0.0/16");
+    }
+
+    #[test]
+    fn ranges_of_other_clusters_and_of_the_machine_are_compared_as_ranges() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().to_path_buf();
+        let mut claims = Claims::lock_at(&root).unwrap();
+        let mut choose = |id: &str, wishes: &Wishes, host: &[HostNetwork]| {
+            let data_dir = root.join(format!("data-{id}"));
+            fs::create_dir_all(&data_dir).unwrap();
+            let chosen = claims.choose(id, "n", &data_dir, wishes, host);
+            chosen.map(|(settings, notes)| (settings.pod_range, settings.service_range, notes))
+        };
+        let ranges = |pods: Option<&str>, services: Option<&str>| Wishes {
+            pod_range: pods.map(str::to_owned),
+            service_range: services.map(str::to_owned),
+            ..Wishes::default()
+        };
+        let wide = ranges(Some("10.240.0.0/12"), None);
+        choose("aaaaaa", &wide, &[]).unwrap();
+        // 10.244.0.0/16 is another text, but inside of what the first cluster has.
+        let (pods, services, notes) = choose("bbbbbb", &Wishes::default(), &[]).unwrap();
+        assert_eq!(
+            (pods.as_str(), services.as_str()),
+            ("10.239.0.0/16", "10.112.0.0/12")
+        );
+        assert!(
+            notes[0].contains("overlaps the pod range 10.240.0.0/12 of the cluster in"),
+            "{notes:?}"
+        );
+        for (pods, services) in [
+            (Some("10.96.0.0/24"), None),
+            (None, Some("10.244.8.0/21")),
+            (Some("198.18.0.0/16"), Some("198.18.7.0/24")),
+        ] {
+            let refused = choose("cccccc", &ranges(pods, services), &[]);
+            assert!(refused.is_err(), "{pods:?} {services:?}");
+        }
+        let network = HostNetwork {
+            range: "198.18.0.0/24".parse().unwrap(),
+            description: "the route 198.18.0.0/24 dev eth1".to_owned(),
+        };
+        let wish = ranges(Some("198.18.0.0/16"), None);
+        let refused = choose("cccccc", &wish, std::slice::from_ref(&network)).unwrap_err();
+        assert!(
+            refused
+                .to_string()
+                .contains("overlaps the route 198.18.0.0/24 dev eth1"),
+            "{refused}"
+        );
+        choose("cccccc", &wish, &[]).unwrap();
+        assert_eq!(canonical("198.18.7.7/16"), canonical("198.18.0.0/16"));
+        assert_eq!(canonical("banana"), "banana");
+    }
+
+    #[test]
+    fn new_clusters_keep_clear_of_what_a_joined_node_uses() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().to_path_buf();
+        let data_dir = |id: &str| {
+            let data_dir = root.join(format!("data-{id}"));
+            fs::create_dir_all(&data_dir).unwrap();
+            data_dir
+        };
+        let mut claims = Claims::lock_at(&root).unwrap();
+        let choose = |claims: &mut Claims, id: &str| {
+            let chosen = claims.choose(id, "n", &data_dir(id), &Wishes::default(), &[]);
+            chosen.unwrap().0
+        };
+        let server = choose(&mut claims, "aaaaaa");
+        claims.release("aaaaaa").unwrap();
+        let node = Settings {
+            cluster_id: "bbbbbb".into(),
+            joined: true,
+            ..server.clone()
+        };
+        claims.claim_joined(&node, &data_dir("bbbbbb")).unwrap();
+        assert_eq!(choose(&mut claims, "cccccc").pod_range, "10.243.0.0/16");
+        // Its own server may be on the same machine, and starts again as before.
+        claims.release("cccccc").unwrap();
+        claims.claim(&server, &data_dir("aaaaaa"), None).unwrap();
     }
 }

@@ -44,7 +44,7 @@ pub struct ControllersArguments {
     #[arg(long, value_name = "FILE")]
     service_account_key: Option<PathBuf>,
     /// Range to give nodes their pod ranges from [default: nodes bring their own]
-    #[arg(long, value_name = "CIDR")]
+    #[arg(long, value_name = "CIDR", value_parser = crate::flags::pod_range)]
     pod_range: Option<String>,
     /// Controllers to leave out, e.g. local-path,node-ipam
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = controllers::NAMES.to_vec())]
@@ -61,7 +61,7 @@ struct ComponentArguments {
     #[arg(long)]
     no_election: bool,
     /// Log filter, e.g. info or debug
-    #[arg(long, value_name = "FILTER", default_value = "info")]
+    #[arg(long, value_name = "FILTER", default_value = "info", value_parser = crate::flags::log_filter)]
     log: String,
     /// Write logs as JSON lines
     #[arg(long)]
@@ -132,6 +132,7 @@ pub fn run_controllers(arguments: ControllersArguments) -> Result<ExitCode> {
             },
             namespace_grace: controllers::NAMESPACE_GRACE,
             pod_range: arguments.pod_range.clone(),
+            reserved_pod_ranges: None,
             without: arguments.without.clone(),
         };
         controllers::run(config, shutdown).await;

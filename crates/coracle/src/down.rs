@@ -1,6 +1,8 @@
 //! `coracle down`: stop the server; with `--delete`, remove everything that carries the cluster's
 //! id from the machine: processes, mounts, namespaces, links, rules, cgroups, files.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,15 +10,15 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use nix::mount::{MntFlags, umount2};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use crate::agent;
 use crate::claims::Claims;
 use crate::cli::DEFAULT_DATA_DIR;
 use crate::foreign_pods;
 use crate::keeper;
-use crate::layout::Layout;
+use crate::kubeconfig;
+use crate::layout::{Layout, Settings};
+use crate::privileges;
 
 #[derive(Args)]
 pub struct DownArguments {
@@ -28,23 +30,30 @@ pub struct DownArguments {
     delete: bool,
 }
 
+/// What goes on without a server, and what does not.
+const STOPPED: &str = "Pods go on and Services keep their endpoints, but the cluster's DNS does not \
+                       answer until the next `coracle up`.";
+
 pub fn run(arguments: DownArguments) -> Result<ExitCode> {
+    privileges::need_root("coracle down")?;
     if !arguments.data_dir.exists() {
-        println!("No cluster in {}.", arguments.data_dir.display());
+        tell!("No cluster in {}.", arguments.data_dir.display());
         return Ok(ExitCode::SUCCESS);
     }
     let layout = Layout::existing(&arguments.data_dir)?;
     let _lock = layout.lock()?;
-    if let Some(keeper) = keeper::running(&layout)? {
-        kill(Pid::from_raw(keeper), Signal::SIGTERM).context("stopping the keeper")?;
-        keeper::wait_until_stopped(&layout)?;
-        println!("Stopped.");
+    if let Some(running) = keeper::running(&layout)? {
+        keeper::stop(&layout, running)?;
+        tell!("Stopped.");
+        if !arguments.delete {
+            tell!("{STOPPED}");
+        }
     } else {
-        println!("No server runs in {}.", layout.data_dir.display());
+        tell!("No server runs in {}.", layout.data_dir.display());
     }
     if arguments.delete {
         delete(&layout)?;
-        println!("Removed everything of {}.", layout.data_dir.display());
+        tell!("Removed everything of {}.", layout.data_dir.display());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -57,12 +66,22 @@ pub fn run(arguments: DownArguments) -> Result<ExitCode> {
 /// 5. the run directory, the claims (which restores sysctls), and last the data directory, so
 ///    that an interrupted delete can be asked again.
 fn delete(layout: &Layout) -> Result<()> {
-    let Some(settings) = layout.settings()? else {
-        // Images may have been imported before the first start.
-        return remove_data(layout);
-    };
+    // A user's file that we cannot change must not keep the cluster here.
+    let authority = fs::read_to_string(layout.pki().join("ca.crt")).unwrap_or_default();
+    if let Err(error) = kubeconfig::withdraw(layout, &authority) {
+        complain!("warning: the cluster's entries stay in a kubeconfig: {error:#}");
+    }
+    // Images may have been imported before the first start.
+    if let Some(settings) = layout.settings()? {
+        remove_from_machine(layout, &settings)?;
+    }
+    remove_data(layout, &BTreeSet::new())
+}
+
+/// Removes everything but the data directory.
+pub fn remove_from_machine(layout: &Layout, settings: &Settings) -> Result<()> {
     let id = &settings.cluster_id;
-    if let Some(socket) = agent::foreign_runtime(layout, &settings)? {
+    if let Some(socket) = agent::foreign_runtime(layout, settings)? {
         foreign_pods::remove(&socket, &layout.kubelet().join("pods"))
             .context("removing pods from the container runtime")?;
     }
@@ -75,8 +94,7 @@ fn delete(layout: &Layout) -> Result<()> {
     let _ = umount2(&settings.run_dir(), MntFlags::MNT_DETACH);
     remove_cgroups(&settings.cgroup_root())?;
     remove_dir(&settings.run_dir())?;
-    Claims::lock()?.release(id)?;
-    remove_data(layout)
+    Claims::lock()?.release(id)
 }
 
 /// Unmounts everything below `dir`, the newest mount first.
@@ -128,8 +146,10 @@ fn remove_cgroup(path: &Path) -> Result<()> {
 }
 
 /// Removes what a cluster keeps, by name, so that a wrongly chosen directory loses nothing else.
-fn remove_data(layout: &Layout) -> Result<()> {
-    for name in [
+/// What is named in `kept` stays.
+pub fn remove_data(layout: &Layout, kept: &BTreeSet<OsString>) -> Result<()> {
+    let place = |name: &str| layout.data_dir.join(name);
+    let mut directories: Vec<PathBuf> = [
         "store",
         "timelines",
         "pki",
@@ -138,24 +158,30 @@ fn remove_data(layout: &Layout) -> Result<()> {
         "runtime",
         "cni",
         "local-path",
-    ] {
-        remove_dir(&layout.data_dir.join(name))?;
-    }
+    ]
+    .map(place)
+    .to_vec();
     // Stores that a restored snapshot replaced.
     for entry in fs::read_dir(&layout.data_dir)?.flatten() {
         if entry.file_name().to_string_lossy().starts_with("store.") {
-            remove_dir(&entry.path())?;
+            directories.push(entry.path());
         }
     }
-    for file in [
+    let goes = |path: &&PathBuf| path.file_name().is_none_or(|name| !kept.contains(name));
+    for directory in directories.iter().filter(goes) {
+        remove_dir(directory)?;
+    }
+    let files = [
         layout.server_log(),
         layout.keeper_file(),
         layout.lock_file(),
         layout.kubeconfig(),
         layout.nodes_file(),
-        layout.data_dir.join("cluster.json"),
-    ] {
-        match fs::remove_file(&file) {
+        kubeconfig::record(layout),
+        place("cluster.json"),
+    ];
+    for file in files.iter().filter(goes) {
+        match fs::remove_file(file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 bail!("removing {}: {error}", file.display());
             }

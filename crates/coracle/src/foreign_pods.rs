@@ -16,7 +16,7 @@ const UID_LABEL: &str = "io.kubernetes.pod.uid";
 /// Ends and removes the sandboxes, with their containers, of the pods in `pods`.
 pub fn remove(socket: &Path, pods: &Path) -> Result<()> {
     if UnixStream::connect(socket).is_err() {
-        println!("No runtime answers at {}.", socket.display());
+        tell!("No runtime answers at {}.", socket.display());
         return Ok(());
     }
     block_on(async {

@@ -10,10 +10,11 @@ use clap::Args;
 use environment::Environment;
 use kube::config::Kubeconfig;
 
-use crate::claims::Claims;
+use crate::claims::{self, Claims};
+use crate::flags;
 use crate::layout::{Layout, Settings, new_cluster_id, private_dir, write_private};
 use crate::pki;
-use crate::server::{self, ClusterArguments};
+use crate::server;
 
 const DEFAULT_POD_RANGE: &str = "10.244.0.0/16";
 const DEFAULT_SERVICE_RANGE: &str = "10.96.0.0/12";
@@ -32,8 +33,21 @@ pub struct JoinArguments {
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
     proxy_kubeconfig: Option<PathBuf>,
     /// This node's share of the pod range, a /24
-    #[arg(long, value_name = "CIDR", requires = "kubeconfig")]
+    #[arg(long, value_name = "CIDR", requires = "kubeconfig", value_parser = flags::pod_range)]
     pod_cidr: Option<String>,
+    /// Pod address range of that cluster [default: 10.244.0.0/16]
+    #[arg(long, value_name = "CIDR", requires = "kubeconfig", value_parser = flags::pod_range)]
+    pod_range: Option<String>,
+    /// Service address range of that cluster [default: 10.96.0.0/12]
+    #[arg(long, value_name = "CIDR", requires = "kubeconfig", value_parser = flags::service_range)]
+    service_range: Option<String>,
+}
+
+/// What a node says of itself.
+pub struct OfTheNode {
+    pub name: Option<String>,
+    pub address: Option<IpAddr>,
+    pub runtime_endpoint: Option<PathBuf>,
 }
 
 impl JoinArguments {
@@ -45,13 +59,13 @@ impl JoinArguments {
     pub fn accept(
         &self,
         layout: &Layout,
-        cluster: &ClusterArguments,
+        node: &OfTheNode,
         environment: &Environment,
     ) -> Result<()> {
         let (Some(file), Some(pod_cidr)) = (&self.kubeconfig, &self.pod_cidr) else {
             bail!("--kubeconfig and --pod-cidr are both needed");
         };
-        let node_name = match &cluster.node_name {
+        let node_name = match &node.name {
             Some(name) => name.clone(),
             None => server::host_name()?,
         };
@@ -68,7 +82,7 @@ impl JoinArguments {
         let said = |range: &Option<String>, default: &str| {
             range.clone().unwrap_or_else(|| default.to_string())
         };
-        let pod_range = said(&cluster.pod_range, DEFAULT_POD_RANGE);
+        let pod_range = said(&self.pod_range, DEFAULT_POD_RANGE);
         let kubeconfig = read(file)?;
         let settings = Settings {
             cluster_id: before
@@ -77,13 +91,15 @@ impl JoinArguments {
             node_index: Settings::index_of(&pod_range, pod_cidr)?,
             node_name,
             pod_range,
-            service_range: said(&cluster.service_range, DEFAULT_SERVICE_RANGE),
+            service_range: said(&self.service_range, DEFAULT_SERVICE_RANGE),
             api_port: 0,
             kubelet_port: 10250,
-            node_address: cluster.node_ip,
+            node_address: node.address,
             joined: true,
-            runtime_endpoint: cluster.container_runtime_endpoint.clone(),
+            several_pod_ranges: false,
+            runtime_endpoint: node.runtime_endpoint.clone(),
         };
+        claims::refuse_host_conflicts(&settings)?;
         private_dir(&layout.pki())?;
         let authority = authority(&kubeconfig)?;
         let addresses = [

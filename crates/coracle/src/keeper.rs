@@ -44,7 +44,7 @@ pub fn run(arguments: KeeperArguments) -> Result<ExitCode> {
         .context("the data directory has no cluster")?;
     // A session of its own: closing the terminal that ran `up` must not end the cluster.
     let _ = nix::unistd::setsid();
-    let _lock = lock_keeper_file(&layout)?;
+    let _lock = hold(&layout, Role::Keeper)?;
     let _socket = LetGoFirst;
     let listener = std::io::stdin().as_fd().try_clone_to_owned()?;
 
@@ -75,7 +75,7 @@ pub fn run(arguments: KeeperArguments) -> Result<ExitCode> {
             Wake::ServerEnded(status) if status.success() => return Ok(ExitCode::SUCCESS),
             Wake::ServerEnded(status) => {
                 let was_ready = was_ready(&settings);
-                eprintln!("keeper: the server ended: {}", describe(status));
+                complain!("keeper: the server ended: {}", describe(status));
                 if !was_ready && backoff == FIRST_BACKOFF_MS && status.code().is_some() {
                     bail!("the server could not start");
                 }
@@ -101,8 +101,47 @@ impl Drop for LetGoFirst {
     }
 }
 
-/// The id of the keeper of this data directory, if one runs.
-pub fn running(layout: &Layout) -> Result<Option<i32>> {
+/// What runs a data directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// In the background, with a server below it.
+    Keeper,
+    /// A server in the foreground.
+    Server,
+    /// An agent in the foreground, whose server is elsewhere.
+    Agent,
+}
+
+impl Role {
+    fn word(self) -> &'static str {
+        match self {
+            Role::Keeper => "keeper",
+            Role::Server => "server",
+            Role::Agent => "agent",
+        }
+    }
+}
+
+/// The process that runs a data directory: a signal to it stops everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Running {
+    pub process: i32,
+    pub role: Role,
+}
+
+impl std::fmt::Display for Running {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let process = self.process;
+        match self.role {
+            Role::Keeper => write!(formatter, "a server in the background (process {process})"),
+            Role::Server => write!(formatter, "a server in the foreground (process {process})"),
+            Role::Agent => write!(formatter, "an agent in the foreground (process {process})"),
+        }
+    }
+}
+
+/// What runs this data directory, if something does.
+pub fn running(layout: &Layout) -> Result<Option<Running>> {
     let Ok(file) = File::open(layout.keeper_file()) else {
         return Ok(None);
     };
@@ -110,19 +149,36 @@ pub fn running(layout: &Layout) -> Result<Option<i32>> {
         Ok(()) => Ok(None),
         Err(std::fs::TryLockError::WouldBlock) => {
             let text = std::fs::read_to_string(layout.keeper_file())?;
-            Ok(Some(text.trim().parse().context("keeper.pid")?))
+            let mut words = text.split_whitespace();
+            let process = words.next().unwrap_or_default().parse();
+            let process = process.with_context(|| layout.keeper_file().display().to_string())?;
+            // Earlier keepers wrote no word.
+            let role = match words.next() {
+                Some("server") => Role::Server,
+                Some("agent") => Role::Agent,
+                _ => Role::Keeper,
+            };
+            Ok(Some(Running { process, role }))
         }
         Err(std::fs::TryLockError::Error(error)) => Err(error.into()),
     }
 }
 
-/// Waits until no keeper of this data directory runs.
-pub fn wait_until_stopped(layout: &Layout) -> Result<()> {
+/// Asks whatever runs the data directory to stop, and waits until it has.
+pub fn stop(layout: &Layout, running: Running) -> Result<()> {
+    kill(Pid::from_raw(running.process), Signal::SIGTERM)
+        .with_context(|| format!("stopping {running}"))?;
+    wait_until_stopped(layout)
+}
+
+/// Waits until nothing runs the data directory.
+fn wait_until_stopped(layout: &Layout) -> Result<()> {
     File::open(layout.keeper_file())?.lock()?;
     Ok(())
 }
 
-fn lock_keeper_file(layout: &Layout) -> Result<File> {
+/// Marks the data directory as run by this process, as long as the file is held.
+pub fn hold(layout: &Layout, role: Role) -> Result<File> {
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -130,10 +186,14 @@ fn lock_keeper_file(layout: &Layout) -> Result<File> {
         .mode(0o600)
         .open(layout.keeper_file())?;
     if file.try_lock().is_err() {
-        bail!("a keeper already runs for {}", layout.data_dir.display());
+        let directory = layout.data_dir.display();
+        match running(layout)? {
+            Some(running) => bail!("{directory} is already run by {running}"),
+            None => bail!("{directory} is already run by another process"),
+        }
     }
     file.set_len(0)?;
-    writeln!(file, "{}", std::process::id())?;
+    writeln!(file, "{} {}", std::process::id(), role.word())?;
     Ok(file)
 }
 

@@ -41,6 +41,9 @@ pub struct Settings {
     /// Socket of another container runtime than our own; its pods depend on it.
     #[serde(default)]
     pub runtime_endpoint: Option<PathBuf>,
+    /// Servers that share a store have a pod range each: nodes may have ranges outside of ours.
+    #[serde(default)]
+    pub several_pod_ranges: bool,
 }
 
 /// The paths of one data directory.
@@ -275,13 +278,38 @@ pub fn new_cluster_id(environment: &Environment) -> String {
     format!("{:06x}", environment.random_u64() & 0xff_ffff)
 }
 
-/// Creates a directory and its parents with mode 0700.
+/// Creates a directory and its parents with mode 0700. One that is there is closed to others; what
+/// an earlier version or the user left open is not readable from then on.
 pub fn private_dir(path: &Path) -> Result<()> {
+    closed_dir(path, 0o700)
+}
+
+/// The directory of all clusters' run directories. The users of another cluster's pods may have to
+/// pass through it just now, so that it keeps that right (and no other) if it has it.
+pub fn run_root(path: &Path) -> Result<()> {
+    closed_dir(path, 0o711)
+}
+
+fn closed_dir(path: &Path, at_most: u32) -> Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(path)
-        .with_context(|| format!("creating {}", path.display()))
+        .with_context(|| format!("creating {}", path.display()))?;
+    let mode = fs::metadata(path)
+        .with_context(|| path.display().to_string())?
+        .mode();
+    if mode & 0o1000 != 0 {
+        bail!(
+            "{} is shared by all users: choose a directory of its own in it",
+            path.display()
+        );
+    }
+    if mode & 0o777 & !at_most != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode & at_most))
+            .with_context(|| format!("closing {} to others", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Creates the run directory. Where `/run` is on a disk it gets a file system in memory: what lies
@@ -311,7 +339,7 @@ pub fn secret_dir(path: &Path) -> Option<PathBuf> {
         }
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         let on = |options| mount(Some("coracle"), path, Some("tmpfs"), flags, Some(options));
-        on("mode=711,size=10%,noswap").or_else(|_| on("mode=711,size=10%"))?;
+        on("mode=700,size=10%,noswap").or_else(|_| on("mode=700,size=10%"))?;
         Ok(())
     });
     match made {
@@ -326,16 +354,6 @@ pub fn secret_dir(path: &Path) -> Option<PathBuf> {
 fn is_mount_point(path: &Path) -> Result<bool> {
     let above = path.parent().unwrap_or(Path::new("/"));
     Ok(fs::metadata(path)?.dev() != fs::metadata(above)?.dev())
-}
-
-/// Lets everybody pass through a directory and the one above it, and see nothing: the users of pods
-/// with a user namespace must reach their own files below.
-pub fn pass_through(path: &Path) -> Result<()> {
-    for path in [Some(path), path.parent()].into_iter().flatten() {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o711))
-            .with_context(|| format!("opening {}", path.display()))?;
-    }
-    Ok(())
 }
 
 /// Replaces a file by one of mode 0600; readers see the old or the new, never half of it.
@@ -372,6 +390,7 @@ mod tests {
             node_index: 0,
             node_address: None,
             joined: false,
+            several_pod_ranges: false,
             runtime_endpoint: None,
         };
         assert_eq!(
@@ -400,5 +419,46 @@ mod tests {
         assert_eq!(index("10.244.3.0/24").unwrap(), 3);
         assert!(index("10.245.3.0/24").is_err());
         assert!(index("10.244.3.0/25").is_err());
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("a directory").mode() & 0o7777
+    }
+
+    #[test]
+    fn directories_that_were_open_are_closed_to_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().join("data");
+        fs::create_dir(&data).unwrap();
+        fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
+        Layout::create(&data).unwrap();
+        assert_eq!(mode(&data), 0o700);
+        fs::set_permissions(&data, fs::Permissions::from_mode(0o711)).unwrap();
+        volatile_dir(&data).unwrap();
+        assert_eq!(mode(&data), 0o700);
+        let _ = nix::mount::umount(&data);
+    }
+
+    #[test]
+    fn the_directory_of_all_clusters_stays_passable_for_those_who_need_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("run");
+        run_root(&root).unwrap();
+        assert_eq!(mode(&root), 0o700);
+        for (before, after) in [(0o755, 0o711), (0o711, 0o711), (0o777, 0o711)] {
+            fs::set_permissions(&root, fs::Permissions::from_mode(before)).unwrap();
+            run_root(&root).unwrap();
+            assert_eq!(mode(&root), after);
+        }
+    }
+
+    #[test]
+    fn a_directory_that_all_users_share_is_refused_and_stays_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let shared = directory.path().join("tmp");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+        assert!(Layout::create(&shared).is_err());
+        assert_eq!(mode(&shared), 0o1777);
     }
 }

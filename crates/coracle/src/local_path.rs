@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use client::{Change, Informers};
-use controllers::local_path::{DIRECTORY_ANNOTATION, FINALIZER, PROVISIONER};
+use controllers::local_path::{DIRECTORY_ANNOTATION, FINALIZER, PROVISIONER, host_name};
 use environment::Environment;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use kube::Api;
@@ -95,7 +95,7 @@ impl LocalPath {
     }
 
     async fn settle(&self, volume: &PersistentVolume) -> Result<()> {
-        let Some(directory) = directory_of(volume, &self.directory) else {
+        let Some(directory) = directory_of(volume, &self.directory, &self.node_name) else {
             return Ok(());
         };
         if volume.metadata.deletion_timestamp.is_none() {
@@ -129,9 +129,12 @@ impl LocalPath {
     }
 }
 
-/// The directory of a volume that is ours to make and remove.
-fn directory_of(volume: &PersistentVolume, root: &Path) -> Option<PathBuf> {
+/// The directory of a volume that is ours to make and remove. Nodes with the same layout have
+/// directories of the same name: whose volume it is, only its affinity tells. Our nodes have their
+/// name for a host name.
+fn directory_of(volume: &PersistentVolume, root: &Path, node: &str) -> Option<PathBuf> {
     let name = volume.metadata.name.as_deref()?;
+    host_name(volume).filter(|host| *host == node)?;
     let made_by = volume.metadata.annotations.as_ref()?.get(PROVISIONED_BY)?;
     let path = &volume.spec.as_ref()?.host_path.as_ref()?.path;
     let plain = name.starts_with("pvc-")
@@ -184,7 +187,12 @@ mod tests {
     fn volume(name: &str, path: &str, by: &str) -> PersistentVolume {
         serde_json::from_value(serde_json::json!({
             "metadata": {"name": name, "annotations": {PROVISIONED_BY: by}},
-            "spec": {"hostPath": {"path": path}, "persistentVolumeReclaimPolicy": "Delete"},
+            "spec": {
+                "hostPath": {"path": path}, "persistentVolumeReclaimPolicy": "Delete",
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
+                    {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]},
+                ]}]}},
+            },
         }))
         .unwrap()
     }
@@ -193,8 +201,10 @@ mod tests {
     fn only_what_the_provisioner_put_here_is_ours() {
         let root = Path::new("/data/local-path");
         let ours = |name: &str, path: &str, by: &str| {
-            directory_of(&volume(name, path, by), root).is_some()
+            directory_of(&volume(name, path, by), root, "n1").is_some()
         };
+        let own = volume("pvc-1", "/data/local-path/pvc-1", PROVISIONER);
+        assert!(directory_of(&own, root, "n2").is_none());
         assert!(ours("pvc-1", "/data/local-path/pvc-1", PROVISIONER));
         assert!(!ours("pvc-1", "/data/local-path/pvc-1", "other"));
         assert!(!ours("pvc-1", "/data/local-path/pvc-2", PROVISIONER));

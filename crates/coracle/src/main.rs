@@ -2,17 +2,41 @@
 //!
 //! Only this crate reads flags, the environment and signals.
 
+/// Prints a line about something that was done. That nobody reads it any more is no reason to stop
+/// half-way.
+macro_rules! tell {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+
+/// Prints a line on standard error, if anybody reads it.
+macro_rules! complain {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod agent;
 mod claims;
 mod cli;
 mod components;
+mod descriptors;
 mod down;
+mod first_start;
+mod flags;
 mod foreign_pods;
 mod join;
 mod keeper;
+mod kubeconfig;
 mod layout;
 mod local_path;
 mod pki;
+mod privileges;
+mod revocation;
+mod rotation;
 mod runtime_command;
 mod server;
 mod simulate;
@@ -47,10 +71,14 @@ fn main() -> ExitCode {
         _ => {}
     }
     let command = cli::Cli::parse().command;
+    if command.only_asks() {
+        runtime::signals::end_on_closed_pipe();
+    }
     match cli::run(command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {}", told_once(&error));
+            let hint = privileges::hint(&error).map(|hint| format!("; {hint}"));
+            complain!("error: {}{}", told_once(&error), hint.unwrap_or_default());
             ExitCode::FAILURE
         }
     }

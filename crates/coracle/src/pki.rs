@@ -7,6 +7,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use base64::Engine;
@@ -17,13 +18,18 @@ use rcgen::{
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{private_dir, write_private};
 
 const AUTHORITY_DAYS: i64 = 3650;
 const LEAF_DAYS: i64 = 365;
+/// The API server reckons from this when a certificate was issued.
+const BACKDATE_SECONDS: i64 = 300;
+/// Certificate and key of a joined node's kubelet.
+const SERVING: &str = "kubelet-server.pem";
 /// A leaf is renewed at start when it has fewer days than this left.
 const RENEW_DAYS: i64 = 60;
 
@@ -102,8 +108,10 @@ impl Pki {
             kubelet_client: workshop.leaf(
                 &issuer,
                 "kubelet-client",
+                // No groups: what it may do at kubelets is in the role `system:kubelet-api-admin`,
+                // and nothing else anywhere.
                 "kube-apiserver-kubelet-client",
-                &["system:masters"],
+                &[],
                 Vec::new(),
             )?,
             admin: workshop.leaf(
@@ -133,14 +141,17 @@ impl Pki {
     }
 }
 
-fn server_tls(authority: &str, identity: &Identity) -> Result<Arc<rustls::ServerConfig>> {
+fn client_verifier(authority: &str) -> Result<Arc<dyn ClientCertVerifier>> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
         roots.add(certificate?)?;
     }
-    let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
-        .allow_unauthenticated()
-        .build()?;
+    let verifier = WebPkiClientVerifier::builder(Arc::new(roots));
+    Ok(verifier.allow_unauthenticated().build()?)
+}
+
+fn server_tls(authority: &str, identity: &Identity) -> Result<Arc<rustls::ServerConfig>> {
+    let verifier = client_verifier(authority)?;
     let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes())?;
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
     let mut config = rustls::ServerConfig::builder()
@@ -150,11 +161,18 @@ fn server_tls(authority: &str, identity: &Identity) -> Result<Arc<rustls::Server
     Ok(Arc::new(config))
 }
 
-/// A kubeconfig for `identity` that talks to `server` (`https://host:port`).
-pub fn kubeconfig(authority: &str, server: &str, user: &str, identity: &Identity) -> String {
+/// A kubeconfig for `identity` that talks to `server` (`https://host:port`); `name` is that of the
+/// cluster and of the context.
+pub fn kubeconfig(
+    authority: &str,
+    server: &str,
+    name: &str,
+    user: &str,
+    identity: &Identity,
+) -> String {
     let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
     format!(
-        "apiVersion: v1\nkind: Config\nclusters:\n- name: coracle\n  cluster:\n    server: {server}\n    certificate-authority-data: {}\nusers:\n- name: {user}\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\ncontexts:\n- name: coracle\n  context:\n    cluster: coracle\n    user: {user}\ncurrent-context: coracle\n",
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: {name}\n  cluster:\n    server: {server}\n    certificate-authority-data: {}\nusers:\n- name: {user}\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\ncontexts:\n- name: {name}\n  context:\n    cluster: {name}\n    user: {user}\ncurrent-context: {name}\n",
         encode(authority),
         encode(&identity.certificate),
         encode(&identity.key),
@@ -170,37 +188,131 @@ pub struct NodeIdentities {
     pub local_path: Identity,
 }
 
-/// Makes the certificates of a node that may join; `dir` is the server's.
+/// Makes the certificates of a node that may join, good for `valid_for`; `dir` is the server's. They
+/// are kept nowhere else.
 pub fn invite(
     dir: &Path,
     node_name: &str,
     addresses: &[IpAddr],
+    valid_for: Duration,
     environment: &Environment,
 ) -> Result<NodeIdentities> {
     let today = environment.now();
     let authority = Workshop { dir, today }.authority()?;
     let issuer = issuer(&authority)?;
-    let nodes = dir.join("nodes").join(node_name);
-    private_dir(&nodes)?;
-    let workshop = Workshop { dir: &nodes, today };
+    let fresh = |user: &str, groups: &[String], names: Vec<SanType>| {
+        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+        let (key, mut parameters) = leaf_parameters(user, &groups, names)?;
+        let second = |second: i64| {
+            let second = u64::try_from(second).unwrap_or_default();
+            rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(second)
+        };
+        let now = today.as_second();
+        parameters.not_before = second(now - BACKDATE_SECONDS);
+        parameters.not_after = second(now + valid_for.as_secs() as i64);
+        anyhow::Ok(Identity {
+            certificate: parameters.signed_by(&key, &issuer)?.pem(),
+            key: key.serialize_pem(),
+        })
+    };
     let mut names = vec![SanType::DnsName(node_name.to_string().try_into()?)];
     names.extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
-    let (user, groups) = (format!("system:node:{node_name}"), ["system:nodes"]);
+    let user = format!("system:node:{node_name}");
+    let groups = ["system:nodes".to_string()];
+    let (proxy, proxy_groups) = proxy_of(node_name);
+    let (local_path, local_path_groups) = local_path_of(node_name);
     Ok(NodeIdentities {
-        node: workshop.leaf(&issuer, "node", &user, &groups, Vec::new())?,
-        kubelet_server: workshop.leaf(&issuer, "kubelet-server", &user, &groups, names)?,
-        proxy: workshop.leaf(&issuer, "proxy", "system:kube-proxy", &[], Vec::new())?,
-        local_path: workshop.local_path(&issuer, node_name)?,
+        node: fresh(&user, &groups, Vec::new())?,
+        kubelet_server: fresh(&user, &groups, names)?,
+        proxy: fresh(&proxy, &proxy_groups, Vec::new())?,
+        local_path: fresh(&local_path, &local_path_groups, Vec::new())?,
         authority: authority.certificate,
     })
+}
+
+/// User and groups of a joined node's service proxy. The group tells whose it is, so that it can be
+/// revoked with its node.
+pub fn proxy_of(node_name: &str) -> (String, Vec<String>) {
+    let group = format!("system:coracle:node:{node_name}");
+    ("system:kube-proxy".to_string(), vec![group])
+}
+
+/// User and groups of the part of a node that lets deleted local-path volumes go.
+pub fn local_path_of(node_name: &str) -> (String, Vec<String>) {
+    let group = "system:coracle:local-path-nodes".to_string();
+    (
+        format!("system:coracle:local-path:{node_name}"),
+        vec![group],
+    )
+}
+
+/// The identity in a kubeconfig that we wrote.
+pub fn identity_in(file: &Path) -> Result<Identity> {
+    let document = kubeconfig_document(file)?;
+    let field = |name: &str| -> Result<String> {
+        let user = document.list_at(&["users"]).first();
+        let encoded = user.map_or("", |user| user.str_at(&["user", name]));
+        let bytes = base64::engine::general_purpose::STANDARD.decode(encoded)?;
+        Ok(String::from_utf8(bytes)?)
+    };
+    Ok(Identity {
+        certificate: field("client-certificate-data")?,
+        key: field("client-key-data")?,
+    })
+}
+
+/// Puts another identity into a kubeconfig that we wrote.
+pub fn replace_identity(file: &Path, identity: &Identity) -> Result<()> {
+    let mut document = kubeconfig_document(file)?;
+    let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    for user in document.list_at_mut(&["users"]) {
+        let certificate = encode(&identity.certificate);
+        user.set(&["user", "client-certificate-data"], certificate);
+        user.set(&["user", "client-key-data"], encode(&identity.key));
+    }
+    write_private(file, api::document::yaml::to_yaml(&document).as_bytes())
+}
+
+fn kubeconfig_document(file: &Path) -> Result<api::Value> {
+    let bytes = fs::read(file).with_context(|| file.display().to_string())?;
+    let documents = api::document::yaml::parse_documents(&bytes);
+    let documents = documents.with_context(|| file.display().to_string())?;
+    documents
+        .into_iter()
+        .next()
+        .with_context(|| format!("{} is empty", file.display()))
 }
 
 /// Keeps what a joined node's kubelet serves with.
 pub fn save_joined(dir: &Path, authority: &str, kubelet_server: &Identity) -> Result<()> {
     write_private(&dir.join("ca.crt"), authority.as_bytes())?;
-    let (certificate, key) = (&kubelet_server.certificate, &kubelet_server.key);
-    write_private(&dir.join("kubelet-server.crt"), certificate.as_bytes())?;
-    write_private(&dir.join("kubelet-server.key"), key.as_bytes())
+    save_serving(dir, kubelet_server)
+}
+
+/// Certificate and key in one file, so that a crash does not part them.
+pub fn save_serving(dir: &Path, identity: &Identity) -> Result<()> {
+    let both = format!("{}{}", identity.certificate, identity.key);
+    write_private(&dir.join(SERVING), both.as_bytes())
+}
+
+/// What a joined node's kubelet serves with.
+pub fn serving_identity(dir: &Path) -> Result<Identity> {
+    let read = |name: &str| {
+        let path = dir.join(name);
+        fs::read_to_string(&path).with_context(|| path.display().to_string())
+    };
+    if dir.join(SERVING).exists() {
+        let both = read(SERVING)?;
+        return Ok(Identity {
+            certificate: both.clone(),
+            key: both,
+        });
+    }
+    // Nodes that joined earlier have two files.
+    Ok(Identity {
+        certificate: read("kubelet-server.crt")?,
+        key: read("kubelet-server.key")?,
+    })
 }
 
 /// What a kubelet serves with where nobody gave it a certificate.
@@ -227,17 +339,18 @@ pub fn self_signed(
     })
 }
 
-/// TLS of a joined node's kubelet.
-pub fn joined_tls(dir: &Path) -> Result<Arc<rustls::ServerConfig>> {
-    let read = |name: &str| {
-        let path = dir.join(name);
-        fs::read_to_string(&path).with_context(|| path.display().to_string())
-    };
-    let identity = Identity {
-        certificate: read("kubelet-server.crt")?,
-        key: read("kubelet-server.key")?,
-    };
-    server_tls(&read("ca.crt")?, &identity)
+/// TLS of a joined node's kubelet, whose certificate may be replaced.
+pub fn joined_tls(
+    dir: &Path,
+    certificate: Arc<dyn ResolvesServerCert>,
+) -> Result<Arc<rustls::ServerConfig>> {
+    let path = dir.join("ca.crt");
+    let authority = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let builder =
+        rustls::ServerConfig::builder().with_client_cert_verifier(client_verifier(&authority)?);
+    let mut config = builder.with_cert_resolver(certificate);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
 }
 
 fn issuer(authority: &Identity) -> Result<Issuer<'static, KeyPair>> {
@@ -292,8 +405,8 @@ impl Workshop<'_> {
 
     /// The part of a node that lets deleted local-path volumes go.
     fn local_path(&self, issuer: &Issuer<'_, KeyPair>, node_name: &str) -> Result<Identity> {
-        let user = format!("system:coracle:local-path:{node_name}");
-        let groups = ["system:coracle:local-path-nodes"];
+        let (user, groups) = local_path_of(node_name);
+        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
         self.leaf(issuer, "local-path", &user, &groups, Vec::new())
     }
 
@@ -320,17 +433,7 @@ impl Workshop<'_> {
         {
             return Ok(Identity { certificate, key });
         }
-        let key = KeyPair::generate()?;
-        let mut parameters = CertificateParams::default();
-        parameters.distinguished_name = subject(user, groups);
-        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        if !names.is_empty() {
-            parameters
-                .extended_key_usages
-                .push(ExtendedKeyUsagePurpose::ServerAuth);
-        }
-        parameters.subject_alt_names = names;
+        let (key, mut parameters) = leaf_parameters(user, groups, names)?;
         self.set_validity(&mut parameters, LEAF_DAYS);
         let identity = Identity {
             certificate: parameters.signed_by(&key, issuer)?.pem(),
@@ -364,11 +467,76 @@ impl Workshop<'_> {
     }
 }
 
-fn subject(common_name: &str, organizations: &[&str]) -> DistinguishedName {
+/// A key, and what a certificate for it says but for its validity.
+fn leaf_parameters(
+    user: &str,
+    groups: &[&str],
+    names: Vec<SanType>,
+) -> Result<(KeyPair, CertificateParams)> {
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name = subject(user, groups);
+    parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    if !names.is_empty() {
+        parameters
+            .extended_key_usages
+            .push(ExtendedKeyUsagePurpose::ServerAuth);
+    }
+    parameters.subject_alt_names = names;
+    Ok((KeyPair::generate()?, parameters))
+}
+
+pub fn subject(common_name: &str, organizations: &[&str]) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     for organization in organizations {
         name.push(DnType::OrganizationName, *organization);
     }
     name.push(DnType::CommonName, common_name);
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use api::certificate::Subject;
+
+    use super::*;
+
+    fn subject_of(identity: &Identity) -> Subject {
+        let der = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
+        Subject::of_certificate(&der).unwrap()
+    }
+
+    #[test]
+    fn the_kubelet_client_of_an_older_directory_loses_its_rights_at_the_next_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let environment = Environment::simulated(1, 1_800_000_000_000_000);
+        let workshop = Workshop {
+            dir: directory.path(),
+            today: environment.now(),
+        };
+        let authority = workshop.authority().unwrap();
+        let before = workshop.leaf(
+            &issuer(&authority).unwrap(),
+            "kubelet-client",
+            "kube-apiserver-kubelet-client",
+            &["system:masters"],
+            Vec::new(),
+        );
+        assert_eq!(
+            subject_of(&before.unwrap()).organizations,
+            ["system:masters"]
+        );
+        let names = Names {
+            node_name: "n",
+            addresses: &[],
+            cluster_domain: "cluster.local",
+        };
+        let pki = Pki::load_or_create(directory.path(), &names, &environment).unwrap();
+        let subject = subject_of(&pki.kubelet_client);
+        assert_eq!(subject.common_name, "kube-apiserver-kubelet-client");
+        assert!(subject.organizations.is_empty());
+        let again = Pki::load_or_create(directory.path(), &names, &environment).unwrap();
+        let (first, second) = (pki.kubelet_client, again.kubelet_client);
+        assert_eq!(first.certificate, second.certificate);
+    }
 }

@@ -1,10 +1,7 @@
 //! `coracle runtime`: the container runtime alone, serving CRI to whoever asks (upstream's kubelet,
 //! crictl, critest). The server has the same runtime inside; this is not part of a cluster.
 
-use std::{
-    collections::BTreeMap, ffi::OsString, os::unix::fs::PermissionsExt, path::PathBuf,
-    process::ExitCode,
-};
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -35,11 +32,12 @@ pub struct RuntimeArguments {
     #[arg(long, value_name = "HOST")]
     insecure_registry: Vec<String>,
     /// What to log
-    #[arg(long, value_name = "FILTER", default_value = "info")]
+    #[arg(long, value_name = "FILTER", default_value = "info", value_parser = crate::flags::log_filter)]
     log: String,
 }
 
 pub fn run(arguments: RuntimeArguments) -> Result<ExitCode> {
+    crate::privileges::need_root("coracle runtime")?;
     let filter = tracing_subscriber::EnvFilter::try_new(&arguments.log)
         .with_context(|| format!("--log {}", arguments.log))?;
     tracing_subscriber::fmt()
@@ -47,17 +45,16 @@ pub fn run(arguments: RuntimeArguments) -> Result<ExitCode> {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .init();
+    crate::descriptors::raise();
     let environment = Environment::system();
-    std::fs::create_dir_all(&arguments.data_dir)
-        .with_context(|| arguments.data_dir.display().to_string())?;
+    crate::layout::private_dir(&arguments.data_dir)?;
     let data_dir = arguments.data_dir.canonicalize()?;
-    // Users of pods with a user namespace pass through, and see nothing.
-    std::fs::set_permissions(&data_dir, std::fs::Permissions::from_mode(0o711))?;
     let executable = std::env::current_exe()?;
     let command = |name: &str| vec![executable.clone().into_os_string(), name.into()];
     let config = runtime::Config {
         root: data_dir.join("runtime"),
         state: data_dir.join("state"),
+        passage: vec![data_dir.clone()],
         socket: arguments
             .socket
             .unwrap_or_else(|| data_dir.join("cri.sock")),
@@ -75,7 +72,7 @@ pub fn run(arguments: RuntimeArguments) -> Result<ExitCode> {
             None => command("oci"),
         },
         cgroup_driver: arguments.cgroup_driver,
-        shim_command: command("shim"),
+        shim_command: crate::descriptors::shim_command(&executable),
         insecure_registries: arguments.insecure_registry,
     };
     let tokio = tokio::runtime::Builder::new_multi_thread()

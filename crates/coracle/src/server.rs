@@ -6,12 +6,12 @@
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use apiserver::{ApiServer, Identity, KubeletClient};
+use apiserver::{AdmissionConfig, ApiServer, Identity, KubeletClient};
 use clap::Args;
 use client::election::Election;
 use environment::Environment;
@@ -22,11 +22,17 @@ use trace::{Recorder, Timelines};
 use tracing::{error, info};
 
 use crate::agent::{self, NodeConfig};
-use crate::claims::{Claims, Wishes};
+use crate::claims::{self, Claims, Wishes};
 use crate::cli::DEFAULT_DATA_DIR;
+use crate::first_start::{self, FirstStart};
+use crate::flags;
+use crate::keeper::{self, Role};
+use crate::kubeconfig;
 use crate::layout::{Layout, Settings, new_cluster_id, private_dir, volatile_dir, write_private};
 use crate::pki::{self, Names, Pki};
+use crate::privileges;
 use crate::storage::{Storage, StoreArguments};
+use crate::ticket;
 
 pub const CLUSTER_DOMAIN: &str = "cluster.local";
 
@@ -49,16 +55,16 @@ pub struct ClusterArguments {
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
     /// Name of this machine's node [default: the host name]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = flags::node_name)]
     pub node_name: Option<String>,
     /// Address at which other machines reach this node [default: that of the default route]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = flags::node_address)]
     pub node_ip: Option<IpAddr>,
     /// Pod address range [default: 10.244.0.0/16 or the next free one]
-    #[arg(long, value_name = "CIDR")]
+    #[arg(long, value_name = "CIDR", value_parser = flags::pod_range)]
     pub pod_range: Option<String>,
     /// Service address range [default: 10.96.0.0/12 or the next free one]
-    #[arg(long, value_name = "CIDR")]
+    #[arg(long, value_name = "CIDR", value_parser = flags::service_range)]
     pub service_range: Option<String>,
     /// Socket of another container runtime that speaks CRI, such as unix:///run/containerd/containerd.sock
     #[arg(long, value_name = "SOCKET", value_parser = socket_path)]
@@ -69,10 +75,13 @@ pub struct ClusterArguments {
     /// KubeSchedulerConfiguration to schedule by [default: scheduler.yaml in the data directory]
     #[arg(long, value_name = "FILE")]
     pub scheduler_config: Option<PathBuf>,
+    /// Admission plugins to switch on beside the usual ones
+    #[arg(long, value_name = "PLUGIN,...", value_delimiter = ',', value_parser = apiserver::OPTIONAL_PLUGINS)]
+    pub enable_admission_plugins: Vec<String>,
     #[command(flatten)]
     pub store: StoreArguments,
     /// Log filter, e.g. info or debug
-    #[arg(long, value_name = "FILTER", default_value = "info")]
+    #[arg(long, value_name = "FILTER", default_value = "info", value_parser = flags::log_filter)]
     pub log: String,
     /// Write logs as JSON lines
     #[arg(long)]
@@ -85,6 +94,10 @@ impl ClusterArguments {
         let mut arguments = vec![format!("--log={}", self.log)];
         if !self.disable.is_empty() {
             arguments.push(format!("--disable={}", self.disable.join(",")));
+        }
+        if !self.enable_admission_plugins.is_empty() {
+            let plugins = self.enable_admission_plugins.join(",");
+            arguments.push(format!("--enable-admission-plugins={plugins}"));
         }
         if self.log_json {
             arguments.push("--log-json".to_string());
@@ -107,6 +120,72 @@ pub struct Prepared {
     pub settings: Settings,
     pub pki: Pki,
     pub node_address: IpAddr,
+    /// What a user should know about the choice of ranges.
+    pub notes: Vec<String>,
+}
+
+/// Checks everything that can be checked before a start, and writes nothing: the flags against each
+/// other and against what was chosen before, the configuration files, and the ports.
+pub fn check(data_dir: &Path, cluster: &ClusterArguments) -> Result<()> {
+    let layout = Layout {
+        data_dir: std::path::absolute(data_dir)?,
+    };
+    if let (Some(pods), Some(services)) = (&cluster.pod_range, &cluster.service_range) {
+        check_ranges(pods, services)?;
+    }
+    if cluster.enabled("scheduler") {
+        scheduler_configuration(&layout, cluster)?;
+    }
+    if cluster.enabled("node") {
+        agent::check_configuration(&layout)?;
+    }
+    cluster.store.check()?;
+    let settings = match data_dir.exists() {
+        true => layout.settings()?,
+        false => None,
+    };
+    let Some(settings) = settings else {
+        chosen_node_name(cluster)?;
+        return match cluster.port {
+            Some(port) if port != 0 => check_port(port, "port"),
+            _ => Ok(()),
+        };
+    };
+    if !settings.is_servers_own() {
+        bail!(
+            "{} belongs to a node that joined another server: run `coracle agent` there",
+            data_dir.display()
+        );
+    }
+    check_unchanged(&settings, cluster)?;
+    if keeper::running(&layout)?.is_none() {
+        check_port(settings.api_port, "port")?;
+        if cluster.enabled("node") {
+            check_port(settings.kubelet_port, "the kubelet's port")?;
+        }
+    }
+    Ok(())
+}
+
+/// Binds a port for a moment: one in use is an error before anything is changed.
+pub fn check_port(port: u16, what: &str) -> Result<()> {
+    std::net::TcpListener::bind(("0.0.0.0", port))
+        .map(drop)
+        .with_context(|| format!("cannot listen on {what} {port}"))
+}
+
+fn check_ranges(pods: &str, services: &str) -> Result<()> {
+    if flags::overlap(pods, services) {
+        bail!("the pod range {pods} and the service range {services} overlap");
+    }
+    Ok(())
+}
+
+fn chosen_node_name(cluster: &ClusterArguments) -> Result<String> {
+    match &cluster.node_name {
+        Some(name) => Ok(name.clone()),
+        None => host_name(),
+    }
 }
 
 /// Chooses (once) and claims (each time) ranges and ports, makes certificates and kubeconfigs.
@@ -116,18 +195,20 @@ pub fn prepare(
     environment: &Environment,
 ) -> Result<Prepared> {
     let mut claims = Claims::lock()?;
-    let settings = match layout.settings()? {
+    let (mut settings, notes) = match layout.settings()? {
         Some(settings) => {
             check_unchanged(&settings, cluster)?;
             let store = cluster.store.shared();
             claims.claim(&settings, &layout.data_dir, store.as_deref())?;
-            settings
+            // The ranges of a cluster cannot change; a network that came later can only be told.
+            let conflicts = claims::host_conflicts(&settings)?;
+            let told = conflicts
+                .iter()
+                .map(|conflict| format!("Warning: {conflict}; one of the two is not reached."));
+            (settings, told.collect())
         }
         None => {
-            let node_name = match &cluster.node_name {
-                Some(name) => name.clone(),
-                None => host_name()?,
-            };
+            let node_name = chosen_node_name(cluster)?;
             let wishes = Wishes {
                 api_port: cluster.port,
                 pod_range: cluster.pod_range.clone(),
@@ -137,12 +218,27 @@ pub fn prepare(
                 store: cluster.store.shared(),
             };
             let id = new_cluster_id(environment);
-            let settings = claims.choose(&id, &node_name, &layout.data_dir, &wishes)?;
-            layout.save_settings(&settings)?;
-            settings
+            let host = claims::host_networks()?;
+            let (settings, notes) =
+                claims.choose(&id, &node_name, &layout.data_dir, &wishes, &host)?;
+            let saved = check_ranges(&settings.pod_range, &settings.service_range)
+                .and_then(|()| layout.save_settings(&settings));
+            if let Err(error) = saved {
+                claims.release(&id)?;
+                return Err(error);
+            }
+            (settings, notes)
         }
     };
+    settings.several_pod_ranges |= cluster.store.is_shared();
     drop(claims);
+    let mut prepared = set_up(layout, settings, environment)?;
+    prepared.notes = notes;
+    Ok(prepared)
+}
+
+/// Makes the run directory, certificates and kubeconfigs of a cluster whose settings are stored.
+pub fn set_up(layout: &Layout, settings: Settings, environment: &Environment) -> Result<Prepared> {
     volatile_dir(&settings.run_dir())?;
     let gateway = IpAddr::V4(settings.gateway()?);
     let node_address = node_address(&settings)?;
@@ -159,54 +255,85 @@ pub fn prepare(
     };
     let pki = Pki::load_or_create(&layout.pki(), &names, environment)?;
     let url = format!("https://127.0.0.1:{}", settings.api_port);
-    for (file, user, identity) in [
-        (layout.kubeconfig(), "admin", &pki.admin),
-        (layout.node_kubeconfig(), "node", &pki.node),
-        (layout.proxy_kubeconfig(), "proxy", &pki.proxy),
+    // Several of these can be used together, as KUBECONFIG=a:b.
+    let own_name = kubeconfig::name_of(layout, &settings);
+    for (file, name, user, identity) in [
+        (
+            layout.kubeconfig(),
+            own_name.as_str(),
+            own_name.as_str(),
+            &pki.admin,
+        ),
+        (layout.node_kubeconfig(), "coracle", "node", &pki.node),
+        (layout.proxy_kubeconfig(), "coracle", "proxy", &pki.proxy),
         (
             layout.local_path_kubeconfig(),
+            "coracle",
             "local-path",
             &pki.local_path,
         ),
     ] {
-        let text = pki::kubeconfig(&pki.authority, &url, user, identity);
+        let text = pki::kubeconfig(&pki.authority, &url, name, user, identity);
         write_private(&file, text.as_bytes())?;
     }
     Ok(Prepared {
         settings,
         pki,
         node_address,
+        notes: Vec::new(),
     })
 }
 
 pub fn run(arguments: ServerArguments) -> Result<ExitCode> {
+    privileges::need_root("coracle server")?;
     start_logging(&arguments.cluster.log, arguments.cluster.log_json)?;
+    crate::descriptors::raise();
     let environment = Environment::system();
-    let layout = Layout::create(&arguments.data_dir)?;
-    let prepared = prepare(&layout, &arguments.cluster, &environment)?;
     if arguments.inherit_socket {
         // A server whose keeper was killed ends too: nobody would find it any more.
         nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM)?;
+        let layout = Layout::create(&arguments.data_dir)?;
+        let prepared = prepare(&layout, &arguments.cluster, &environment)?;
+        let listener = std::net::TcpListener::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+        return run_prepared(&layout, prepared, listener, &arguments.cluster, environment);
     }
-    let listener = match arguments.inherit_socket {
-        true => std::net::TcpListener::from(std::io::stdin().as_fd().try_clone_to_owned()?),
-        false => {
-            let port = prepared.settings.api_port;
-            std::net::TcpListener::bind(("0.0.0.0", port))
-                .with_context(|| format!("cannot listen on port {port}"))?
-        }
-    };
+    let missing = first_start::missing_directories(&arguments.data_dir)?;
+    check(&arguments.data_dir, &arguments.cluster)?;
+    let layout = Layout::create(&arguments.data_dir)?;
+    let starting = layout.lock()?;
+    // Found by `up` and `down`, like a keeper.
+    let _running = keeper::hold(&layout, Role::Server)?;
+    let first = FirstStart::of(&layout, missing)?;
+    drop(starting);
+    let result = prepare(&layout, &arguments.cluster, &environment).and_then(|prepared| {
+        let ready_file = prepared.settings.ready_file();
+        let _ = std::fs::remove_file(&ready_file);
+        let port = prepared.settings.api_port;
+        let listener = std::net::TcpListener::bind(("0.0.0.0", port))
+            .with_context(|| format!("cannot listen on port {port}"))?;
+        run_prepared(&layout, prepared, listener, &arguments.cluster, environment)
+    });
+    let was_ready = layout
+        .settings()?
+        .is_some_and(|settings| settings.ready_file().exists());
+    first_start::settle(first.filter(|_| !was_ready), result)
+}
+
+fn run_prepared(
+    layout: &Layout,
+    prepared: Prepared,
+    listener: std::net::TcpListener,
+    cluster: &ClusterArguments,
+    environment: Environment,
+) -> Result<ExitCode> {
+    for note in &prepared.notes {
+        info!("{note}");
+    }
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let result = runtime.block_on(serve(
-        &layout,
-        prepared,
-        listener,
-        &arguments.cluster,
-        environment,
-    ));
+    let result = runtime.block_on(serve(layout, prepared, listener, cluster, environment));
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
     result.map(|()| ExitCode::SUCCESS)
 }
@@ -222,6 +349,7 @@ async fn serve(
         settings,
         pki,
         node_address,
+        ..
     } = prepared;
     let started = environment.now_micros();
     let shutdown = CancellationToken::new();
@@ -267,6 +395,18 @@ async fn serve(
         }),
         cluster_domain: CLUSTER_DOMAIN.to_string(),
         compaction: cluster.store.compaction_interval(),
+        admission: AdmissionConfig {
+            enabled: cluster.enable_admission_plugins.clone(),
+            pod_ranges: Some(Arc::new({
+                let (layout, settings) = (layout.clone(), settings.clone());
+                move |name: &str| {
+                    let given = ticket::given_pod_ranges(&layout, &settings);
+                    let given = given.map_err(|error| format!("{error:#}"))?;
+                    let mut given = given.into_iter();
+                    Ok(given.find_map(|(node, range)| (node == name).then_some(range)))
+                }
+            })),
+        },
     })
     .await
     .context("starting the API server")?;
@@ -319,6 +459,13 @@ async fn serve(
                 false => std::time::Duration::ZERO,
             },
             pod_range: Some(settings.pod_range.clone()),
+            reserved_pod_ranges: Some(Arc::new({
+                let (layout, settings) = (layout.clone(), settings.clone());
+                move || {
+                    ticket::given_pod_ranges(&layout, &settings)
+                        .map_err(|error| format!("{error:#}"))
+                }
+            })),
             without: Vec::new(),
         };
         let shutdown = shutdown.clone();
@@ -370,12 +517,16 @@ async fn serve(
             kubelet_tls: pki.server_tls(&pki.kubelet_server)?,
             proxy: cluster.enabled("proxy"),
             dns: cluster.enabled("dns"),
+            // The API must not end because of its own node.
+            gives_up: false,
+            certificates: None,
+            came_with_ticket: false,
             environment: environment.clone(),
             recorder,
         };
         agent::start(config, &tasks).await?;
     }
-    std::fs::write(settings.ready_file(), b"")?;
+    write_private(&settings.ready_file(), b"")?;
 
     wait_for_shutdown(&shutdown).await?;
     info!("stopping; pods go on");
@@ -383,10 +534,11 @@ async fn serve(
     tasks.finish().await;
     api_shutdown.cancel();
     api_tasks.finish().await;
+    api.stop();
     storage.close().await?;
-    if tasks.failed() || api_tasks.failed() {
+    if let Some(problem) = tasks.problem().or(api_tasks.problem()) {
         // The ready file stays: the keeper must see a crash, not a start that failed.
-        bail!("a component failed; see the log above");
+        bail!(problem);
     }
     let _ = std::fs::remove_file(settings.ready_file());
     Ok(())
@@ -397,7 +549,8 @@ async fn serve(
 pub struct Tasks {
     tracker: TaskTracker,
     shutdown: CancellationToken,
-    failed: Arc<std::sync::atomic::AtomicBool>,
+    /// What the first that failed said.
+    problem: Arc<parking_lot::Mutex<Option<String>>>,
 }
 
 impl Tasks {
@@ -405,7 +558,7 @@ impl Tasks {
         Tasks {
             tracker: TaskTracker::new(),
             shutdown,
-            failed: Arc::default(),
+            problem: Arc::default(),
         }
     }
 
@@ -418,7 +571,7 @@ impl Tasks {
         name: &'static str,
         future: impl Future<Output = Result<()>> + Send + 'static,
     ) {
-        let (shutdown, failed) = (self.shutdown.clone(), self.failed.clone());
+        let (shutdown, first) = (self.shutdown.clone(), self.problem.clone());
         let task = tokio::spawn(future);
         self.tracker.spawn(async move {
             let problem = match task.await {
@@ -427,7 +580,9 @@ impl Tasks {
                 Err(problem) => problem.to_string(),
             };
             error!(component = name, "failed: {problem}");
-            failed.store(true, std::sync::atomic::Ordering::Relaxed);
+            let mut first = first.lock();
+            first.get_or_insert_with(|| format!("{name} failed: {problem}"));
+            drop(first);
             shutdown.cancel();
         });
     }
@@ -445,8 +600,8 @@ impl Tasks {
         }
     }
 
-    pub fn failed(&self) -> bool {
-        self.failed.load(std::sync::atomic::Ordering::Relaxed)
+    pub fn problem(&self) -> Option<String> {
+        self.problem.lock().clone()
     }
 }
 
@@ -512,13 +667,13 @@ fn check_unchanged(settings: &Settings, cluster: &ClusterArguments) -> Result<()
         ),
         (
             "--pod-range",
-            cluster.pod_range.clone(),
-            settings.pod_range.clone(),
+            cluster.pod_range.as_deref().map(claims::canonical),
+            claims::canonical(&settings.pod_range),
         ),
         (
             "--service-range",
-            cluster.service_range.clone(),
-            settings.service_range.clone(),
+            cluster.service_range.as_deref().map(claims::canonical),
+            claims::canonical(&settings.service_range),
         ),
         (
             "--node-ip",
@@ -540,15 +695,21 @@ fn check_unchanged(settings: &Settings, cluster: &ClusterArguments) -> Result<()
         ),
     ];
     for (flag, asked, stored) in checks {
-        if asked.is_some_and(|asked| asked != stored) {
-            bail!("{flag} cannot be changed: this data directory was made with {stored}");
-        }
+        refuse_change(flag, asked, stored)?;
+    }
+    Ok(())
+}
+
+/// What was chosen when a data directory was made stays.
+pub fn refuse_change(flag: &str, asked: Option<String>, stored: String) -> Result<()> {
+    if asked.is_some_and(|asked| asked != stored) {
+        bail!("{flag} cannot be changed: this data directory was made with {stored}");
     }
     Ok(())
 }
 
 /// The path of `unix:///path` or `/path`.
-fn socket_path(text: &str) -> Result<PathBuf, String> {
+pub fn socket_path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text.strip_prefix("unix://").unwrap_or(text));
     match path.is_absolute() {
         true => Ok(path),
@@ -569,7 +730,10 @@ pub fn host_name() -> Result<String> {
         })
         .collect();
     let name = name.trim_matches(|c| c == '-' || c == '.');
-    Ok(if name.is_empty() { "coracle" } else { name }.to_string())
+    let name = if name.is_empty() { "coracle" } else { name };
+    flags::node_name(name)
+        .map_err(anyhow::Error::msg)
+        .with_context(|| format!("the host name {name} cannot name a node; give --node-name"))
 }
 
 /// The address other machines reach this node at.

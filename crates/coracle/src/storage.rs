@@ -14,6 +14,7 @@ use store::disk::RealDisk;
 use store::embedded::{self, Embedded};
 use store::etcd::{Credentials, Etcd, Identity, Options, Tls};
 
+use crate::flags;
 use crate::layout::{Layout, private_dir};
 
 /// How the API server's keys begin.
@@ -54,7 +55,7 @@ pub struct StoreArguments {
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     etcd_prefix: String,
     /// How long history is kept, e.g. 5m or 90s; 0 for ever
-    #[arg(long, alias = "etcd-compaction-interval", value_name = "TIME", default_value = "5m", value_parser = duration)]
+    #[arg(long, alias = "etcd-compaction-interval", value_name = "TIME", default_value = "5m", value_parser = flags::duration)]
     compaction_interval: Duration,
 }
 
@@ -62,8 +63,8 @@ impl StoreArguments {
     /// The flags a keeper passes on to its server.
     pub fn forwarded(&self) -> Vec<String> {
         let interval = format!(
-            "--compaction-interval={}s",
-            self.compaction_interval.as_secs()
+            "--compaction-interval={}ms",
+            self.compaction_interval.as_millis()
         );
         if self.engine == "embedded" {
             return vec![interval];
@@ -87,6 +88,14 @@ impl StoreArguments {
             }
         }
         arguments
+    }
+
+    /// Reads the files that the flags name.
+    pub fn check(&self) -> Result<()> {
+        match self.engine.as_str() {
+            "etcd" => self.etcd().map(drop),
+            _ => Ok(()),
+        }
     }
 
     /// Other servers may use the same store.
@@ -188,54 +197,6 @@ impl Storage {
     }
 }
 
-/// `90`, `90s`, `5m`, `1h`, or several of these after each other.
-fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a time such as 90s or 5m");
-    let (mut total, mut rest) = (0u64, text);
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit());
-        let (number, tail) = rest.split_at(digits.unwrap_or(rest.len()));
-        let number: u64 = number.parse().map_err(|_| wrong())?;
-        let unit = tail.chars().next().unwrap_or('s');
-        let factor = match unit {
-            's' => 1,
-            'm' => 60,
-            'h' => 3600,
-            _ => return Err(wrong()),
-        };
-        total = number
-            .checked_mul(factor)
-            .and_then(|seconds| total.checked_add(seconds))
-            .ok_or_else(wrong)?;
-        rest = tail.get(1..).unwrap_or_default();
-    }
-    match text.is_empty() {
-        true => Err(wrong()),
-        false => Ok(Duration::from_secs(total)),
-    }
-}
-
 fn read(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_read_as_go_writes_them() {
-        for (text, seconds) in [
-            ("0", 0),
-            ("90", 90),
-            ("5m", 300),
-            ("5m0s", 300),
-            ("1h1m1s", 3661),
-        ] {
-            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
-        }
-        for text in ["", "m", "5x", "-1s", "1.5h", "99999999999999999999h"] {
-            assert!(duration(text).is_err(), "{text}");
-        }
-    }
 }

@@ -13,8 +13,11 @@ use environment::Environment;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 
 use crate::cli::{DEFAULT_DATA_DIR, block_on};
-use crate::keeper;
-use crate::layout::{Layout, Settings, write_private};
+use crate::first_start::{self, FirstStart};
+use crate::keeper::{self, Running};
+use crate::kubeconfig::{self, Access};
+use crate::layout::{Layout, Settings};
+use crate::privileges;
 use crate::server::{self, ClusterArguments, Prepared};
 
 /// A start that takes longer than this has gone wrong.
@@ -25,7 +28,7 @@ pub struct UpArguments {
     /// Where the cluster keeps its data
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
-    /// Also write the kubeconfig there
+    /// Kubeconfig to put this cluster's context into; everything else in it stays
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     #[command(flatten)]
@@ -33,52 +36,106 @@ pub struct UpArguments {
 }
 
 pub fn run(arguments: UpArguments) -> Result<ExitCode> {
+    privileges::need_root("coracle up")?;
     let environment = Environment::system();
     let started = environment.now_micros();
+    let missing = first_start::missing_directories(&arguments.data_dir)?;
+    server::check(&arguments.data_dir, &arguments.cluster)?;
+    if let Some(file) = &arguments.kubeconfig {
+        kubeconfig::check(file)?;
+    }
     let layout = Layout::create(&arguments.data_dir)?;
     let _lock = layout.lock()?;
-    let already = keeper::running(&layout)?.is_some();
-    let prepared = server::prepare(&layout, &arguments.cluster, &environment)?;
-    let mut keeper = match already {
-        true => None,
-        false => Some(start_keeper(&layout, &prepared, &arguments.cluster)?),
-    };
-    if let Some(file) = &arguments.kubeconfig {
-        write_private(file, &std::fs::read(layout.kubeconfig())?)?;
-    }
-    let cluster = &arguments.cluster;
-    let wanted = (cluster.enabled("controllers"), cluster.enabled("node"));
-    block_on(async {
-        let ready = wait_until_usable(&layout, &prepared.settings, wanted);
-        tokio::select! {
-            result = tokio::time::timeout(START_LIMIT, ready) => {
-                result.context("the cluster did not become ready in time")
-                    .and_then(|result| result)
-                    .with_context(|| format!("see {}", layout.server_log().display()))?;
-            }
-            status = keeper_end(&mut keeper) => {
-                bail!("the server ended while starting ({status})\n{}", log_tail(&layout.server_log()));
-            }
-        }
-        Ok(ExitCode::SUCCESS)
-    })?;
+    let first = FirstStart::of(&layout, missing)?;
+    let is_first = first.is_some();
+    let result = start(&layout, &arguments, is_first, &environment);
+    let (settings, already) = first_start::settle(first, result)?;
     let milliseconds = (environment.now_micros() - started) / 1000;
     let kubeconfig = arguments.kubeconfig.unwrap_or_else(|| layout.kubeconfig());
     let directory = match arguments.data_dir.as_os_str() == DEFAULT_DATA_DIR {
         true => String::new(),
         false => format!(" --data-dir {}", layout.data_dir.display()),
     };
-    println!(
+    tell!(
         "The cluster is {} (node {}, https://127.0.0.1:{}) after {milliseconds} ms.\n\n  \
          export KUBECONFIG={}\n  kubectl get pods -A      or: coracle get pods -A{directory}\n  \
          coracle trace pod/NAME{directory}\n  coracle down{directory}          stop; pods go on\n  \
          coracle down --delete{directory} remove everything",
-        if already { "running already" } else { "up" },
-        prepared.settings.node_name,
-        prepared.settings.api_port,
+        match already {
+            Some(running) => format!("run by {running} already"),
+            None => "up".to_string(),
+        },
+        settings.node_name,
+        settings.api_port,
         kubeconfig.display(),
     );
     Ok(ExitCode::SUCCESS)
+}
+
+/// Starts the cluster unless it runs, and waits until it can be used. Also what ran it before.
+fn start(
+    layout: &Layout,
+    arguments: &UpArguments,
+    is_first: bool,
+    environment: &Environment,
+) -> Result<(Settings, Option<Running>)> {
+    let cluster = &arguments.cluster;
+    let already = keeper::running(layout)?;
+    let prepared = server::prepare(layout, cluster, environment)?;
+    for note in &prepared.notes {
+        tell!("{note}");
+    }
+    let mut keeper = match already {
+        Some(_) => None,
+        None => Some(start_keeper(layout, &prepared, cluster)?),
+    };
+    let ready = block_on(async {
+        let wanted = (cluster.enabled("controllers"), cluster.enabled("node"));
+        let ready = wait_until_usable(layout, &prepared.settings, wanted);
+        tokio::select! {
+            result = tokio::time::timeout(START_LIMIT, ready) => match result {
+                Ok(result) => result?,
+                Err(_) => bail!(
+                    "the cluster did not become ready within {} s\n{}",
+                    START_LIMIT.as_secs(),
+                    log_tail(&layout.server_log())
+                ),
+            },
+            status = keeper_end(&mut keeper) => {
+                bail!("the server ended while starting ({status})\n{}", log_tail(&layout.server_log()));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    });
+    let ready = ready.and_then(|_| match &arguments.kubeconfig {
+        Some(file) => publish(layout, &prepared, file),
+        None => Ok(()),
+    });
+    if let Err(error) = ready {
+        return match keeper::running(layout)? {
+            // Nobody has used it yet.
+            Some(running) if is_first => {
+                keeper::stop(layout, running)?;
+                Err(error)
+            }
+            Some(_) => Err(error.context(format!(
+                "the server goes on starting in the background; `coracle down` stops it, and its log is {}",
+                layout.server_log().display()
+            ))),
+            None => Err(error),
+        };
+    }
+    Ok((prepared.settings, already))
+}
+
+/// Puts the administrator's access into a user's kubeconfig.
+fn publish(layout: &Layout, prepared: &Prepared, file: &Path) -> Result<()> {
+    let access = Access {
+        server: format!("https://127.0.0.1:{}", prepared.settings.api_port),
+        authority: &prepared.pki.authority,
+        identity: &prepared.pki.admin,
+    };
+    kubeconfig::put(layout, &prepared.settings, file, &access)
 }
 
 /// Binds the API's port, so that a port in use is an error now, and hands it to a new keeper.

@@ -3,6 +3,8 @@
 //! Timers are tokio's (a simulation pauses them); wall-clock readings and random bytes come from
 //! the [`Environment`] handed to every component, never from the standard library directly.
 
+pub mod work;
+
 use std::sync::{
     Arc, Mutex,
     atomic::{AtomicI64, Ordering},

@@ -91,7 +91,8 @@ impl Cgroups {
                 driver,
                 unified: mount.join("cgroup.controllers").exists(),
                 counts_swap: mount.join("memory/memory.memsw.limit_in_bytes").exists()
-                    && has_swap(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
+                    // Where that cannot be read there may be some.
+                    && fs::read_to_string("/proc/meminfo").map_or(true, |text| has_swap(&text)),
                 pids: if pids > 0 { pids } else { PIDS_PER_POD },
                 quota_period: configuration.cpu_quota_period(),
                 burstable: Mutex::default(),

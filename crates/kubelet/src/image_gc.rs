@@ -140,7 +140,10 @@ async fn collect(node: &Arc<NodeContext>, began: i64) {
     }
     // Now and then the runtime is asked again where they are.
     node.runtime_places.ask(&node.cri).await;
-    let space = stats::file_systems(node).await.images;
+    let Some(space) = stats::file_systems(node).await.images else {
+        tracing::warn!("nobody knows how full the disk is that holds images; none is removed");
+        return;
+    };
     let (high, low) = (
         configuration.image_gc_high_threshold_percent,
         configuration.image_gc_low_threshold_percent,

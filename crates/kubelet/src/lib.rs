@@ -35,9 +35,15 @@ mod stats;
 mod token_bucket;
 mod volumes;
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
-use client::{Informers, events::Severity};
+use client::{Informers, events::Severity, retry};
 use cri::v1;
 use environment::Environment;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
@@ -59,13 +65,15 @@ use crate::{
     referenced::Referenced,
     spans::Spans,
     static_pods::Manifests,
-    volumes::{Tokens, Volumes},
+    volumes::{Shares, Tokens, Volumes},
 };
 
 /// Hints from the runtime that may wait; more are the same as one to look at everything.
 const HINTS: usize = 1024;
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 const LAST_RETRY: Duration = Duration::from_millis(500);
+/// As upstream.
+const LAST_REGISTRATION_RETRY: Duration = Duration::from_secs(7);
 
 pub struct Config {
     pub node_name: String,
@@ -87,6 +95,8 @@ pub struct Config {
     pub pod_cidr: String,
     pub labels: BTreeMap<String, String>,
     pub configuration: Configuration,
+    /// Whether to end when the API server refuses the node for good, instead of asking for ever.
+    pub gives_up: bool,
     /// Where word of the machine's shutdown comes from.
     pub system_bus: SystemBus,
     pub environment: Environment,
@@ -101,12 +111,16 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    #[error("the server refuses node {node}: {why}")]
+    Refused { node: String, why: String },
     #[error("the runtime client could not be made")]
     Cri(#[from] cri::Error),
     #[error(
         "running with swap on is not supported, please disable swap or set failSwapOn to false"
     )]
     Swap,
+    #[error("whether the machine swaps could not be read")]
+    Swaps(#[source] std::io::Error),
     #[error("the image credential providers")]
     CredentialProviders(#[from] images::ProvidersError),
     #[error("the kubelet's server could not listen")]
@@ -119,11 +133,11 @@ pub async fn run(
     client: kube::Client,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let configuration = config.configuration;
+    let (configuration, gives_up) = (config.configuration, config.gives_up);
     for key in configuration.unheeded() {
         tracing::warn!(key, "the kubelet's configuration sets what is not obeyed");
     }
-    if configuration.fail_swap_on == Some(true) && stats::has_swap() {
+    if configuration.fail_swap_on == Some(true) && stats::has_swap().map_err(Error::Swaps)? {
         return Err(Error::Swap);
     }
     let set_or = |set: &str, given: String| match set {
@@ -182,14 +196,18 @@ pub async fn run(
         }),
     );
     let driver = cgroup_driver(&cri, &configuration).await;
-    let capacity = Capacity::read(&config.root, &configuration);
+    let Some(capacity) = read_capacity(&config.root, &configuration, &shutdown).await else {
+        return Ok(());
+    };
     let admission = Admission::new(
         capacity.clone(),
         &config.node_name,
         configuration.allowed_unsafe_sysctls.clone(),
     );
+    let shares = Shares::of(config.secret_root.as_deref(), capacity.pods());
     let context = Arc::new(NodeContext {
         admission,
+        api_pods: pod_informer.clone(),
         nodes: nodes.clone(),
         last_node: Default::default(),
         pressure: Default::default(),
@@ -214,6 +232,7 @@ pub async fn run(
         },
         volumes: Volumes {
             pods_root,
+            shares: Arc::new(shares),
             secret_root: config.secret_root,
             tokens,
             client: client.clone(),
@@ -267,8 +286,14 @@ pub async fn run(
     let changes =
         runtime::changes::run(cri, context.measures.clone(), hint_sender, shutdown.clone());
     let node = async {
-        let Some(node) = wait_for_registration(&context, &identity, &shutdown).await else {
-            return;
+        let registered = wait_for_registration(&context, &identity, gives_up, &shutdown).await;
+        let node = match registered {
+            Ok(Some(node)) => node,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                shutdown.cancel();
+                return Err(error);
+            }
         };
         let lease = lease::run(
             client,
@@ -280,6 +305,7 @@ pub async fn run(
         );
         let status = registration::run(context.clone(), identity, node, shutdown.clone());
         tokio::join!(lease, status);
+        Ok(())
     };
     let server = server::run(
         listener,
@@ -310,7 +336,7 @@ pub async fn run(
         manifest_pods,
         shutdown.clone(),
     );
-    tokio::join!(
+    let (_, registered, ..) = tokio::join!(
         changes,
         node,
         server,
@@ -322,7 +348,7 @@ pub async fn run(
         log_rotation,
         shutting_down
     );
-    Ok(())
+    registered
 }
 
 async fn wait_for_runtime(
@@ -337,6 +363,30 @@ async fn wait_for_runtime(
         match cri.runtime.clone().version(request).await {
             Ok(response) => return Some(response.into_inner()),
             Err(status) => tracing::debug!(%status, "the runtime does not answer yet"),
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return None,
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_RETRY),
+        }
+    }
+}
+
+/// Waits until the machine can be read.
+async fn read_capacity(
+    root: &Path,
+    configuration: &Configuration,
+    shutdown: &CancellationToken,
+) -> Option<Capacity> {
+    let mut pause = FIRST_RETRY;
+    let mut reported = false;
+    loop {
+        match Capacity::read(root, configuration) {
+            Ok(capacity) => return Some(capacity),
+            Err(error) if !reported => {
+                reported = true;
+                tracing::warn!(%error, "the node is not registered before its memory, CPUs and disk can be read");
+            }
+            Err(_) => {}
         }
         tokio::select! {
             () = shutdown.cancelled() => return None,
@@ -361,23 +411,38 @@ async fn cgroup_driver(cri: &cri::Client, configuration: &Configuration) -> Driv
     }
 }
 
+/// Registers the node, however long it takes; `None` at the end of the kubelet. What is wrong is
+/// told once for as long as it stays the same.
 async fn wait_for_registration(
     context: &NodeContext,
     identity: &registration::Identity,
+    gives_up: bool,
     shutdown: &CancellationToken,
-) -> Option<k8s_openapi::api::core::v1::Node> {
-    let mut pause = FIRST_RETRY;
+) -> Result<Option<k8s_openapi::api::core::v1::Node>, Error> {
+    let (mut pause, mut told) = (FIRST_RETRY, String::new());
     loop {
         match registration::register(context, identity).await {
-            Ok(node) => return Some(node),
+            Ok(node) => return Ok(Some(node)),
+            Err(error) if gives_up && retry::is_refused_for_good(&error) => {
+                return Err(Error::Refused {
+                    node: context.node_name.clone(),
+                    why: retry::sentence(&error),
+                });
+            }
             Err(error) if !context.configuration.register_node => {
                 tracing::debug!(%error, "the node has not been registered by anybody yet");
             }
-            Err(error) => tracing::warn!(%error, "the node could not be registered yet"),
+            Err(error) => {
+                let problem = retry::sentence(&error);
+                if problem != told {
+                    tracing::warn!("the node could not be registered yet: {problem}");
+                    told = problem;
+                }
+            }
         }
         tokio::select! {
-            () = shutdown.cancelled() => return None,
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_RETRY),
+            () = shutdown.cancelled() => return Ok(None),
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_REGISTRATION_RETRY),
         }
     }
 }

@@ -44,6 +44,8 @@ pub struct NodeContext {
     pub images_seen: image_gc::Seen,
     pub probe_counts: Arc<ProbeCounts>,
     pub measures: Arc<Measures>,
+    /// The pods the API has for this node.
+    pub api_pods: Informer<Pod>,
     /// The Node object of this node.
     pub nodes: Informer<Node>,
     /// As last seen, or as it will register.
@@ -84,6 +86,16 @@ impl NodeContext {
             *last = found;
         }
         last.clone()
+    }
+
+    /// Whether the API still has this pod, and not another one of its name.
+    pub fn has_pod(&self, pod: &Pod) -> bool {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let metadata = &pod.metadata;
+        let found = self
+            .api_pods
+            .get(&text(&metadata.namespace), &text(&metadata.name));
+        found.is_some_and(|found| found.metadata.uid == metadata.uid)
     }
 
     pub fn remember_node(&self, node: Node) {

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use trace::Hop;
 
 use crate::{
-    admission::{Rejection, preemption},
+    admission::{Admission, Rejection, preemption},
     leftovers,
     measures::{Counter, Histogram},
     node_context::NodeContext,
@@ -185,7 +185,7 @@ impl Pods {
             self.came_around.store(now, Ordering::Relaxed);
             let moves = roster.follow(&listed);
             for pod in moves.stop {
-                self.gone(&pod);
+                self.gone(&node.admission, &pod);
             }
             for pod in moves.start {
                 self.start_static(&node, pod, &mut mirrors, &mut workers, &mut parked);
@@ -226,7 +226,7 @@ impl Pods {
                         let arrival = Arrival { pod: new, received: delivery.received_micros, bytes: delivery.bytes };
                         self.take(&node, arrival, None, &mut workers, &mut parked);
                     }
-                    Change::Deleted(pod) => self.gone(&pod),
+                    Change::Deleted(pod) => self.gone(&node.admission, &pod),
                     Change::Resynced => {
                         if !synced {
                             synced = true;
@@ -415,7 +415,7 @@ impl Pods {
         fresh: Option<&Node>,
     ) -> Result<(), Refusal> {
         let status = pod.status.as_ref();
-        if ended(pod) || pod.metadata.deletion_timestamp.is_some() {
+        if ended(pod) {
             return Ok(());
         }
         if let Some(status) = status.filter(|status| status.start_time.is_some()) {
@@ -424,12 +424,18 @@ impl Pods {
                 .readmit(granted.unwrap_or_else(|| pod.clone()));
             return Ok(());
         }
+        if pod.metadata.deletion_timestamp.is_some() {
+            return Ok(());
+        }
         if node.shutting_down.now() {
             return Err(Refusal::Rejected(Rejection::node_shutdown()));
         }
         let cached = node.node_object();
         let object = fresh.or(cached.as_deref());
         let pressures = node.pressures();
+        // News about a pod may come in another order than news about this one.
+        node.admission
+            .release_unless(|other| is_static(other) || node.has_pod(other));
         let rejections = match node.admission.admit(pod, object, &pressures) {
             Ok(()) => return Ok(()),
             Err(rejections) => rejections,
@@ -483,8 +489,12 @@ impl Pods {
         }
     }
 
-    fn gone(&self, pod: &Pod) {
+    /// The API no longer has the pod. What it was granted is free at once, though its containers may
+    /// still be ending: the scheduler does not count it any more either, and would see its next
+    /// pods for this node rejected.
+    fn gone(&self, admission: &Admission, pod: &Pod) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        admission.release(uid);
         let mut known = self.known.lock();
         match known.get_mut(uid) {
             Some(entry) if entry.over => {
@@ -607,6 +617,10 @@ mod tests {
         pods.known.lock().insert(uid.into(), entry);
     }
 
+    fn admission() -> Admission {
+        Admission::new(crate::node::Capacity::default(), "n1", Vec::new())
+    }
+
     fn uid_of(pod: &Pod) -> &str {
         pod.metadata.uid.as_deref().unwrap_or_default()
     }
@@ -629,7 +643,7 @@ mod tests {
         known(&pods, "b", false);
         let old = pods.find("default", "boat").expect("a pod");
         assert_eq!(uid_of(&old), "a");
-        pods.gone(&old);
+        pods.gone(&admission(), &old);
         let new = pods.find("default", "boat").expect("a pod");
         assert_eq!(uid_of(&new), "b");
     }
@@ -640,8 +654,9 @@ mod tests {
         known(&pods, "a", false);
         known(&pods, "b", true);
         let all = pods.list();
+        let admission = admission();
         for pod in &all {
-            pods.gone(pod);
+            pods.gone(&admission, pod);
         }
         assert_eq!(pods.list().len(), 1, "a's worker is still clearing up");
         pods.over("a");

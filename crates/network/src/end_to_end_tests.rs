@@ -111,6 +111,7 @@ fn a_pod_finds_a_service_by_its_name() {
                 crate::dns::DnsConfig {
                     informers: informers.clone(),
                     listen,
+                    service_ip: host.network.dns_ip,
                     domain: "cluster.local".to_owned(),
                     upstream_resolv_conf: "/nonexistent".into(),
                     environment: environment.clone(),
@@ -125,6 +126,7 @@ fn a_pod_finds_a_service_by_its_name() {
                     cluster_id: CLUSTER.to_owned(),
                     service_cidr: host.network.service_cidr,
                     pod_cidr: host.network.pod_cidr,
+                    node_addresses: Vec::new(),
                     dns: Some(crate::proxy::DnsRedirect { service_ip: host.network.dns_ip, to: listen }),
                     environment,
                     recorder: Recorder::off(),

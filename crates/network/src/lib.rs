@@ -9,6 +9,7 @@ pub mod cni;
 pub mod dns;
 #[cfg(test)]
 mod end_to_end_tests;
+pub mod host_ranges;
 mod names;
 pub mod netlink;
 pub mod nft;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use client::{Change, ObjectKey};
+use environment::work;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
@@ -19,6 +20,7 @@ pub struct ServiceIndex {
 
 impl ServiceIndex {
     pub fn service(&self, key: &ObjectKey) -> Option<&Service> {
+        work::visit(1);
         self.services.get(key).map(|service| &**service)
     }
 
@@ -27,6 +29,7 @@ impl ServiceIndex {
             .get(key)
             .into_iter()
             .flat_map(|slices| slices.values().map(|slice| &**slice))
+            .inspect(|_| work::visit(1))
     }
 
     /// Whether the namespace holds any Service.

@@ -35,6 +35,7 @@ fn serve(program: OsString, arguments: Vec<OsString>) -> ExitCode {
     };
     let config = runtime::Config {
         root: root.into(),
+        passage: state.parent().map(PathBuf::from).into_iter().collect(),
         socket: state.join("cri.sock"),
         cluster_id: cluster.to_string_lossy().into_owned(),
         data_dir: root.into(),

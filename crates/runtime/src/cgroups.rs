@@ -176,8 +176,13 @@ impl Hierarchies {
         }
     }
 
-    /// How often the kernel killed something in `group` for want of memory.
+    /// How often the kernel killed something in `group` for want of memory, as far as that is known.
     pub fn oom_kills(&self, group: &str) -> u64 {
+        self.known_oom_kills(group).unwrap_or(0)
+    }
+
+    /// The same, or `None` if it cannot be read.
+    pub fn known_oom_kills(&self, group: &str) -> Option<u64> {
         let legacy = self
             .legacy_path("memory", group)
             .map(|directory| directory.join("memory.oom_control"));
@@ -189,7 +194,6 @@ impl Hierarchies {
             .chain(unified)
             .filter_map(|path| read_flat(&path, "oom_kill"))
             .max()
-            .unwrap_or(0)
     }
 
     /// The same for the whole pod that the container `group` is one of. What was counted stays
@@ -209,6 +213,15 @@ impl Hierarchies {
         pids.sort_unstable();
         pids.dedup();
         pids
+    }
+
+    /// How many processes `group` has, or `None` if that cannot be read.
+    pub fn count_processes(&self, group: &str) -> Option<u64> {
+        let group = group.trim_start_matches('/');
+        let mut points = self.points().map(|point| point.join(group));
+        let is_readable =
+            points.any(|point| fs::read_to_string(point.join("cgroup.procs")).is_ok());
+        is_readable.then(|| self.processes(group).len() as u64)
     }
 
     /// Sends SIGKILL to everything in `group`. Returns how many there were.

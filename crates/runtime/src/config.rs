@@ -13,6 +13,9 @@ pub struct Config {
     pub root: PathBuf,
     /// Volatile: shim sockets, bundles, network namespaces.
     pub state: PathBuf,
+    /// Directories of ours above `state`, all of them closed to others. While there are pods with
+    /// users of their own, those users may pass through them and see nothing.
+    pub passage: Vec<PathBuf>,
     /// The CRI socket to listen on.
     pub socket: PathBuf,
     /// Six hexadecimal characters carried by every kernel-visible name.

@@ -5,6 +5,7 @@
 
 pub mod cgroups;
 pub mod config;
+mod copy_tree;
 pub mod failpoint;
 pub mod images;
 mod in_use;
@@ -14,9 +15,11 @@ pub mod oci;
 pub mod pause;
 mod records;
 mod removal;
+mod remove_tree;
 mod sandbox;
 mod service;
 pub mod shim;
+pub mod signals;
 mod snapshots;
 mod spec;
 mod sys;

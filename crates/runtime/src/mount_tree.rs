@@ -13,6 +13,11 @@ use std::{
 };
 
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+const MOUNT_ATTR_RDONLY: libc::c_uint = 1;
+const FSOPEN_CLOEXEC: libc::c_uint = 1;
+const FSMOUNT_CLOEXEC: libc::c_uint = 1;
+const FSCONFIG_SET_FLAG: libc::c_uint = 0;
+const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
 const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 4;
 const MOVE_MOUNT_T_EMPTY_PATH: libc::c_uint = 0x40;
 const AT_RECURSIVE: libc::c_uint = 0x8000;
@@ -45,12 +50,61 @@ pub fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
 /// those below it, if `recursive`.
 pub fn copy(path: &Path, recursive: bool) -> io::Result<OwnedFd> {
     let path = CString::new(path.as_os_str().as_bytes())?;
+    open_tree(libc::AT_FDCWD, &path, recursive)
+}
+
+/// The same of what a descriptor stands for, which no name can be changed to mean something else.
+pub fn copy_of(place: BorrowedFd<'_>, recursive: bool) -> io::Result<OwnedFd> {
+    open_tree(place.as_raw_fd(), c"", recursive)
+}
+
+fn open_tree(at: RawFd, path: &CStr, recursive: bool) -> io::Result<OwnedFd> {
     let mut flags = libc::OPEN_TREE_CLONE as libc::c_uint | libc::OPEN_TREE_CLOEXEC;
+    flags |= libc::AT_EMPTY_PATH as libc::c_uint;
     if recursive {
         flags |= AT_RECURSIVE;
     }
     // SAFETY: a terminated path and flags; returns a new descriptor or an error.
-    let fd = unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) };
+    owned(unsafe { libc::syscall(libc::SYS_open_tree, at, path.as_ptr(), flags) })
+}
+
+/// An empty directory that nothing can be written to, not mounted anywhere yet.
+pub fn empty_read_only() -> io::Result<OwnedFd> {
+    let none = std::ptr::null::<libc::c_char>();
+    // SAFETY: a terminated name and flags; returns a new descriptor or an error.
+    let context =
+        owned(unsafe { libc::syscall(libc::SYS_fsopen, c"tmpfs".as_ptr(), FSOPEN_CLOEXEC) })?;
+    for (command, key) in [
+        (FSCONFIG_SET_FLAG, c"ro".as_ptr()),
+        (FSCONFIG_CMD_CREATE, none),
+    ] {
+        // SAFETY: a descriptor of ours, a terminated name or none, and no value.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_fsconfig,
+                context.as_raw_fd(),
+                command,
+                key,
+                none,
+                0,
+            )
+        };
+        if done != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    // SAFETY: a descriptor of ours and flags; returns a new descriptor or an error.
+    owned(unsafe {
+        libc::syscall(
+            libc::SYS_fsmount,
+            context.as_raw_fd(),
+            FSMOUNT_CLOEXEC,
+            MOUNT_ATTR_RDONLY,
+        )
+    })
+}
+
+fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -167,5 +221,33 @@ pub fn maps_ids() -> bool {
     match tried {
         Ok(()) => true,
         Err(error) => error.raw_os_error() == Some(libc::EPERM),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_tree_needs_no_path_and_takes_no_files() {
+        let tree = empty_read_only().expect("these tests need root");
+        let flags = nix::fcntl::OFlag::O_CREAT | nix::fcntl::OFlag::O_WRONLY;
+        let mode = nix::sys::stat::Mode::from_bits_truncate(0o600);
+        let refused = nix::fcntl::openat(&tree, "file", flags, mode);
+        assert_eq!(refused.err(), Some(nix::errno::Errno::EROFS));
+    }
+
+    #[test]
+    fn a_copy_is_of_what_was_opened_and_not_of_what_has_its_name_now() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("null");
+        std::fs::write(&path, "opened").unwrap();
+        let flags = nix::fcntl::OFlag::O_PATH;
+        let opened = nix::fcntl::open(&path, flags, nix::sys::stat::Mode::empty()).unwrap();
+        std::fs::rename(&path, directory.path().join("away")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
+        let inode = |fd: &OwnedFd| nix::sys::stat::fstat(fd).unwrap().st_ino;
+        let copy = copy_of(std::os::fd::AsFd::as_fd(&opened), false).expect("a copy");
+        assert_eq!(inode(&copy), inode(&opened));
     }
 }

@@ -6,6 +6,7 @@ use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
     net::IpAddr,
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
@@ -125,7 +126,14 @@ impl Directory {
         serde_json::to_writer(&mut line, record)?;
         line.push(b'\n');
         failpoint::reach("before a record is written");
-        let append = || OpenOptions::new().append(true).create(true).open(&path);
+        // It holds the container's environment.
+        let append = || {
+            OpenOptions::new()
+                .append(true)
+                .create(true)
+                .mode(0o600)
+                .open(&path)
+        };
         let mut file = match append() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir_all(path.parent().unwrap_or(&self.path))?;

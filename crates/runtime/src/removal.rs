@@ -4,7 +4,7 @@ use std::{fs, io, os::fd::AsFd, path::Path};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::{cgroups::Hierarchies, config::cgroup_roots, sys};
+use crate::{cgroups::Hierarchies, config::cgroup_roots, remove_tree, sys};
 
 /// How often what was killed is looked for again, each time waiting for it to be gone.
 const ROUNDS: usize = 20;
@@ -38,7 +38,7 @@ pub fn remove_all(root: &Path, state: &Path, cluster_id: &str) -> io::Result<()>
         for mount in sys::mounts_under(&directory)?.iter().rev() {
             sys::unmount(mount)?;
         }
-        fs::remove_dir_all(&directory)?;
+        remove_tree::remove(&directory)?;
     }
     for group in &groups {
         hierarchies.remove_if_empty(group);

@@ -13,7 +13,7 @@ use nix::{
     sys::stat::Mode,
 };
 
-use crate::{failpoint, sys};
+use crate::{failpoint, remove_tree, sys};
 
 /// The smallest page that Linux has, less its end.
 const OPTIONS_LIMIT: usize = 4095;
@@ -57,7 +57,13 @@ impl Snapshot {
         self.directory.join("upper")
     }
 
-    /// Makes the directories and mounts. `layers` are lower directories, lowest first.
+    /// Where the volumes lie that the image declares.
+    pub fn volumes(&self) -> PathBuf {
+        self.directory.join("volumes")
+    }
+
+    /// Makes the directories and mounts. `layers` are lower directories, lowest first. What the host
+    /// sees of it has no setuid programs and no devices; the container's own view of it has.
     pub fn mount(&self, layers: &[PathBuf]) -> Result<(), Error> {
         let failed = |path: PathBuf| move |source| Error::File { path, source };
         for part in [self.upper(), self.directory.join("work"), self.rootfs()] {
@@ -79,7 +85,7 @@ impl Snapshot {
             escape(&self.upper()),
             escape(&self.directory.join("work"))
         );
-        mount_overlay(&lower, &options, &self.rootfs(), MsFlags::empty())
+        mount_overlay(&lower, &options, &self.rootfs(), sys::HOST_VIEW)
     }
 
     /// Mounts an image's layers to be read only, as the container's volume number `index`.
@@ -100,7 +106,8 @@ impl Snapshot {
         if lower.len() < 2 {
             return Ok(empty);
         }
-        mount_overlay(&lower, "xino=off", &target, MsFlags::MS_RDONLY)?;
+        let flags = MsFlags::MS_RDONLY | sys::HOST_VIEW;
+        mount_overlay(&lower, "xino=off", &target, flags)?;
         Ok(target)
     }
 
@@ -129,15 +136,10 @@ impl Snapshot {
             }
         }
         failpoint::reach("a snapshot is unmounted");
-        let parts = ["images", "rootfs", "upper", "work", "empty"];
+        let parts = ["images", "rootfs", "upper", "work", "empty", "volumes"];
         let parts = parts.map(|part| self.directory.join(part));
         for path in parts.into_iter().chain([self.rootfs()]) {
-            match fs::remove_dir_all(&path) {
-                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Error::File { path, source });
-                }
-                _ => {}
-            }
+            remove_tree::remove(&path).map_err(|source| Error::File { path, source })?;
         }
         Ok(())
     }

@@ -5,7 +5,10 @@ use std::{
     io::{self, IoSlice, IoSliceMut},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
-        unix::net::{UnixListener, UnixStream},
+        unix::{
+            fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+            net::{UnixListener, UnixStream},
+        },
     },
     path::Path,
 };
@@ -103,6 +106,49 @@ pub fn mount_tmpfs(target: &Path, options: &str) -> nix::Result<()> {
     mount(Some("shm"), target, Some("tmpfs"), flags, Some(options))
 }
 
+/// Flags of mounts that only the host sees: what a container makes (a setuid program, a device) has
+/// no effect for users of the host who come across it.
+pub const HOST_VIEW: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
+
+/// Takes [`HOST_VIEW`] off a container's root, in the mount namespace of this process, which must
+/// not be the host's. A root that is no mount never had it.
+pub fn lift_host_view(root: &Path) -> nix::Result<()> {
+    let again = MsFlags::MS_BIND | MsFlags::MS_REMOUNT;
+    match mount(None::<&str>, root, None::<&str>, again, None::<&str>) {
+        Err(Errno::EINVAL) => Ok(()),
+        other => other,
+    }
+}
+
+/// Leaves the host's mount namespace for a copy of it, in which the container's root is as the
+/// container shall see it. Mounts that are shared with the host stay so.
+pub fn enter_container_view(root: &Path) -> nix::Result<()> {
+    nix::sched::unshare(CloneFlags::CLONE_NEWNS)?;
+    lift_host_view(root)
+}
+
+/// Makes a directory and what is missing above it, or finds it, and closes it to everybody but us,
+/// whatever the umask is.
+pub fn private_directory(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+}
+
+/// Writes a file that only we can read.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    use io::Write;
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(bytes)
+}
+
 /// Detaches whatever is mounted at `target`, however often; nothing there is fine.
 pub fn unmount(target: &Path) -> nix::Result<()> {
     loop {
@@ -149,13 +195,17 @@ pub fn unescape(field: &str) -> String {
 }
 
 /// Binds a Unix socket whose path may be longer than a socket address, through the directory's
-/// descriptor. Replaces a socket left by a dead process.
+/// descriptor. Replaces a socket left by a dead process. Only we can connect to it.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    through_directory(path, |short| UnixListener::bind(short))
+    through_directory(path, |short| {
+        let listener = UnixListener::bind(short)?;
+        fs::set_permissions(short, fs::Permissions::from_mode(0o600))?;
+        Ok(listener)
+    })
 }
 
 /// Connects to a Unix socket whose path may be longer than a socket address.
@@ -280,7 +330,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let temporary = path.with_file_name(name);
-    fs::write(&temporary, bytes)?;
+    write_private(&temporary, bytes)?;
     fs::rename(&temporary, path)
 }
 

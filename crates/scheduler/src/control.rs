@@ -269,6 +269,7 @@ impl Control {
                     queue_us: 0,
                     work_us: elapsed(received_micros, now_micros),
                     bytes,
+                    failure: None,
                 };
                 self.recorder.record(uid, span);
             }
@@ -418,6 +419,7 @@ impl Control {
                 queue_us: elapsed(queued.since_micros, start_micros),
                 work_us: elapsed(start_micros, end_micros),
                 bytes: 0,
+                failure: None,
             };
             self.recorder.record(&queued.pod.uid, span);
         }

@@ -142,22 +142,36 @@ pub struct Held {
 struct Tally {
     question: Question,
     count: Arc<Count>,
+    /// How many nodes are at each place, where places without pods count too.
+    nodes: Count,
     used: u64,
 }
 
 #[derive(Default)]
 pub(crate) struct Counts {
     held: BTreeMap<(Effect, String), Held>,
-    /// Set when nodes have moved between topologies: everything is counted afresh when needed.
-    is_stale: bool,
     tallies: BTreeMap<String, Tally>,
     uses: u64,
 }
 
 impl Counts {
-    pub(crate) fn nodes_moved(&mut self) {
-        self.is_stale = true;
-        self.tallies.clear();
+    /// The node has come, or its labels have changed; before that it went with its former ones.
+    pub(crate) fn node_comes(&mut self, node: &NodeInfo, namespaces: &Namespaces) {
+        for pod in node.pods.values() {
+            self.hold(pod, node, 1);
+        }
+        for tally in self.tallies.values_mut() {
+            tally.move_node(node, namespaces, 1);
+        }
+    }
+
+    pub(crate) fn node_goes(&mut self, node: &NodeInfo, namespaces: &Namespaces) {
+        for pod in node.pods.values() {
+            self.hold(pod, node, -1);
+        }
+        for tally in self.tallies.values_mut() {
+            tally.move_node(node, namespaces, -1);
+        }
     }
 
     pub(crate) fn namespaces_changed(&mut self) {
@@ -173,26 +187,14 @@ impl Counts {
     }
 
     /// Every term that existing pods have.
-    pub(crate) fn held<'a>(
-        &mut self,
-        nodes: impl Iterator<Item = &'a NodeInfo>,
-    ) -> impl Iterator<Item = &Held> {
-        if self.is_stale {
-            self.is_stale = false;
-            self.held.clear();
-            for node in nodes {
-                for pod in node.pods.values() {
-                    self.hold(pod, node, 1);
-                }
-            }
-        }
+    pub(crate) fn held(&self) -> impl Iterator<Item = &Held> {
         self.held.values()
     }
 
     pub(crate) fn tally<'a>(
         &mut self,
         question: &Question,
-        nodes: impl Iterator<Item = &'a NodeInfo>,
+        nodes: impl Iterator<Item = &'a NodeInfo> + Clone,
         namespaces: &Namespaces,
     ) -> Arc<Count> {
         self.uses += 1;
@@ -207,10 +209,17 @@ impl Counts {
                 self.tallies.remove(&oldest);
             }
         }
+        let mut nodes_at = Count::new();
+        if question.keeps_zeros() {
+            for place in nodes.clone().filter_map(|node| question.place(node)) {
+                *nodes_at.entry(place.to_owned()).or_default() += 1;
+            }
+        }
         let count = Arc::new(question.count(nodes, namespaces));
         let tally = Tally {
             question: question.clone(),
             count: count.clone(),
+            nodes: nodes_at,
             used,
         };
         self.tallies.insert(text, tally);
@@ -218,9 +227,7 @@ impl Counts {
     }
 
     fn adjust(&mut self, pod: &PodInfo, node: &NodeInfo, namespaces: &Namespaces, by: isize) {
-        if !self.is_stale {
-            self.hold(pod, node, by);
-        }
+        self.hold(pod, node, by);
         for tally in self.tallies.values_mut() {
             let question = &tally.question;
             if question.counts(&pod.pod, namespaces)
@@ -264,6 +271,36 @@ impl Counts {
     }
 }
 
+impl Tally {
+    /// Takes in a node with its pods, or takes it out.
+    fn move_node(&mut self, node: &NodeInfo, namespaces: &Namespaces, by: isize) {
+        let question = &self.question;
+        let Some(place) = question.place(node) else {
+            return;
+        };
+        let pods = node.pods.values();
+        let here = pods.filter(|pod| question.counts(&pod.pod, namespaces));
+        let here = here.count() as isize * by;
+        let count = Arc::make_mut(&mut self.count);
+        if !question.keeps_zeros() {
+            if here != 0 {
+                change(count, place, here, false);
+            }
+            return;
+        }
+        change(&mut self.nodes, place, by, false);
+        match self.nodes.contains_key(place) {
+            true => {
+                count.entry(place.to_owned()).or_default();
+                change(count, place, here, true);
+            }
+            false => {
+                count.remove(place);
+            }
+        }
+    }
+}
+
 fn change(count: &mut Count, place: &str, by: isize, keeps_zeros: bool) {
     let Some(here) = count.get_mut(place) else {
         if by > 0 {
@@ -274,5 +311,98 @@ fn change(count: &mut Count, place: &str, by: isize, keeps_zeros: bool) {
     *here = here.saturating_add_signed(by);
     if *here == 0 && !keeps_zeros {
         count.remove(place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use environment::Environment;
+
+    use super::*;
+    use crate::{
+        Snapshot,
+        fixtures::{labelled_node, labelled_pod},
+    };
+
+    const ANTI: &str = r#"{"containers":[],"affinity":{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"labelSelector":{"matchLabels":{"app":"web"}},"topologyKey":"zone"}]}}}"#;
+
+    fn questions() -> Vec<Question> {
+        let selector = Arc::new(LabelSelector::parse("app=web").expect("a selector"));
+        let spread = |required: &[&str], key: Option<&str>| Question::Spread {
+            namespace: "default".to_owned(),
+            selector: selector.clone(),
+            required_keys: required.iter().map(|key| key.to_string()).collect(),
+            topology_key: key.map(str::to_owned),
+        };
+        let terms = labelled_pod("asking", r#"{"app":"web"}"#, ANTI);
+        let terms = terms
+            .affinity
+            .as_deref()
+            .map(|terms| terms.required_anti.clone());
+        vec![
+            spread(&["zone"], Some("zone")),
+            spread(&["zone", "rack"], Some("zone")),
+            spread(&[], None),
+            Question::Near {
+                terms: terms.unwrap_or_default(),
+                topology_key: "zone".to_owned(),
+            },
+        ]
+    }
+
+    /// What is kept is what would be counted from scratch.
+    fn compare(snapshot: &Snapshot, seed: u64, step: usize) {
+        for question in questions() {
+            let nodes = snapshot.table().values();
+            let counted = question.count(nodes, snapshot.namespaces());
+            assert_eq!(
+                *snapshot.tally(&question),
+                counted,
+                "seed {seed}, step {step}"
+            );
+        }
+        let mut held = 0;
+        snapshot.each_held_term(|term| held += term.count.values().sum::<usize>());
+        let with_zone = snapshot.nodes().filter(|node| node.label("zone").is_some());
+        let pods: usize = with_zone.map(|node| node.pods.len()).sum();
+        assert_eq!(
+            held, pods,
+            "seed {seed}, step {step}: terms of existing pods"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_follow_nodes_and_pods_that_come_go_and_move() {
+        for seed in 0..20 {
+            let random = Environment::simulated(seed, 0);
+            let below = |limit: u64| random.random_u64() % limit;
+            let mut snapshot = Snapshot::default();
+            compare(&snapshot, seed, 0);
+            for step in 1..80 {
+                let node = format!("n{}", below(6));
+                let pod = format!("p{}", below(12));
+                match below(6) {
+                    0 => snapshot.remove_node(&node),
+                    1 => {
+                        snapshot.remove_pod(&format!("uid-{pod}"));
+                    }
+                    2 | 3 => {
+                        let zone = below(3);
+                        let labels = match below(3) {
+                            0 => "{}".to_owned(),
+                            1 => format!(r#"{{"zone":"z{zone}"}}"#),
+                            _ => format!(r#"{{"zone":"z{zone}","rack":"r"}}"#),
+                        };
+                        snapshot.set_node(labelled_node(&node, &labels, "{}", "{}"));
+                    }
+                    _ => {
+                        let app = if below(2) == 0 { "web" } else { "db" };
+                        let labels = format!(r#"{{"app":"{app}"}}"#);
+                        snapshot.confirm(labelled_pod(&pod, &labels, ANTI), &node);
+                    }
+                }
+                compare(&snapshot, seed, step);
+            }
+        }
     }
 }

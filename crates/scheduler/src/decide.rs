@@ -81,6 +81,21 @@ pub(crate) fn decide(
         let others = others.map(|(node, (plugin, rejection))| turned_down(node, plugin, rejection));
         return placed(verdicts.chain(others).collect(), ranking.feasible);
     }
+    if cycle.names.is_none()
+        && let Some(sample) = shapes.sample(&cycle, &mut random)
+    {
+        let mut verdicts = score(framework, pod, snapshot, &sample.nodes);
+        let node = pick(&verdicts, random);
+        verdicts.sort_by_key(|verdict| Reverse(total(verdict)));
+        let others = sample.turned_down.into_iter();
+        let others = others.map(|(node, (plugin, rejection))| turned_down(node, plugin, rejection));
+        return Decision {
+            outcome: Outcome::Placed { node },
+            nodes: verdicts.into_iter().chain(others).collect(),
+            rejected_by: BTreeSet::new(),
+            feasible: sample.feasible,
+        };
+    }
     decide_in(&cycle, random)
 }
 
@@ -442,6 +457,53 @@ mod tests {
         assert_eq!(decision.feasible, 300);
         assert_eq!(decision.outcome, Outcome::Placed { node });
         assert_eq!(decision.nodes.len(), 10, "the best are told of");
+    }
+
+    #[test]
+    fn of_many_nodes_some_are_scored_where_scores_depend_on_others() {
+        let spec = r#"{"containers":[],"topologySpreadConstraints":[{"maxSkew":1,"topologyKey":"zone","whenUnsatisfiable":"ScheduleAnyway","labelSelector":{"matchLabels":{"app":"web"}}}]}"#;
+        let web = crate::fixtures::labelled_pod("web", r#"{"app":"web"}"#, spec);
+        let (framework, mut shapes) = (framework(), Shapes::default());
+        let mut nodes = Snapshot::default();
+        for number in 0..1200 {
+            let labels = format!(r#"{{"zone":"z{}"}}"#, number % 3);
+            let name = format!("n{number:04}");
+            nodes.set_node(labelled_node(&name, &labels, "{}", ROOM));
+        }
+        let mut seen: BTreeSet<String> = BTreeSet::new();
+        for _ in 0..3 {
+            let decision = decide(&framework, &mut shapes, &web, &nodes, || 0);
+            assert!(matches!(decision.outcome, Outcome::Placed { .. }));
+            assert_eq!(decision.feasible, 1200);
+            assert_eq!(decision.nodes.len(), 500);
+            let scored = decision.nodes.into_iter();
+            seen.extend(scored.map(|verdict| verdict.node));
+        }
+        assert_eq!(seen.len(), 1200, "every node has its turn");
+        // All of fewer nodes are scored, and none is left out when only few would do.
+        for number in 10..1200 {
+            nodes.remove_node(&format!("n{number:04}"));
+        }
+        let decision = decide(&framework, &mut shapes, &web, &nodes, || 0);
+        assert_eq!(decision.nodes.len(), 10);
+    }
+
+    #[test]
+    fn nodes_that_come_do_not_make_all_others_be_scored_again() {
+        let (framework, mut shapes) = (framework(), Shapes::default());
+        let all: Vec<_> = (0..300)
+            .map(|n| node_with(&format!("n{n:03}"), "4"))
+            .collect();
+        let mut nodes = snapshot(&all);
+        let web = pod_asking("web", "1");
+        decide(&framework, &mut shapes, &web, &nodes, || 0);
+        nodes.set_node(node_with("n300", "64"));
+        let before = environment::work::visited();
+        let decision = decide(&framework, &mut shapes, &web, &nodes, || 0);
+        let node = "n300".to_owned();
+        assert_eq!(decision.outcome, Outcome::Placed { node });
+        let visited = environment::work::visited() - before;
+        assert!(visited < 50, "{visited} nodes are looked at");
     }
 
     #[test]

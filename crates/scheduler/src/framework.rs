@@ -265,6 +265,12 @@ pub trait NodeScore: Plugin {
     fn scaling(&self) -> Scaling {
         Scaling::Kept
     }
+
+    /// Stands for all that the scores of this pod depend on besides the node: when it differs, the
+    /// scores of all nodes are found anew.
+    fn depends_on(&self, _pod: &PodInfo, _snapshot: &Snapshot) -> u64 {
+        0
+    }
 }
 
 impl<P: NodeScore> Score for P {

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use environment::work;
+
 use crate::node_info::NodeInfo;
 
 /// Who is further behind than this looks at all nodes again.
@@ -29,6 +31,7 @@ impl NodeTable {
     }
 
     pub(crate) fn at(&self, slot: usize) -> Option<&NodeInfo> {
+        work::visit(1);
         self.slots.get(slot)?.as_ref()
     }
 
@@ -74,7 +77,7 @@ impl NodeTable {
     }
 
     /// In the order of their names.
-    pub(crate) fn values(&self) -> impl Iterator<Item = &NodeInfo> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &NodeInfo> + Clone {
         self.names.values().filter_map(|slot| self.at(*slot))
     }
 

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use environment::work;
 use tokio::time::Instant;
 
 use crate::PodInfo;
@@ -188,6 +189,7 @@ impl Queue {
             .unschedulable
             .iter()
             .filter(|(_, uid)| {
+                work::visit(1);
                 self.pods
                     .get(uid)
                     .is_some_and(|waiting| match &waiting.place {

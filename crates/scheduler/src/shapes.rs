@@ -18,12 +18,17 @@ const MOST_SHAPES: usize = 64;
 const RUNNERS_UP: usize = 9;
 /// So many nodes are told of that were turned down.
 const TURNED_DOWN: usize = 20;
+/// So many nodes are scored where the score of one depends on others. Upstream's share of the nodes
+/// comes to no more in clusters of up to ten thousand.
+const MOST_SCORED: usize = 500;
 
 /// The shapes that pods had lately.
 #[derive(Default)]
 pub(crate) struct Shapes {
     shapes: BTreeMap<String, Shape>,
     uses: u64,
+    /// The slot of the node from which the next sample is taken, so that every node has its turn.
+    next_sampled: usize,
 }
 
 /// A node that would do, and why it is better or worse than others.
@@ -32,6 +37,15 @@ pub(crate) struct Candidate {
     pub(crate) total: i64,
     /// What each plugin gave, with its weight.
     pub(crate) parts: Vec<(&'static str, i64)>,
+}
+
+/// Nodes that would do, to be scored together.
+pub(crate) struct Sample<'a> {
+    pub(crate) nodes: Vec<&'a NodeInfo>,
+    /// How many nodes pass the filters that look at one node at a time.
+    pub(crate) feasible: usize,
+    /// Some of the others, with who turned them down and why.
+    pub(crate) turned_down: Vec<(String, TurnedAway)>,
 }
 
 pub(crate) struct Ranking {
@@ -51,8 +65,45 @@ impl Shapes {
         cycle: &Cycle<'_>,
         random: &mut dyn FnMut() -> u64,
     ) -> Option<Ranking> {
+        let (all, scorers) = scorers(cycle.framework, cycle.pod, cycle.snapshot);
+        if !all {
+            return None;
+        }
+        self.current(cycle, &scorers, random)?.best(cycle, &scorers)
+    }
+
+    /// Some nodes that would do, where their scores have to be found together; others have their
+    /// turn with the next pod. None if none would do, or if there are so few nodes that all of them
+    /// can be looked at.
+    pub(crate) fn sample<'c>(
+        &mut self,
+        cycle: &Cycle<'c>,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Option<Sample<'c>> {
+        if cycle.snapshot.node_count() <= MOST_SCORED {
+            return None;
+        }
+        let (_, scorers) = scorers(cycle.framework, cycle.pod, cycle.snapshot);
+        let start = self.next_sampled;
+        let shape = self.current(cycle, &scorers, random)?;
+        let (nodes, next) = shape.from(start, cycle);
+        let sample = (!nodes.is_empty()).then(|| Sample {
+            nodes,
+            feasible: shape.order.len(),
+            turned_down: shape.turned_down(cycle.snapshot),
+        });
+        self.next_sampled = next;
+        sample
+    }
+
+    /// What is known for the shape of the cycle's pod, brought up to date.
+    fn current(
+        &mut self,
+        cycle: &Cycle<'_>,
+        scorers: &[(i64, &dyn NodeScore)],
+        random: &mut dyn FnMut() -> u64,
+    ) -> Option<&mut Shape> {
         let (framework, pod, snapshot) = (cycle.framework, cycle.pod, cycle.snapshot);
-        let scorers = scorers(framework, pod, snapshot)?;
         let key = key(framework, pod)?;
         self.uses += 1;
         if !self.shapes.contains_key(&key) && self.shapes.len() >= MOST_SHAPES {
@@ -62,22 +113,27 @@ impl Shapes {
         }
         let shape = self.shapes.entry(key).or_default();
         shape.used = self.uses;
-        shape.follow(framework, &scorers, pod, snapshot, random);
-        shape.best(cycle, &scorers)
+        shape.follow(framework, scorers, pod, snapshot, random);
+        Some(shape)
     }
 }
 
-/// The plugins that score nodes for this pod, with their weights. None if one of them looks at more
-/// than one node at a time.
+/// The plugins that score one node at a time for this pod, with their weights; and whether these are
+/// all that score it.
 fn scorers<'a>(
     framework: &'a Framework,
     pod: &PodInfo,
     snapshot: &Snapshot,
-) -> Option<Vec<(i64, &'a dyn NodeScore)>> {
-    framework
-        .talking_scores(pod, snapshot)
-        .map(|(weight, plugin)| Some((*weight, plugin.by_node()?)))
-        .collect()
+) -> (bool, Vec<(i64, &'a dyn NodeScore)>) {
+    let mut all = true;
+    let mut scorers = Vec::new();
+    for (weight, plugin) in framework.talking_scores(pod, snapshot) {
+        match plugin.by_node() {
+            Some(plugin) => scorers.push((*weight, plugin)),
+            None => all = false,
+        }
+    }
+    (all, scorers)
 }
 
 fn key(framework: &Framework, pod: &PodInfo) -> Option<String> {
@@ -89,7 +145,7 @@ fn key(framework: &Framework, pod: &PodInfo) -> Option<String> {
     }
     for (_, plugin) in &framework.scores {
         key.push('\n');
-        // Who looks at more than the node has been found silent about this pod.
+        // Who looks at more than the node is asked for each pod.
         all &= plugin.by_node().is_none() || plugin.shape(pod, &mut key);
     }
     all.then_some(key)
@@ -100,9 +156,12 @@ struct Shape {
     used: u64,
     /// How many changes of nodes have been followed.
     changes: Option<u64>,
-    epoch: u64,
+    /// What the scores depend on besides the nodes.
+    depends_on: Vec<u64>,
     /// By the node's slot.
     entries: Vec<Option<Entry>>,
+    /// The slots of `entries` that are taken.
+    passing: BTreeSet<usize>,
     /// Nodes that do not pass, and why.
     rejected: BTreeMap<usize, TurnedAway>,
     /// The best first; among equals by lot.
@@ -132,12 +191,17 @@ impl Shape {
         random: &mut dyn FnMut() -> u64,
     ) {
         let table = snapshot.table();
-        let known = self.changes.filter(|_| self.epoch == snapshot.epoch());
+        let each = scorers.iter();
+        let depends_on: Vec<u64> = each
+            .map(|(_, plugin)| plugin.depends_on(pod, snapshot))
+            .collect();
+        let known = self.changes.filter(|_| self.depends_on == depends_on);
         let changed = known.and_then(|changes| table.changed_since(changes));
         let changed: BTreeSet<usize> = match changed {
             Some(changed) => changed.collect(),
             None => {
                 self.entries.clear();
+                self.passing.clear();
                 self.order.clear();
                 self.rejected.clear();
                 self.spreads = vec![BTreeMap::new(); scorers.len()];
@@ -146,7 +210,7 @@ impl Shape {
             }
         };
         self.changes = Some(table.changes());
-        self.epoch = snapshot.epoch();
+        self.depends_on = depends_on;
         self.entries.resize_with(table.width(), || None);
         for slot in &changed {
             self.forget(*slot);
@@ -185,6 +249,7 @@ impl Shape {
         let Some(entry) = self.entries[slot].take() else {
             return;
         };
+        self.passing.remove(&slot);
         self.order.remove(&(Reverse(entry.total), entry.lot, slot));
         for (spread, score) in self.spreads.iter_mut().zip(entry.scores) {
             if let Some(count) = spread.get_mut(&score) {
@@ -215,6 +280,7 @@ impl Shape {
                 *spread.entry(*score).or_default() += 1;
             }
         }
+        self.passing.insert(slot);
         self.entries[slot] = Some(Entry {
             total: 0,
             lot,
@@ -255,16 +321,46 @@ impl Shape {
                 break;
             }
         }
+        (!best.is_empty()).then(|| Ranking {
+            best,
+            feasible: self.order.len(),
+            turned_down: self.turned_down(cycle.snapshot),
+        })
+    }
+
+    /// As many nodes as are scored at most that would do, from the slot `start` on; and the slot
+    /// to go on from.
+    fn from<'c>(&self, start: usize, cycle: &Cycle<'c>) -> (Vec<&'c NodeInfo>, usize) {
+        let table = cycle.snapshot.table();
+        let depends = cycle.depends_on_more_than_the_node();
+        let mut nodes = Vec::new();
+        let slots = self
+            .passing
+            .range(start..)
+            .chain(self.passing.range(..start));
+        for slot in slots {
+            let Some(node) = table.at(*slot) else {
+                continue;
+            };
+            if depends && cycle.reject(node).is_some() {
+                continue;
+            }
+            nodes.push(node);
+            if nodes.len() == MOST_SCORED {
+                return (nodes, slot + 1);
+            }
+        }
+        (nodes, start)
+    }
+
+    fn turned_down(&self, snapshot: &Snapshot) -> Vec<(String, TurnedAway)> {
+        let table = snapshot.table();
         let named = |(slot, (plugin, rejection)): (&usize, &TurnedAway)| {
             let name = table.at(*slot)?.name.clone();
             Some((name, (*plugin, rejection.clone())))
         };
         let turned_down = self.rejected.iter().take(TURNED_DOWN);
-        (!best.is_empty()).then(|| Ranking {
-            best,
-            feasible: self.order.len(),
-            turned_down: turned_down.filter_map(named).collect(),
-        })
+        turned_down.filter_map(named).collect()
     }
 }
 

@@ -35,8 +35,6 @@ pub struct Snapshot {
     claim_users: BTreeMap<ObjectKey, usize>,
     /// Locked because answers are found while the snapshot is only read.
     counts: Mutex<Counts>,
-    /// Grows when something changes that matters to the scores of all nodes.
-    epoch: u64,
 }
 
 struct Placed {
@@ -48,21 +46,21 @@ struct Placed {
 impl Snapshot {
     pub fn set_node(&mut self, node: Arc<Node>) {
         let name = node.metadata.name.clone().unwrap_or_default();
-        let images = self.nodes.get(&name).map(|info| info.images.clone());
         self.forget_images(&name);
         let info = self.nodes.get_or_insert(&name);
-        let is_new = info.node.is_none();
-        self.known += usize::from(is_new);
+        self.known += usize::from(info.node.is_none());
         let old = info.node.as_ref();
-        if old.is_none_or(|old| old.metadata.labels != node.metadata.labels) {
-            self.counts.get_mut().nodes_moved();
+        let moves = old.is_none_or(|old| old.metadata.labels != node.metadata.labels);
+        let counts = self.counts.get_mut();
+        if moves {
+            counts.node_goes(info, &self.namespaces);
         }
         info.set_node(node);
+        if moves {
+            counts.node_comes(info, &self.namespaces);
+        }
         for image in info.images.keys() {
             *self.image_spread.entry(image.clone()).or_default() += 1;
-        }
-        if is_new || images.as_ref() != Some(&info.images) {
-            self.epoch += 1;
         }
     }
 
@@ -70,9 +68,8 @@ impl Snapshot {
         self.forget_images(name);
         if let Some(info) = self.nodes.get_mut(name) {
             self.known -= usize::from(info.node.is_some());
+            self.counts.get_mut().node_goes(info, &self.namespaces);
             info.unset_node();
-            self.epoch += 1;
-            self.counts.get_mut().nodes_moved();
             self.drop_if_empty(name);
         }
     }
@@ -98,7 +95,7 @@ impl Snapshot {
 
     /// Every term about other pods that pods on nodes have, with how many of them are where.
     pub fn each_held_term(&self, visit: impl FnMut(&Held)) {
-        self.counts.lock().held(self.nodes.values()).for_each(visit);
+        self.counts.lock().held().for_each(visit);
     }
 
     /// How many pods are where. Cheap for what was asked lately.
@@ -222,10 +219,6 @@ impl Snapshot {
     /// The nodes in their slots, and which of them changed.
     pub(crate) fn table(&self) -> &NodeTable {
         &self.nodes
-    }
-
-    pub(crate) fn epoch(&self) -> u64 {
-        self.epoch
     }
 
     pub fn nodes_with_image(&self, name: &str) -> usize {

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use api::selector::LabelSelector;
-use client::{Informer, Informers};
+use client::{Index, Informer, Informers, Terms};
 use k8s_openapi::{
     api::core::v1::Pod,
     apimachinery::pkg::apis::meta::v1::{LabelSelector as Document, ObjectMeta},
@@ -73,7 +73,8 @@ selecting!(StatefulSet, "apps", "statefulsets", Document);
 
 /// As the API has them.
 pub struct InformedSelectors {
-    services: Informer<Service>,
+    /// By a label that they select.
+    services: Index<Service>,
     replication_controllers: Informer<ReplicationController>,
     replica_sets: Informer<ReplicaSet>,
     stateful_sets: Informer<StatefulSet>,
@@ -82,7 +83,9 @@ pub struct InformedSelectors {
 impl InformedSelectors {
     pub fn new(informers: &Informers) -> InformedSelectors {
         InformedSelectors {
-            services: informers.of(),
+            services: informers
+                .of::<Service>()
+                .index("selector", Terms::Rarest(labels_of)),
             replication_controllers: informers.of(),
             replica_sets: informers.of(),
             stateful_sets: informers.of(),
@@ -93,7 +96,11 @@ impl InformedSelectors {
 impl WorkloadSelectors for InformedSelectors {
     fn selector_for(&self, pod: &Pod) -> Option<LabelSelector> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let services = self.services.list_in(namespace);
+        let labels = pod.metadata.labels.iter().flatten();
+        let terms: Vec<String> = labels
+            .map(|(name, value)| term(namespace, name, value))
+            .collect();
+        let services = self.services.get_any(&terms);
         let services = services.iter().filter_map(|s| s.spec.selector.as_ref());
         let mut selector = Document {
             match_labels: Some(merge_matching(services, pod)),
@@ -124,6 +131,20 @@ impl WorkloadSelectors for InformedSelectors {
         let selector = selector_of(Some(&selector));
         (!selector.is_everything()).then_some(selector)
     }
+}
+
+/// A Service is found by any one of the labels it selects. One that selects nothing is found by
+/// none: it adds nothing to what others select.
+fn labels_of(service: &Service) -> Vec<Vec<String>> {
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    let selector = service.spec.selector.iter().flatten();
+    selector
+        .map(|(name, value)| vec![term(namespace, name, value)])
+        .collect()
+}
+
+fn term(namespace: &str, name: &str, value: &str) -> String {
+    format!("{namespace}\n{name}={value}")
 }
 
 /// The selectors among these that select the pod, as one.

@@ -89,6 +89,7 @@ pub(crate) async fn bind(
             queue_us: elapsed(decided_micros, start),
             work_us: elapsed(start, environment.now_micros()),
             bytes,
+            failure: None,
         };
         recorder.record(&queued.pod.uid, span);
     });

@@ -53,6 +53,7 @@ impl Cluster {
             cluster_domain: "cluster.local".to_owned(),
             shares_store: false,
             compaction: apiserver::COMPACTION,
+            admission: apiserver::AdmissionConfig::default(),
         })
         .await
         .expect("an API server");

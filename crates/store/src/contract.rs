@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 
 use crate::{
-    Compare, Error, Event, KeyRange, KeyValue, LeaseId, Operation, RangeRequest, Revision, Store,
-    Transaction, TransactionResult, WatchItem, WatchStream,
+    Compare, Error, Event, KeyRange, KeyValue, LeaseId, MAX_REQUEST_BYTES, Operation, RangeRequest,
+    Revision, Store, Transaction, TransactionResult, WatchItem, WatchStream,
 };
 
 type Shared = Arc<dyn Store>;
@@ -31,6 +31,7 @@ where
     compaction_forgets(open().await).await;
     leases_delete_their_keys(open().await).await;
     concurrent_writers_get_distinct_revisions(open().await).await;
+    transactions_that_are_too_large_are_refused(open().await).await;
 }
 
 pub fn put(key: &str, value: &str) -> Operation {
@@ -211,6 +212,21 @@ async fn a_key_changes_once_per_transaction(store: Shared) {
     ));
     assert_eq!(store.revision().await.expect("revision"), before);
     assert!(read(&store, "", None).await.is_empty());
+}
+
+async fn transactions_that_are_too_large_are_refused(store: Shared) {
+    let room = MAX_REQUEST_BYTES - 4096;
+    commit(&store, vec![put("/a", &"x".repeat(room))]).await;
+    for then in [
+        vec![put("/a", &"x".repeat(MAX_REQUEST_BYTES + 1))],
+        vec![put("/b", &"x".repeat(room)), put("/c", &"x".repeat(room))],
+        // Beyond what etcd's listener takes.
+        vec![put("/b", &"x".repeat(2 * MAX_REQUEST_BYTES))],
+    ] {
+        let refused = store.transact(unconditionally(then)).await;
+        assert!(matches!(refused, Err(Error::TooLarge)), "{refused:?}");
+    }
+    assert_eq!(read(&store, "/", None).await.len(), 1);
 }
 
 async fn ranges_are_ordered_limited_and_counted(store: Shared) {

@@ -31,8 +31,8 @@ use tokio::task::JoinHandle;
 
 use crate::disk::Disk;
 use crate::{
-    Error, KeyRange, LeaseId, RangeRequest, RangeResult, Revision, SnapshotStream, Store,
-    Transaction, TransactionResult, WatchStream,
+    Error, KeyRange, LeaseId, MAX_REQUEST_BYTES, Operation, RangeRequest, RangeResult, Revision,
+    SnapshotStream, Store, Transaction, TransactionResult, WatchStream,
 };
 use committer::{Committer, Request, closed};
 pub use files::Counters;
@@ -175,6 +175,14 @@ impl Store for Embedded {
     }
 
     async fn transact(&self, transaction: Transaction) -> Result<TransactionResult, Error> {
+        let size = |operation: &Operation| match operation {
+            Operation::Put { key, value, .. } => key.len() + value.len(),
+            Operation::Delete { key } => key.len(),
+        };
+        let bytes: usize = transaction.then.iter().map(size).sum();
+        if bytes > MAX_REQUEST_BYTES {
+            return Err(Error::TooLarge);
+        }
         self.ask(|reply| Request::Transact(transaction, reply))
             .await
     }

@@ -184,6 +184,9 @@ pub enum WatchItem {
     },
 }
 
+/// The most bytes of keys and values in one transaction: etcd's own default.
+pub const MAX_REQUEST_BYTES: usize = 3 << 19;
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("required revision {requested} has been compacted, oldest is {oldest}")]
@@ -201,6 +204,9 @@ pub enum Error {
     SlowWatcher,
     #[error("a transaction changes a key more than once")]
     DuplicateKey,
+    /// More than [`MAX_REQUEST_BYTES`] in one transaction. Nothing was done.
+    #[error("etcdserver: request is too large")]
+    TooLarge,
     #[error("lease {0} not found")]
     LeaseNotFound(LeaseId),
     /// The store cannot be reached or has no quorum. What was asked has certainly not been done.

@@ -277,6 +277,7 @@ impl Cluster {
             cluster_domain: "cluster.local".into(),
             shares_store: false,
             compaction: apiserver::COMPACTION,
+            admission: apiserver::AdmissionConfig::default(),
         })
         .await?;
         let mut server = Server {
@@ -386,6 +387,7 @@ impl Cluster {
                     },
                     namespace_grace: Duration::ZERO,
                     pod_range: self.pod_range.clone(),
+                    reserved_pod_ranges: None,
                     without: Vec::new(),
                 };
                 tokio::spawn(controllers::run(config, shutdown.clone()))

@@ -373,6 +373,7 @@ impl FakeNode {
             queue_us: 0,
             work_us: (self.environment.now_micros() - start).unsigned_abs(),
             bytes,
+            failure: None,
         };
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         self.recorder.record(uid, span);

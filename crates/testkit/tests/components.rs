@@ -48,6 +48,7 @@ async fn controllers_with_one_kubeconfig_act_each_as_its_own_account() {
         token_signer: None,
         namespace_grace: controllers::NAMESPACE_GRACE,
         pod_range: None,
+        reserved_pod_ranges: None,
         without: vec!["local-path".to_owned()],
     };
     let shutdown = CancellationToken::new();

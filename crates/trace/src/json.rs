@@ -58,6 +58,7 @@ mod tests {
                 queue_us: 1,
                 work_us: 2,
                 bytes: 3,
+                failure: None,
             }],
             explanation: vec!["because".into()],
         };

@@ -138,6 +138,44 @@ pub struct Span {
     pub work_us: u64,
     /// Bytes on the wire or disk, where they mean something.
     pub bytes: u64,
+    /// What went wrong, if it was an attempt that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+}
+
+/// An attempt that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// In one line. Never anything of what a Secret holds or a container prints.
+    pub error: String,
+    /// Which attempt it was, counted from 1.
+    pub attempt: u32,
+    /// When it is tried again, in microseconds since the Unix epoch; nothing if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<i64>,
+}
+
+/// The longest error that is kept, in bytes.
+const MAX_ERROR: usize = 400;
+
+impl Failure {
+    /// Makes one line of `error`, and cuts off what is too long.
+    pub fn new(error: &str, attempt: u32, retry: Option<i64>) -> Failure {
+        let words: Vec<&str> = error.split_whitespace().collect();
+        let mut error = words.join(" ");
+        if error.len() > MAX_ERROR {
+            let end = (0..=MAX_ERROR)
+                .rev()
+                .find(|end| error.is_char_boundary(*end));
+            error.truncate(end.unwrap_or(0));
+            error.push('…');
+        }
+        Failure {
+            error,
+            attempt,
+            retry,
+        }
+    }
 }
 
 impl Span {

@@ -1,10 +1,12 @@
 //! A timeline for a terminal: one line per hop with its numbers and a bar on a common time axis
 //! (`·` waiting, `█` working). The axis ends with the birth, at the first status Running; what
-//! happens later shows when. The steps of hop 10, and whatever else has several, are indented.
+//! happens later shows when. The steps of hop 10, and whatever else has several, are indented. Under
+//! an attempt that failed stands why, and after how long it is tried again; the head says where the
+//! pod stands.
 
 use std::fmt::Write;
 
-use crate::{Hop, Span, Timeline};
+use crate::{Failure, Hop, Span, Timeline};
 
 /// Columns of the time axis.
 const AXIS: usize = 40;
@@ -33,6 +35,22 @@ pub fn render(timeline: &Timeline) -> String {
     if running.is_some() {
         let _ = writeln!(out, "running after {}", duration(axis.length()));
     }
+    if let Some((span, failure)) = obstacle(spans) {
+        let _ = writeln!(
+            out,
+            "stands at hop {} ({}): {}",
+            span.hop as u8,
+            span.hop.title(),
+            told(span, failure)
+        );
+    } else if let (None, Some(last)) = (running, spans.iter().map(|span| span.hop).max()) {
+        let _ = writeln!(
+            out,
+            "not running, has come to hop {} ({})",
+            last as u8,
+            last.title()
+        );
+    }
     let _ = writeln!(
         out,
         "\n{:>3}  {:<28} {:<14} {:>9} {:>9} {:>8}",
@@ -45,11 +63,16 @@ pub fn render(timeline: &Timeline) -> String {
             hop => (hop as u8).to_string(),
         };
         match steps {
-            [only] if hop != Hop::Node => axis.line(&mut out, &label, "", only),
+            [only] if hop != Hop::Node && only.failure.is_none() => {
+                axis.line(&mut out, &label, "", only);
+            }
             steps => {
                 axis.line(&mut out, &label, "", &sum(steps));
                 for step in steps {
                     axis.line(&mut out, "", "  ", step);
+                    if let Some(failure) = &step.failure {
+                        let _ = writeln!(out, "         ✗ {}", told(step, failure));
+                    }
                 }
             }
         }
@@ -61,6 +84,36 @@ pub fn render(timeline: &Timeline) -> String {
         let _ = writeln!(out, "{line}");
     }
     out
+}
+
+/// The last attempt that failed, unless things have gone on since: the same was done again, or
+/// something further for the same container, which the last word of a name tells.
+fn obstacle(spans: &[Span]) -> Option<(&Span, &Failure)> {
+    let failed = spans
+        .iter()
+        .filter_map(|span| Some((span, span.failure.as_ref()?)));
+    let (last, failure) = failed.max_by_key(|(span, _)| span.end())?;
+    let subject = |span: &Span| span.name.split_once(' ').map(|(_, of)| of.to_owned());
+    let goes_on = |span: &Span| {
+        let same = span.name == last.name
+            || span.hop == last.hop && subject(last).is_some() && subject(span) == subject(last);
+        span.failure.is_none() && span.start >= last.end() && same
+    };
+    (!spans.iter().any(goes_on)).then_some((last, failure))
+}
+
+/// An attempt that failed, in words.
+fn told(span: &Span, failure: &Failure) -> String {
+    let wait = failure.retry.map(|at| at - span.end());
+    let next = match wait.and_then(|wait| u64::try_from(wait).ok()) {
+        Some(0) => "; tried again at once".to_owned(),
+        Some(wait) => format!("; tried again after {}", duration(wait)),
+        None => String::new(),
+    };
+    format!(
+        "{}, attempt {}: {}{next}",
+        span.name, failure.attempt, failure.error
+    )
 }
 
 /// All steps of a hop as one span.
@@ -81,6 +134,7 @@ fn sum(steps: &[Span]) -> Span {
         queue_us: steps[0].queue_us,
         work_us: (end - start).unsigned_abs(),
         bytes: steps.iter().map(|step| step.bytes).sum(),
+        failure: None,
     }
 }
 
@@ -173,6 +227,7 @@ mod tests {
             queue_us,
             work_us,
             bytes: 0,
+            failure: None,
         }
     }
 
@@ -208,6 +263,80 @@ hop  what                         who                queue      work    bytes
 because
 ";
         assert_eq!(render(&timeline), expected);
+    }
+
+    fn failed(mut span: Span, attempt: u32, error: &str, retry: Option<i64>) -> Span {
+        span.failure = Some(Failure::new(error, attempt, retry));
+        span
+    }
+
+    fn timeline(spans: Vec<Span>) -> Timeline {
+        Timeline {
+            namespace: "default".into(),
+            name: "web".into(),
+            spans,
+            ..Timeline::default()
+        }
+    }
+
+    #[test]
+    fn every_failed_attempt_shows_its_error_and_the_wait_for_the_next() {
+        let pull = |start: i64| span(Hop::Node, "EnsureImage main", start, 0, 2_000);
+        let timeline = timeline(vec![
+            span(Hop::WatchNode, "receive", 0, 0, 10),
+            failed(
+                pull(1_000),
+                1,
+                "ErrImagePull: registry.test/none:\n  not found",
+                Some(10_003_000),
+            ),
+            span(Hop::Node, "RunPodSandbox", 1_000, 0, 9_000),
+            failed(
+                pull(10_003_000),
+                2,
+                "ErrImagePull: registry.test/none: not found",
+                Some(30_005_000),
+            ),
+        ]);
+        let expected = "\
+pod/web  namespace default
+stands at hop 10 (containers): EnsureImage main, attempt 2: ErrImagePull: registry.test/none: not found; tried again after 20.00 s
+
+hop  what                         who                queue      work    bytes
+  9  receive                      part                   -     10 µs           █
+ 10  containers (3 steps)         part                   -   10.00 s           ████████████████████████████████████████
+       EnsureImage main           part                   -    2.0 ms           █
+         ✗ EnsureImage main, attempt 1: ErrImagePull: registry.test/none: not found; tried again after 10.00 s
+       RunPodSandbox              part                   -    9.0 ms           █
+       EnsureImage main           part                   -    2.0 ms                                                  █
+         ✗ EnsureImage main, attempt 2: ErrImagePull: registry.test/none: not found; tried again after 20.00 s
+";
+        assert_eq!(render(&timeline), expected);
+    }
+
+    #[test]
+    fn an_obstacle_that_was_overcome_is_none() {
+        let volumes = || span(Hop::Node, "volumes", 100, 0, 10);
+        let missing = "secret \"password\" not found";
+        let mut spans = vec![failed(volumes(), 1, missing, Some(600))];
+        let head = |spans: &[Span]| {
+            let text = render(&timeline(spans.to_vec()));
+            text.lines().nth(1).unwrap_or_default().to_owned()
+        };
+        assert!(head(&spans).contains(missing), "{}", head(&spans));
+        spans.push(span(Hop::Node, "volumes", 600, 0, 10));
+        assert_eq!(head(&spans), "not running, has come to hop 10 (containers)");
+        // A container that ends again and again, and one beside it that runs.
+        spans.push(span(Hop::Node, "StartContainer main", 700, 0, 10));
+        let exited = span(Hop::Node, "Run main", 710, 0, 50);
+        spans.push(failed(exited, 1, "exit code 1 (Error)", Some(10_000)));
+        spans.push(span(Hop::Node, "StartContainer sidecar", 800, 0, 10));
+        assert!(head(&spans).contains("Run main, attempt 1: exit code 1 (Error)"));
+        spans.push(span(Hop::Node, "StartContainer main", 10_000, 0, 10));
+        assert!(
+            head(&spans).starts_with("not running"),
+            "it was started again"
+        );
     }
 
     #[test]

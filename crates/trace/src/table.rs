@@ -1,13 +1,16 @@
-//! The timelines in memory, bounded: the oldest pod makes room for a new one, and a pod that has
-//! too many spans keeps its first ones, since those tell of its birth.
+//! The timelines in memory, bounded: the oldest pod makes room for a new one; of what is done again
+//! and again the first time and the last ones are kept; and a pod that has too many spans all the
+//! same keeps its first ones, since those tell of its birth.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
-use crate::{Hop, Span, Timeline};
+use crate::{Failure, Hop, Span, Timeline};
 
 pub const MAX_TIMELINES: usize = 1_000;
 pub const MAX_SPANS: usize = 100;
+/// Spans of one pod with the same hop, name and component: restarts, and attempts that fail.
+pub const MAX_REPEATS: usize = 10;
 
 #[derive(Default)]
 pub struct Table {
@@ -31,7 +34,11 @@ impl Table {
     }
 
     /// Adds a span; `false` when the pod has too many.
-    pub fn record(&mut self, uid: &str, span: Span) -> bool {
+    pub fn record(&mut self, uid: &str, mut span: Span) -> bool {
+        // Other processes report spans too.
+        span.failure = span
+            .failure
+            .map(|failure| Failure::new(&failure.error, failure.attempt, failure.retry));
         let timeline = self.timeline(uid);
         // Work that is still going on is told again and again: the newest word counts.
         let same = |known: &&mut Span| {
@@ -41,6 +48,15 @@ impl Table {
         if let Some(known) = timeline.spans.iter_mut().find(same) {
             *known = span;
             return true;
+        }
+        let repeated = |known: &Span| {
+            (known.hop, &known.name, &known.component) == (span.hop, &span.name, &span.component)
+        };
+        let repeats = timeline.spans.iter().enumerate();
+        let mut repeats = repeats.filter(|(_, known)| repeated(known));
+        let second = repeats.nth(1).map(|(index, _)| index);
+        if let Some(second) = second.filter(|_| repeats.count() + 2 >= MAX_REPEATS) {
+            timeline.spans.remove(second);
         }
         let room = timeline.spans.len() < MAX_SPANS;
         if room {
@@ -130,6 +146,7 @@ mod tests {
             queue_us: 0,
             work_us,
             bytes: 0,
+            failure: None,
         }
     }
 
@@ -195,8 +212,43 @@ mod tests {
         assert_eq!(table.find("ns", "pod9"), None);
         assert!(table.find("ns", "pod10").is_some());
         let recorded = (0..MAX_SPANS + 10)
-            .filter(|start| table.record("u100", span(Hop::After, *start as i64, 1)))
+            .filter(|number| {
+                let name = format!("step {number}");
+                let span = span(Hop::After, *number as i64, 1);
+                table.record("u100", Span { name, ..span })
+            })
             .count();
         assert_eq!(recorded, MAX_SPANS);
+    }
+
+    #[test]
+    fn of_many_attempts_the_first_and_the_last_are_kept() {
+        let mut table = Table::default();
+        table.begin("u", "ns", "pod");
+        assert!(table.record("u", span(Hop::Created, 0, 1)));
+        for number in 1..=1000_u32 {
+            let error = "x".repeat(10_000);
+            let failure = Some(Failure {
+                error,
+                attempt: number,
+                retry: None,
+            });
+            let span = span(Hop::Node, number.into(), 1);
+            assert!(table.record("u", Span { failure, ..span }));
+        }
+        let spans = table.get("u").expect("known").spans;
+        assert_eq!(spans.len(), 1 + MAX_REPEATS);
+        let failures = spans.iter().filter_map(|span| span.failure.as_ref());
+        let attempts: Vec<u32> = failures.clone().map(|failure| failure.attempt).collect();
+        assert_eq!(attempts[0], 1);
+        assert_eq!(
+            attempts[1..],
+            [992, 993, 994, 995, 996, 997, 998, 999, 1000]
+        );
+        assert!(
+            failures
+                .into_iter()
+                .all(|failure| failure.error.len() < 500)
+        );
     }
 }

@@ -128,6 +128,7 @@ mod tests {
             queue_us: 1,
             work_us: 2,
             bytes: 3,
+            failure: None,
         }
     }
 
@@ -139,7 +140,9 @@ mod tests {
         let timelines = open();
         timelines.begin("uid", "ns", "pod");
         for start in 0..50 {
-            timelines.record("uid", span(start));
+            let name = format!("step {start}");
+            let span = span(start);
+            timelines.record("uid", Span { name, ..span });
         }
         let before = timelines.find("ns", "pod").expect("known");
         drop(timelines);

@@ -1,9 +1,13 @@
 //! `metadata.managedFields`: who owns which fields, read into sets and written back, sorted and
 //! bounded.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry::{Occupied, Vacant};
+
 use super::field_set::FieldSet;
 use crate::document::{Object, Value};
 use crate::field::{FieldError, Path};
+use crate::steps;
 
 /// Updaters beyond this many are put together, the oldest first.
 const MOST_UPDATERS: usize = 10;
@@ -30,6 +34,15 @@ pub(super) struct Entry {
     pub fields: FieldSet,
 }
 
+/// What tells owners apart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Owner {
+    operation: Operation,
+    manager: String,
+    subresource: String,
+    api_version: String,
+}
+
 /// All owners of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Entries(pub Vec<Entry>);
@@ -44,7 +57,21 @@ impl Operation {
 }
 
 impl Entry {
-    /// Whether both stand for the same owner. An applier stays the same in another API version.
+    /// Whom it stands for. An applier stays the same in another API version.
+    pub fn owner(&self) -> Owner {
+        let api_version = match self.operation {
+            Operation::Apply => "",
+            Operation::Update => &self.api_version,
+        };
+        Owner {
+            operation: self.operation,
+            manager: self.manager.clone(),
+            subresource: self.subresource.clone(),
+            api_version: api_version.to_string(),
+        }
+    }
+
+    /// Whether both stand for the same owner.
     pub fn same_owner(&self, other: &Entry) -> bool {
         self.operation == other.operation
             && self.manager == other.manager
@@ -61,8 +88,18 @@ impl Entries {
             Some(Value::Array(list)) => list,
             _ => return Some(entries),
         };
+        // Of several entries of one owner the last one counts, in the place of the first.
+        let mut places: BTreeMap<Owner, usize> = BTreeMap::new();
         for item in list {
-            entries.put(read_entry(item)?);
+            steps::count(1);
+            let entry = read_entry(item)?;
+            match places.entry(entry.owner()) {
+                Occupied(place) => entries.0[*place.get()] = entry,
+                Vacant(place) => {
+                    place.insert(entries.0.len());
+                    entries.0.push(entry);
+                }
+            }
         }
         Some(entries)
     }
@@ -110,22 +147,31 @@ impl Entries {
             ))
         });
         let mut kept: Vec<Entry> = Vec::new();
+        // The first of each API version, and the fields of those put together with it.
+        let mut buckets: BTreeMap<String, (usize, Vec<FieldSet>)> = BTreeMap::new();
         for entry in updaters {
-            let first = kept
-                .iter_mut()
-                .find(|known| known.api_version == entry.api_version);
-            match first {
-                Some(bucket) if left > MOST_UPDATERS => {
+            steps::count(1);
+            match buckets.entry(entry.api_version.clone()) {
+                Occupied(mut first) if left > MOST_UPDATERS => {
+                    let (place, fields) = first.get_mut();
+                    let bucket = &mut kept[*place];
                     bucket.manager = OLD_UPDATES.to_string();
                     bucket.subresource = String::new();
                     // The later one's time, since it is more recent.
                     bucket.time = entry.time;
-                    let fields = std::mem::take(&mut bucket.fields);
-                    bucket.fields = fields.union(entry.fields);
+                    fields.push(entry.fields);
                     left -= 1;
                 }
-                _ => kept.push(entry),
+                Occupied(_) => kept.push(entry),
+                Vacant(first) => {
+                    first.insert((kept.len(), Vec::new()));
+                    kept.push(entry);
+                }
             }
+        }
+        for (place, mut fields) in buckets.into_values() {
+            fields.push(std::mem::take(&mut kept[place].fields));
+            kept[place].fields = FieldSet::union_of(fields);
         }
         self.0.extend(kept);
     }
@@ -137,8 +183,8 @@ impl Entries {
             return None;
         }
         self.0.sort_by(|a, b| {
-            let key = |entry: &Entry| (entry.operation, entry.time.clone());
-            key(a).cmp(&key(b)).then_with(|| {
+            let order = (a.operation, &a.time).cmp(&(b.operation, &b.time));
+            order.then_with(|| {
                 (&a.manager, &a.api_version, &a.subresource).cmp(&(
                     &b.manager,
                     &b.api_version,

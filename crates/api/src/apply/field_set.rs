@@ -5,6 +5,7 @@
 
 use super::element;
 use crate::document::{Object, Value};
+use crate::steps;
 
 /// A set of fields. Edges are sorted; a node is a member or has members below.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,41 @@ pub enum Error {
 impl FieldSet {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// A set of steps in any order; of a repeated one the last counts.
+    fn from_steps(mut fields: Vec<(String, Node)>) -> FieldSet {
+        if !fields.windows(2).all(|pair| pair[0].0 < pair[1].0) {
+            fields.sort_by(|(left, _), (right, _)| {
+                steps::count(1);
+                left.cmp(right)
+            });
+            fields.dedup_by(|later, kept| {
+                let same = later.0 == kept.0;
+                if same {
+                    std::mem::swap(later, kept);
+                }
+                same
+            });
+        }
+        FieldSet(fields)
+    }
+
+    /// The members of any of the sets. Two and two are united, and then their unions, so that no
+    /// set is gone through once for every other.
+    pub fn union_of(mut sets: Vec<FieldSet>) -> FieldSet {
+        while sets.len() > 1 {
+            let mut rest = sets.into_iter();
+            let mut united = Vec::with_capacity(rest.len().div_ceil(2));
+            while let Some(first) = rest.next() {
+                united.push(match rest.next() {
+                    Some(second) => first.union(second),
+                    None => first,
+                });
+            }
+            sets = united;
+        }
+        sets.pop().unwrap_or_default()
     }
 
     /// Adds the field at the end of `path`, not those on the way. The whole object is no field.
@@ -77,6 +113,7 @@ impl FieldSet {
         if self.is_empty() || other.is_empty() {
             return if self.is_empty() { other } else { self };
         }
+        steps::count(self.0.len() + other.0.len());
         let mut result = Vec::with_capacity(self.0.len().max(other.0.len()));
         let mut left = self.0.into_iter().peekable();
         for (step, theirs) in other.0 {
@@ -193,6 +230,7 @@ impl FieldSet {
         let index = match self.position(step) {
             Ok(index) => index,
             Err(index) => {
+                steps::count(self.0.len() - index);
                 self.0.insert(index, (step.to_string(), Node::default()));
                 index
             }
@@ -226,6 +264,7 @@ fn read(fields: Value) -> Result<Node, Error> {
         _ => return Err(Error::NotAnObject),
     };
     let mut node = Node::default();
+    let mut below = Vec::with_capacity(object.len());
     for (key, value) in object {
         if key == "." {
             node.member = true;
@@ -234,12 +273,9 @@ fn read(fields: Value) -> Result<Node, Error> {
         let Some(step) = element::canonical(key)? else {
             continue;
         };
-        let child = read(value)?;
-        match node.below.position(&step) {
-            Ok(index) => node.below.0[index].1 = child,
-            Err(index) => node.below.0.insert(index, (step, child)),
-        }
+        below.push((step, read(value)?));
     }
+    node.below = FieldSet::from_steps(below);
     node.member |= node.below.is_empty();
     Ok(node)
 }
@@ -270,6 +306,27 @@ mod tests {
     fn keys_are_made_canonical() {
         let read = set(document!({"k:{ \"b\": 1.0, \"a\": \"x\" }": {}}));
         assert_eq!(read.paths(), [["k:{\"a\":\"x\",\"b\":1}"]]);
+    }
+
+    #[test]
+    fn reading_and_uniting_many_fields_costs_n_log_n() {
+        steps::assert_n_log_n(|count| {
+            // In the order of their texts, but not of what they mean.
+            let step =
+                |item: usize| format!("k:{{{}\"n\":{}}}", " ".repeat(item % 5), 900_000 - item);
+            let fields: Object = (0..count)
+                .map(|item| (step(item), Value::object()))
+                .collect();
+            steps::of(|| {
+                let read = set(Value::Object(fields));
+                assert_eq!(read.paths().len(), count);
+            })
+        });
+        steps::assert_n_log_n(|count| {
+            let one = |field: usize| set(document!({(format!("f:{field:06}")): {}}));
+            let sets: Vec<FieldSet> = (0..count).map(one).collect();
+            steps::of(|| assert_eq!(FieldSet::union_of(sets).paths().len(), count))
+        });
     }
 
     #[test]

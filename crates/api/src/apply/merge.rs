@@ -2,6 +2,7 @@
 //! something, the configuration wins.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::convert::Infallible;
 
 use super::compare::{list, object};
 use super::place::{Form, Items, Place};
@@ -36,13 +37,11 @@ pub(super) fn merge(place: Place, live: Option<&Value>, applied: Option<&Value>)
 }
 
 fn merge_fields(place: Place, live: &Object, applied: &Object) -> Value {
-    let mut merged = live.clone();
-    for (name, value) in applied.iter() {
+    let merged = live.clone().changed(applied.iter(), |name, before, value| {
         let child = place.child(name).unwrap_or(Place::Opaque);
-        if let Some(value) = merge(child, live.get(name), Some(value)) {
-            merged.insert(name, value);
-        }
-    }
+        Ok::<_, Infallible>(merge(child, before.as_ref(), Some(value)))
+    });
+    let Ok(merged) = merged;
     Value::Object(merged)
 }
 

@@ -1,5 +1,7 @@
 //! Taking fields out of an object, and the set of all fields that an object has.
 
+use std::collections::BTreeMap;
+
 use super::compare::{list, object};
 use super::element;
 use super::field_set::FieldSet;
@@ -83,15 +85,17 @@ fn collect(place: Place, value: &Value, path: &mut Vec<String>, set: &mut FieldS
         Form::Map { atomic: true, .. } => set.insert(path),
         Form::List(items) => {
             let values = list(Some(value));
-            let steps: Vec<String> = values
-                .iter()
-                .map(|value| items.element(value).unwrap_or_default())
-                .collect();
-            for (step, value) in steps.iter().zip(values) {
-                path.push(step.clone());
+            // In order, so that the set grows at its end.
+            let mut found: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
+            for value in values {
+                let step = items.element(value).unwrap_or_default();
+                found.entry(step).or_default().push(value);
+            }
+            for (step, values) in found {
+                path.push(step);
                 // What is there several times is one thing.
-                if steps.iter().filter(|other| *other == step).count() == 1 {
-                    collect(items.item(), value, path, set);
+                if let [only] = values.as_slice() {
+                    collect(items.item(), only, path, set);
                 }
                 set.insert(path);
                 path.pop();

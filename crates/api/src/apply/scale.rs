@@ -1,7 +1,9 @@
 //! Ownership through the scale subresource: whoever sets the replicas of a Scale owns those of the
 //! scaled object.
 
-use super::entries::{Entries, Entry};
+use std::collections::BTreeMap;
+
+use super::entries::{Entries, Entry, Owner};
 use super::field_set::FieldSet;
 use super::reset::Reset;
 use super::{Kind, MANAGED_FIELDS, Write, element};
@@ -78,7 +80,12 @@ impl<'a> Scaled<'a> {
 
     /// The owners of the object, after the replicas changed hands as `list` of the Scale says.
     fn of_object(self, list: Option<Value>) -> Option<Value> {
-        let mut scale_owners = Entries::read(list).unwrap_or_default();
+        let scale_owners = Entries::read(list).unwrap_or_default();
+        let mut scale_owners: BTreeMap<Owner, Entry> = scale_owners
+            .0
+            .into_iter()
+            .map(|entry| (entry.owner(), entry))
+            .collect();
         let api_version = self.api_version.clone();
         let mut owners = Entries::default();
         for mut owner in self.owners.0 {
@@ -87,7 +94,7 @@ impl<'a> Scaled<'a> {
                     api_version: API_VERSION.to_string(),
                     ..owner.clone()
                 };
-                if scale_owners.take(&in_scale).is_none() {
+                if scale_owners.remove(&in_scale.owner()).is_none() {
                     owner.fields = owner.fields.difference(&replicas());
                 }
             }
@@ -95,7 +102,7 @@ impl<'a> Scaled<'a> {
                 owners.0.push(owner);
             }
         }
-        for owner in scale_owners.0.into_iter().filter(owns_replicas) {
+        for owner in scale_owners.into_values().filter(owns_replicas) {
             owners.put(Entry {
                 api_version: api_version.clone(),
                 // Upstream does not carry the time over either.

@@ -5,6 +5,10 @@ use super::element;
 use super::place::{Form, Items, Place, Scalar};
 use crate::document::Value;
 use crate::field::quote;
+use crate::repeats::Seen;
+
+/// More problems than this are not told: each shows its whole path.
+const MOST_PROBLEMS: usize = 100;
 
 /// All problems as one text, or nothing.
 pub(super) fn problems(place: Place, value: &Value) -> Option<String> {
@@ -18,7 +22,7 @@ pub(super) fn problems(place: Place, value: &Value) -> Option<String> {
 }
 
 fn visit(place: Place, value: &Value, path: &mut Vec<String>, found: &mut Vec<String>) {
-    if value.is_null() {
+    if value.is_null() || found.len() >= MOST_PROBLEMS {
         return;
     }
     let mut tell = |path: &[String], problem: String| match path {
@@ -57,8 +61,11 @@ fn visit(place: Place, value: &Value, path: &mut Vec<String>, found: &mut Vec<St
 }
 
 fn list(items: Items, values: &[Value], path: &mut Vec<String>, found: &mut Vec<String>) {
-    let mut seen: Vec<String> = Vec::new();
+    let mut seen: Seen<String> = Seen::new();
     for (index, value) in values.iter().enumerate() {
+        if found.len() >= MOST_PROBLEMS {
+            return;
+        }
         let step = match items.is_atomic() {
             true => Ok(format!("i:{index}")),
             false => items.element(value),
@@ -71,17 +78,14 @@ fn list(items: Items, values: &[Value], path: &mut Vec<String>, found: &mut Vec<
                 return;
             }
         };
-        if seen.contains(&step) {
+        if !items.is_atomic() && !seen.insert(step.clone()) {
             let at = element::display(path);
             let shown = element::display(std::slice::from_ref(&step));
             found.push(format!("{at}: duplicate entries for key {shown}"));
         }
-        path.push(step.clone());
+        path.push(step);
         visit(items.item(), value, path, found);
         path.pop();
-        if !items.is_atomic() {
-            seen.push(step);
-        }
     }
 }
 

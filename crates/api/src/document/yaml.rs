@@ -10,14 +10,15 @@ use std::collections::BTreeMap;
 
 use granit_parser::{Event, Parser, ScalarStyle};
 
-use crate::document::{Object, Value};
+use crate::document::{MAX_DEPTH, Object, TooDeep, Value};
+use crate::repeats::repeats;
 
 pub use emit::to_yaml;
 
-/// Deeper nesting is refused: no object needs it, and every walk over a document recurses.
-const DEEPEST: usize = 200;
-/// The most values that aliases may multiply a stream into.
-const MOST_ALIASED: usize = 1_000_000;
+/// What anchors and aliases may add to a stream, by [`Size::weight`]: this much, and a few times the
+/// stream itself. Otherwise some lines of text could be made to fill the memory.
+const ALIASED: usize = 1 << 18;
+const ALIASED_PER_BYTE: usize = 8;
 
 /// More repeated keys than this are not told.
 const MOST_REPEATED: usize = 100;
@@ -68,13 +69,23 @@ pub fn parse_documents(bytes: &[u8]) -> Result<Vec<Value>, Error> {
             .into_iter::<Value>()
             .collect::<Result<Vec<Value>, _>>()
     {
-        return Ok(documents);
+        let deep = documents.iter().any(|one| one.check_depth().is_err());
+        return match deep {
+            true => Err(Error::Syntax {
+                line: 1,
+                problem: TooDeep.to_string(),
+            }),
+            false => Ok(documents),
+        };
     }
     Ok(read(text)?.documents)
 }
 
 fn read(text: &str) -> Result<Reader, Error> {
-    let mut reader = Reader::default();
+    let mut reader = Reader {
+        left_for_aliases: ALIASED + ALIASED_PER_BYTE * text.len(),
+        ..Reader::default()
+    };
     for next in Parser::new_from_str(text) {
         let (event, span) = next.map_err(|error| Error::Syntax {
             line: error.marker().line(),
@@ -86,6 +97,8 @@ fn read(text: &str) -> Result<Reader, Error> {
             problem,
         })?;
     }
+    // An outer map ends after the maps within it.
+    reader.repeated.sort_by_key(|repeated| repeated.line);
     Ok(reader)
 }
 
@@ -107,26 +120,45 @@ fn in_common_words(problem: String, text: &str) -> String {
 struct Reader {
     documents: Vec<Value>,
     open: Vec<Open>,
-    anchors: BTreeMap<usize, Value>,
-    aliased: usize,
+    anchors: BTreeMap<usize, Anchored>,
+    /// How much more anchors and aliases may add.
+    left_for_aliases: usize,
     /// Where we are.
     line: usize,
     repeated: Vec<Repeated>,
 }
 
+/// What an alias stands for.
+struct Anchored {
+    value: Value,
+    size: Size,
+}
+
+/// How large a value is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Size {
+    /// How many lists and maps stand within each other.
+    depth: usize,
+    /// About how long it would be as text.
+    weight: usize,
+}
+
 /// A collection that has begun.
 enum Open {
-    List {
-        items: Vec<Value>,
-        anchor: usize,
-    },
-    Map {
-        fields: Object,
-        /// What `<<` brought in; own fields win.
-        merged: Object,
-        key: Option<Key>,
-        anchor: usize,
-    },
+    List { items: Vec<Value>, anchor: usize },
+    Map(Map),
+}
+
+#[derive(Default)]
+struct Map {
+    /// In the order of the text.
+    fields: Vec<(String, Value)>,
+    /// The line of each field.
+    lines: Vec<usize>,
+    /// What `<<` brought in, the most important first; own fields win.
+    merged: Vec<(String, Value)>,
+    key: Option<Key>,
+    anchor: usize,
 }
 
 /// The key of the field whose value comes next.
@@ -142,7 +174,7 @@ impl Reader {
             Event::DocumentEnd => self.anchors.clear(),
             Event::Scalar(text, style, anchor, tag) => {
                 let tag = tag.as_deref().map(|tag| tag.core_suffix().unwrap_or("str"));
-                let is_key = matches!(self.open.last(), Some(Open::Map { key: None, .. }));
+                let is_key = self.awaits_key();
                 let plain = style == ScalarStyle::Plain;
                 if is_key && plain && text == "<<" {
                     self.set_key(Key::Merge);
@@ -155,41 +187,32 @@ impl Reader {
                 let items = Vec::new();
                 self.begin(Open::List { items, anchor })?;
             }
-            Event::MappingStart(_, anchor, _) => self.begin(Open::Map {
-                fields: Object::default(),
-                merged: Object::default(),
-                key: None,
+            Event::MappingStart(_, anchor, _) => self.begin(Open::Map(Map {
                 anchor,
-            })?,
+                ..Map::default()
+            }))?,
             Event::SequenceEnd | Event::MappingEnd => {
                 let (value, anchor) = match self.open.pop() {
                     Some(Open::List { items, anchor }) => (Value::Array(items), anchor),
-                    Some(Open::Map {
-                        fields,
-                        mut merged,
-                        anchor,
-                        ..
-                    }) => {
-                        if merged.is_empty() {
-                            merged = fields;
-                        } else {
-                            for (name, value) in fields {
-                                merged.insert(name, value);
-                            }
-                        }
-                        (Value::Object(merged), anchor)
+                    Some(Open::Map(map)) => {
+                        let room = MOST_REPEATED - self.repeated.len();
+                        self.repeated.extend(map.repeated().into_iter().take(room));
+                        let anchor = map.anchor;
+                        (Value::Object(map.finish()), anchor)
                     }
                     None => return Ok(()),
                 };
                 self.put(value, anchor)?;
             }
             Event::Alias(anchor) => {
-                let value = self.anchors.get(&anchor).cloned();
-                let value = value.ok_or("unknown anchor referenced")?;
-                self.aliased += count(&value);
-                if self.aliased > MOST_ALIASED {
-                    return Err("document contains excessive aliasing".to_string());
+                let anchored = self.anchors.get(&anchor);
+                let anchored = anchored.ok_or("unknown anchor referenced")?;
+                let size = anchored.size;
+                if self.open.len() + size.depth > MAX_DEPTH {
+                    return Err(TooDeep.to_string());
                 }
+                self.left_for_aliases = within(self.left_for_aliases, size)?;
+                let value = anchored.value.clone();
                 self.put(value, 0)?;
             }
             _ => {}
@@ -197,54 +220,125 @@ impl Reader {
         Ok(())
     }
 
+    /// Whether the next value is the key of a map.
+    fn awaits_key(&self) -> bool {
+        matches!(self.open.last(), Some(Open::Map(Map { key: None, .. })))
+    }
+
     fn begin(&mut self, open: Open) -> Result<(), String> {
-        if matches!(self.open.last(), Some(Open::Map { key: None, .. })) {
+        if self.awaits_key() {
             return Err("invalid map key: must be a scalar".to_string());
         }
-        if self.open.len() >= DEEPEST {
-            return Err(format!("exceeded max depth of {DEEPEST}"));
+        if self.open.len() >= MAX_DEPTH {
+            return Err(TooDeep.to_string());
         }
         self.open.push(open);
         Ok(())
     }
 
     fn set_key(&mut self, next: Key) {
-        if let Some(Open::Map { key, .. }) = self.open.last_mut() {
-            *key = Some(next);
+        if let Some(Open::Map(map)) = self.open.last_mut() {
+            map.key = Some(next);
         }
     }
 
     /// Puts a finished value where it belongs: a document, an item, a key or a field.
     fn put(&mut self, value: Value, anchor: usize) -> Result<(), String> {
         if anchor != 0 {
-            self.anchors.insert(anchor, value.clone());
+            let size = Size::of(&value);
+            self.left_for_aliases = within(self.left_for_aliases, size)?;
+            let value = value.clone();
+            self.anchors.insert(anchor, Anchored { value, size });
         }
         match self.open.last_mut() {
             None if value.is_null() => {}
             None => self.documents.push(value),
             Some(Open::List { items, .. }) => items.push(value),
-            Some(Open::Map {
-                fields,
-                merged,
-                key,
-                ..
-            }) => match key.take() {
+            Some(Open::Map(map)) => match map.key.take() {
                 None => {
-                    let name = key_text(value)?;
-                    if fields.contains(&name) && self.repeated.len() < MOST_REPEATED {
-                        self.repeated.push(Repeated {
-                            line: self.line,
-                            key: name.clone(),
-                        });
-                    }
-                    *key = Some(Key::Name(name));
+                    map.lines.push(self.line);
+                    map.key = Some(Key::Name(key_text(value)?));
                 }
-                Some(Key::Merge) => merge(merged, value)?,
-                Some(Key::Name(name)) => drop(fields.insert(name, value)),
+                Some(Key::Merge) => map.merge(value)?,
+                Some(Key::Name(name)) => map.fields.push((name, value)),
             },
         }
         Ok(())
     }
+}
+
+impl Map {
+    /// Takes in what a `<<` names.
+    fn merge(&mut self, value: Value) -> Result<(), String> {
+        let wrong = || "map merge requires map or sequence of maps as the value".to_string();
+        let maps = match value {
+            Value::Array(items) => items,
+            map => vec![map],
+        };
+        for map in maps {
+            let Value::Object(fields) = map else {
+                return Err(wrong());
+            };
+            self.merged.extend(fields);
+        }
+        Ok(())
+    }
+
+    /// The keys that were given again, with their lines.
+    fn repeated(&self) -> Vec<Repeated> {
+        let names: Vec<&str> = self.fields.iter().map(|(name, _)| name.as_str()).collect();
+        let again = repeats(&names);
+        again
+            .into_iter()
+            .map(|index| Repeated {
+                line: self.lines[index],
+                key: names[index].to_string(),
+            })
+            .collect()
+    }
+
+    fn finish(self) -> Object {
+        // Of a repeated name the last one counts: own fields come last, and of several maps to
+        // merge the first one that has the key wins.
+        let mut fields = self.merged;
+        fields.reverse();
+        fields.extend(self.fields);
+        Object::from_fields(fields)
+    }
+}
+
+impl Size {
+    fn of(value: &Value) -> Size {
+        // Also nothing takes some room.
+        const LEAST: usize = 4;
+        let mut size = Size {
+            depth: 0,
+            weight: LEAST,
+        };
+        let mut add = |inner: Size, name: &str| {
+            size.depth = size.depth.max(inner.depth);
+            size.weight += inner.weight + name.len();
+        };
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| add(Size::of(item), "")),
+            Value::Object(fields) => fields
+                .iter()
+                .for_each(|(name, value)| add(Size::of(value), name)),
+            Value::String(text) => {
+                size.weight += text.len();
+                return size;
+            }
+            _ => return size,
+        }
+        size.depth += 1;
+        size
+    }
+}
+
+/// What is left when something of this size has been added.
+fn within(left: usize, size: Size) -> Result<usize, String> {
+    let left = left.checked_sub(size.weight);
+    left.ok_or_else(|| "document contains excessive aliasing".to_string())
 }
 
 /// JSON has only text for keys.
@@ -254,33 +348,6 @@ fn key_text(value: Value) -> Result<String, String> {
         Value::Bool(_) | Value::Integer(_) | Value::Float(_) => Ok(value.to_string()),
         Value::Null => Ok("null".to_string()),
         Value::Array(_) | Value::Object(_) => Err("invalid map key: must be a scalar".to_string()),
-    }
-}
-
-fn merge(merged: &mut Object, value: Value) -> Result<(), String> {
-    match value {
-        Value::Object(object) => {
-            for (name, value) in object {
-                // Of several maps to merge the first one that has the key wins.
-                if !merged.contains(&name) {
-                    merged.insert(name, value);
-                }
-            }
-            Ok(())
-        }
-        Value::Array(items) => items.into_iter().try_for_each(|item| match item {
-            Value::Object(_) => merge(merged, item),
-            _ => Err("map merge requires map or sequence of maps as the value".to_string()),
-        }),
-        _ => Err("map merge requires map or sequence of maps as the value".to_string()),
-    }
-}
-
-fn count(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(count).sum::<usize>(),
-        Value::Object(fields) => 1 + fields.iter().map(|(_, value)| count(value)).sum::<usize>(),
-        _ => 1,
     }
 }
 
@@ -364,8 +431,6 @@ mod tests {
         check("a: *unknown", 1);
         check("a: .inf", 1);
         assert_eq!(parse_documents(b"\xff"), Err(Error::NotText));
-        let deep = "[".repeat(1000);
-        assert!(parse_documents(format!("a: {deep}").as_bytes()).is_err());
         let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_string();
         for level in 1..10 {
             let last = level - 1;
@@ -374,6 +439,95 @@ mod tests {
         }
         let error = parse_documents(bomb.as_bytes()).unwrap_err().to_string();
         assert!(error.contains("excessive aliasing"), "{error}");
+    }
+
+    /// Fifty anchors, each of which nests what the one before stands for.
+    fn nested_anchors(levels: usize) -> String {
+        let mut text = format!("a0: &a0 {}\n", "[".repeat(levels) + &"]".repeat(levels));
+        for anchor in 1..50 {
+            let before = anchor - 1;
+            let (open, close) = ("[".repeat(levels), "]".repeat(levels));
+            text.push_str(&format!("a{anchor}: &a{anchor} {open}*a{before}{close}\n"));
+        }
+        text
+    }
+
+    #[test]
+    fn nesting_is_bounded_also_through_aliases() {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        for (text, fits) in [
+            (nested(MAX_DEPTH), true),
+            (nested(MAX_DEPTH + 1), false),
+            // Not JSON.
+            (format!("a: {}", nested(MAX_DEPTH - 1)), true),
+            (format!("a: {}", nested(MAX_DEPTH)), false),
+            (format!("a: &a {}\nb: [*a]", nested(MAX_DEPTH - 2)), true),
+            (format!("a: &a {}\nb: [*a]", nested(MAX_DEPTH - 1)), false),
+            (nested_anchors(1), true),
+            (nested_anchors(199), false),
+            (nested_anchors(90), false),
+        ] {
+            match parse_documents(text.as_bytes()) {
+                Ok(documents) => {
+                    assert!(fits, "{text}");
+                    assert!(documents.iter().all(|one| one.check_depth().is_ok()));
+                }
+                Err(error) => {
+                    assert!(!fits, "{text}: {error}");
+                    let error = error.to_string();
+                    assert!(error.ends_with("exceeded max depth of 100"), "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn aliases_cannot_multiply_the_size_of_a_stream() {
+        let refused = |text: String| {
+            let error = parse_documents(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("excessive aliasing"), "{error}");
+        };
+        // One long text a thousand times.
+        let long = "x".repeat(100_000);
+        refused(format!(
+            "a: &a {long}\nb: [{}]",
+            vec!["*a"; 1_000].join(",")
+        ));
+        // Anchors around anchors, each of which keeps all that is within it.
+        let open: String = (0..90).map(|anchor| format!("&a{anchor} [")).collect();
+        refused(format!("{open}{long}{}", "]".repeat(90)));
+        // Honest use stays far below.
+        let labels = "a: &labels {app: web, tier: front}\n";
+        let uses: String = (0..500).map(|one| format!("b{one}: *labels\n")).collect();
+        assert!(parse_documents(format!("{labels}{uses}").as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn repeated_keys_are_told_in_the_order_of_their_lines() {
+        let text = "b: 1\na:\n  q: 1\n  p: 2\n  q: 3\nb: 2\nc: 1\nb: 3\n";
+        let (documents, repeated) = parse_with_repeated(text.as_bytes()).unwrap();
+        assert_eq!(
+            documents,
+            [document!({"a": {"p": 2, "q": 3}, "b": 3, "c": 1})]
+        );
+        let told: Vec<String> = repeated.iter().map(Repeated::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "line 5: key \"q\" already set in map",
+                "line 6: key \"b\" already set in map",
+                "line 8: key \"b\" already set in map",
+            ]
+        );
+    }
+
+    #[test]
+    fn maps_with_many_keys_cost_n_log_n() {
+        crate::steps::assert_n_log_n(|keys| {
+            let lines = (0..keys).rev().map(|key| format!("k{key:07}: 1\n"));
+            let text: String = lines.collect();
+            crate::steps::of(|| drop(parse_with_repeated(text.as_bytes()).unwrap()))
+        });
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use crate::document::{Object, Value};
 use crate::patch::Error;
-use crate::patch::order::{has_keys, identity, sort_by};
+use crate::patch::order::{Key, Positions, has_keys, identity, sort_by};
 use crate::patch::shape::{FieldRule, Shape, below};
 use crate::patch::strategic::{
     DELETE_FROM, DIRECTIVE, Onto, RETAIN_KEYS, SET_ORDER, merge_objects,
 };
+use crate::repeats::Seen;
 
 /// Which differences go into the patch.
 #[derive(Clone, Copy, Debug)]
@@ -66,10 +67,10 @@ fn diff_objects<S: Shape>(
     shape: Option<S>,
     wanted: Wanted,
 ) -> Result<Object, Error> {
-    let mut patch = Object::default();
+    let mut patch = Vec::new();
     for (name, new) in modified.iter() {
         match original.get(name) {
-            None if wanted.changes => drop(patch.insert(name, new.clone())),
+            None if wanted.changes => patch.push((name.to_string(), new.clone())),
             None => {}
             Some(old) => diff_field(&mut patch, name, old, new, shape, wanted)?,
         }
@@ -77,7 +78,7 @@ fn diff_objects<S: Shape>(
     if wanted.deletions {
         for (name, _) in original.iter() {
             if !modified.contains(name) {
-                patch.insert(name, Value::Null);
+                patch.push((name.to_string(), Value::Null));
             }
         }
     }
@@ -89,14 +90,14 @@ fn diff_objects<S: Shape>(
             .map(|(name, _)| name.into())
             .collect();
         if !keys.is_empty() {
-            patch.insert(RETAIN_KEYS, keys);
+            patch.push((RETAIN_KEYS.to_string(), keys.into()));
         }
     }
-    Ok(patch)
+    Ok(Object::from_fields(patch))
 }
 
 fn diff_field<S: Shape>(
-    patch: &mut Object,
+    patch: &mut Vec<(String, Value)>,
     name: &str,
     old: &Value,
     new: &Value,
@@ -112,20 +113,20 @@ fn diff_field<S: Shape>(
         (Value::Object(old), Value::Object(new)) if !rule.replace => {
             let difference = diff_objects(old, new, shape, wanted_below)?;
             if !difference.is_empty() {
-                patch.insert(name, difference);
+                patch.push((name.to_string(), difference.into()));
             }
         }
         (Value::Array(old), Value::Array(new)) if rule.merge => {
             diff_lists(patch, name, old, new, rule, shape, wanted_below)?;
         }
-        _ if wanted.changes && old != new => drop(patch.insert(name, new.clone())),
+        _ if wanted.changes && old != new => patch.push((name.to_string(), new.clone())),
         _ => {}
     }
     Ok(())
 }
 
 fn diff_lists<S: Shape>(
-    patch: &mut Object,
+    patch: &mut Vec<(String, Value)>,
     name: &str,
     old: &[Value],
     new: &[Value],
@@ -135,7 +136,7 @@ fn diff_lists<S: Shape>(
 ) -> Result<(), Error> {
     let Some(first) = old.first() else {
         if wanted.changes && !new.is_empty() {
-            patch.insert(name, new.to_vec());
+            patch.push((name.to_string(), new.to_vec().into()));
         }
         return Ok(());
     };
@@ -162,34 +163,33 @@ fn diff_lists<S: Shape>(
                         Value::Object(only_key)
                     })
                     .collect();
-                patch.insert(order_name, order);
+                patch.push((order_name, order.into()));
             }
             if !items.is_empty() {
-                patch.insert(name, items);
+                patch.push((name.to_string(), items.into()));
             }
             Ok(())
         }
         _ => {
             let missing = |from: &[Value], other: &[Value]| -> Vec<Value> {
-                let mut missing: Vec<Value> = Vec::new();
-                for item in from {
-                    if !other.contains(item) && !missing.contains(item) {
-                        missing.push(item.clone());
-                    }
-                }
-                missing
+                let other = Positions::of(other, "");
+                let mut seen = Seen::new();
+                let missing = from
+                    .iter()
+                    .filter(|&item| other.find(item).is_none() && seen.insert(Key::of(item)));
+                missing.cloned().collect()
             };
             let (added, mut deleted) = (missing(new, old), missing(old, new));
-            deleted.sort_by_key(Value::to_string);
+            deleted.sort_by_cached_key(Value::to_string);
             let reorder = wanted.deletions && !deleted.is_empty() || wanted.changes && old != new;
             if wanted.changes && !added.is_empty() {
-                patch.insert(name, added);
+                patch.push((name.to_string(), added.into()));
             }
             if wanted.deletions && !deleted.is_empty() {
-                patch.insert(format!("{DELETE_FROM}/{name}"), deleted);
+                patch.push((format!("{DELETE_FROM}/{name}"), deleted.into()));
             }
             if reorder && !new.is_empty() {
-                patch.insert(order_name, new.to_vec());
+                patch.push((order_name, new.to_vec().into()));
             }
             Ok(())
         }
@@ -205,12 +205,10 @@ fn diff_keyed_lists<S: Shape>(
 ) -> Result<Vec<Value>, Error> {
     has_keys(old, key)?;
     has_keys(new, key)?;
-    let find = |list: &'_ [Value], item: &Value| -> Option<usize> {
-        list.iter().position(|one| one.get(key) == item.get(key))
-    };
+    let (in_old, in_new) = (Positions::of(old, key), Positions::of(new, key));
     let mut items = Vec::new();
     for item in new {
-        match find(old, item) {
+        match in_old.find(item) {
             None if wanted.changes => items.push(item.clone()),
             None => {}
             Some(at) => {
@@ -230,9 +228,9 @@ fn diff_keyed_lists<S: Shape>(
         };
         let mut gone: Vec<&Value> = old
             .iter()
-            .filter(|item| find(new, item).is_none())
+            .filter(|item| in_new.find(item).is_none())
             .collect();
-        gone.sort_by_key(|item| text(item));
+        gone.sort_by_cached_key(|item| text(item));
         for item in gone {
             let mut deletion = Object::default();
             deletion.insert(DIRECTIVE, "delete");

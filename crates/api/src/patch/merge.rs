@@ -1,28 +1,33 @@
 //! RFC 7396 JSON merge patch.
 
+use std::convert::Infallible;
+
 use crate::document::{Object, Value};
 
 /// Applies a merge patch: objects merge, null deletes, anything else replaces.
 pub fn merge_patch(object: &Value, patch: &Value) -> Value {
+    match patch {
+        Value::Object(_) => merged(object.clone(), patch),
+        other => other.clone(),
+    }
+}
+
+fn merged(object: Value, patch: &Value) -> Value {
     let Value::Object(fields) = patch else {
         return patch.clone();
     };
-    let mut merged = match object {
-        Value::Object(object) => object.clone(),
+    let before = match object {
+        Value::Object(object) => object,
         _ => Object::default(),
     };
-    for (name, change) in fields.iter() {
-        if change.is_null() {
-            merged.remove(name);
-            continue;
-        }
-        let current = merged.remove(name).unwrap_or_default();
-        let value = match (&current, change) {
-            (Value::Object(_), change) => merge_patch(&current, change),
-            (_, change) => pruned(change),
-        };
-        merged.insert(name, value);
-    }
+    let merged = before.changed(fields.iter(), |_, current, change| {
+        Ok::<_, Infallible>(match (current, change) {
+            (_, Value::Null) => None,
+            (Some(current @ Value::Object(_)), change) => Some(merged(current, change)),
+            (_, change) => Some(pruned(change)),
+        })
+    });
+    let Ok(merged) = merged;
     Value::Object(merged)
 }
 
@@ -43,6 +48,21 @@ fn pruned(value: &Value) -> Value {
 mod tests {
     use super::*;
     use crate::document;
+
+    #[test]
+    fn many_changes_cost_n_log_n() {
+        crate::steps::assert_n_log_n(|fields| {
+            let keys = |from: usize| {
+                let fields = (from..from + fields).map(|key| (format!("{key:07}"), 1.into()));
+                Value::Object(fields.collect())
+            };
+            let (object, patch) = (keys(fields / 2), keys(0));
+            crate::steps::of(|| {
+                let merged = merge_patch(&object, &patch);
+                assert_eq!(merged.fields_at(&[]).count(), fields + fields / 2);
+            })
+        });
+    }
 
     /// The examples of RFC 7396, appendix A.
     #[test]

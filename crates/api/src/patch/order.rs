@@ -1,8 +1,11 @@
 //! The order of merged lists: what the patch orders, and what only the server has, kept apart and
 //! then woven together by the server's order.
 
+use std::collections::BTreeMap;
+
 use crate::document::Value;
 use crate::patch::Error;
+use crate::steps;
 
 /// What tells two elements apart: the value of the merge key, or the scalar itself.
 pub fn identity<'a>(item: &'a Value, merge_key: &str) -> Option<&'a Value> {
@@ -12,10 +15,57 @@ pub fn identity<'a>(item: &'a Value, merge_key: &str) -> Option<&'a Value> {
     }
 }
 
-pub fn position(list: &[Value], item: &Value, merge_key: &str) -> Option<usize> {
-    let wanted = identity(item, merge_key)?;
-    list.iter()
-        .position(|one| identity(one, merge_key) == Some(wanted))
+/// An identity in a form that can be sorted. Equal values have equal keys.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key<'a> {
+    Text(&'a str),
+    /// JSON of anything but a text.
+    Other(String),
+}
+
+impl<'a> Key<'a> {
+    pub fn of(value: &'a Value) -> Key<'a> {
+        match value {
+            Value::String(text) => Key::Text(text),
+            other => Key::Other(other.to_string()),
+        }
+    }
+}
+
+/// Where the elements of a list stand. Of several alike the first one counts.
+#[derive(Debug)]
+pub struct Positions<'a> {
+    merge_key: &'a str,
+    places: BTreeMap<Key<'a>, usize>,
+}
+
+impl<'a> Positions<'a> {
+    pub fn of(list: &'a [Value], merge_key: &'a str) -> Positions<'a> {
+        let mut positions = Positions {
+            merge_key,
+            places: BTreeMap::new(),
+        };
+        for (index, item) in list.iter().enumerate() {
+            positions.add(item, index);
+        }
+        positions
+    }
+
+    pub fn add(&mut self, item: &'a Value, index: usize) {
+        if let Some(identity) = identity(item, self.merge_key) {
+            steps::count(1);
+            self.places.entry(Key::of(identity)).or_insert(index);
+        }
+    }
+
+    pub fn find(&self, item: &Value) -> Option<usize> {
+        self.find_identity(identity(item, self.merge_key)?)
+    }
+
+    pub fn find_identity(&self, identity: &Value) -> Option<usize> {
+        steps::count(1);
+        self.places.get(&Key::of(identity)).copied()
+    }
 }
 
 pub fn has_keys(list: &[Value], merge_key: &str) -> Result<(), Error> {
@@ -41,9 +91,8 @@ pub fn partition(
     merge_key: &str,
 ) -> Result<(Vec<Value>, Vec<Value>), Error> {
     has_keys(&merged, merge_key)?;
-    Ok(merged
-        .into_iter()
-        .partition(|item| position(by, item, merge_key).is_some()))
+    let by = Positions::of(by, merge_key);
+    Ok(merged.into_iter().partition(|item| by.find(item).is_some()))
 }
 
 /// Sorts by the positions in `order`; elements to be deleted go last.
@@ -55,7 +104,8 @@ pub fn sort_by(list: Vec<Value>, order: &[Value], merge_key: &str) -> Result<Vec
     let deleted = |item: &Value| item.str_at(&["$patch"]) == "delete";
     let (deletions, mut kept): (Vec<Value>, Vec<Value>) =
         list.into_iter().partition(|item| deleted(item));
-    kept.sort_by_key(|item| position(order, item, merge_key).unwrap_or(usize::MAX));
+    let order = Positions::of(order, merge_key);
+    kept.sort_by_cached_key(|item| order.find(item).unwrap_or(usize::MAX));
     kept.extend(deletions);
     Ok(kept)
 }
@@ -70,12 +120,13 @@ pub fn weave(
 ) -> Result<Vec<Value>, Error> {
     let patch_items = sort_by(patch_items, patch_order, merge_key)?;
     let server_only = sort_by(server_only, server_order, merge_key)?;
+    let server_order = Positions::of(server_order, merge_key);
     let mut woven = Vec::with_capacity(patch_items.len() + server_only.len());
     let mut server = server_only.into_iter().peekable();
     for item in patch_items {
-        let place = position(server_order, &item, merge_key);
+        let place = server_order.find(&item);
         while let (Some(place), Some(next)) = (place, server.peek()) {
-            match position(server_order, next, merge_key) {
+            match server_order.find(next) {
                 Some(before) if before < place => woven.extend(server.next()),
                 _ => break,
             }

@@ -1,10 +1,13 @@
 //! Applying a strategic merge patch, with its directives `$patch`, `$retainKeys`,
 //! `$deleteFromPrimitiveList/…` and `$setElementOrder/…`.
 
+use std::collections::BTreeMap;
+
 use crate::document::{Object, Value};
-use crate::patch::order::{identity, no_merge_key, partition, position, weave};
+use crate::patch::order::{Key, Positions, identity, no_merge_key, partition, weave};
 use crate::patch::shape::{Shape, below};
 use crate::patch::{Error, FieldRule};
+use crate::repeats::Seen;
 
 pub const DIRECTIVE: &str = "$patch";
 pub const RETAIN_KEYS: &str = "$retainKeys";
@@ -43,73 +46,86 @@ pub fn merge_objects<S: Shape>(
         };
     }
     retain_keys(&mut original, &mut patch, onto)?;
-    set_orders(&mut original, &mut patch, shape, onto)?;
-    for (key, change) in patch {
-        let (name, deletes_from_list) = match key.split_once('/') {
-            Some((DELETE_FROM, _)) if onto == Onto::Patch => {
-                original.insert(key, change);
-                continue;
-            }
-            Some((DELETE_FROM, name)) => (name, true),
-            _ if key.starts_with(DELETE_FROM) => return Err(Error::PrimitiveList),
-            _ => (key.as_str(), false),
-        };
-        if change.is_null() {
-            original.remove(name);
-            if onto == Onto::Object {
-                continue;
-            }
-        }
-        let Some(current) = original.remove(name) else {
-            if !deletes_from_list {
-                put(&mut original, name, change, onto);
-            }
-            continue;
-        };
-        // One kind of thing takes another's place without a look at what it is.
-        let alike = std::mem::discriminant(&current) == std::mem::discriminant(&change);
-        if let (Some(outer), true) = (shape, alike && is_nested(&current))
-            && outer.field(name).is_none()
-        {
-            let (name, field) = (outer.name(), name.to_string());
-            return Err(Error::NoField { name, field });
-        }
-        let (rule, shape) = below(shape, name);
-        let merged = match (current, change) {
-            (Value::Object(_), change @ Value::Object(_)) if rule.replace => change,
-            (Value::Object(current), Value::Object(change)) => {
-                Value::Object(merge_objects(current, change, shape, onto)?)
-            }
-            (Value::Array(current), Value::Array(change)) if rule.merge || deletes_from_list => {
-                Value::Array(merge_lists(
-                    current,
-                    change,
-                    rule,
-                    shape,
-                    deletes_from_list,
-                    onto,
-                )?)
-            }
-            (Value::Array(_), change @ Value::Array(_)) => change,
-            (current, _) if deletes_from_list => current,
-            (_, change) => {
-                put(&mut original, name, change, onto);
-                continue;
-            }
-        };
-        original.insert(name, merged);
-    }
-    Ok(original)
+    let (original, patch) = set_orders(original, patch, shape, onto)?;
+    let (deletions, changes): (Vec<_>, Vec<_>) = patch
+        .into_iter()
+        .partition(|(key, _)| key.starts_with(DELETE_FROM));
+    let original = delete_from_lists(original, deletions, shape, onto)?;
+    original.changed(changes, |name, current, change| {
+        merge_field((name, shape), current, change, false, onto)
+    })
 }
 
-/// Takes a value of the patch as it is, without nulls and directives where an object results.
-fn put(original: &mut Object, name: &str, mut value: Value, onto: Onto) {
+/// Carries out `$deleteFromPrimitiveList/…`, or keeps it for whoever applies the sum.
+fn delete_from_lists<S: Shape>(
+    original: Object,
+    deletions: Vec<(String, Value)>,
+    shape: Option<S>,
+    onto: Onto,
+) -> Result<Object, Error> {
+    let mut lists = Vec::with_capacity(deletions.len());
+    for (key, gone) in deletions {
+        let Some((DELETE_FROM, name)) = key.split_once('/') else {
+            return Err(Error::PrimitiveList);
+        };
+        match onto {
+            Onto::Object => lists.push((name.to_string(), gone)),
+            Onto::Patch => lists.push((key, gone)),
+        }
+    }
+    original.changed(lists, |name, current, gone| match onto {
+        Onto::Patch => Ok(Some(gone)),
+        Onto::Object => merge_field((name, shape), current, gone, true, onto),
+    })
+}
+
+/// What a field becomes: `current` is what is there, `change` what the patch says. `deletes` tells
+/// that the change names elements to delete from a list of scalars.
+fn merge_field<S: Shape>(
+    (name, shape): (&str, Option<S>),
+    current: Option<Value>,
+    change: Value,
+    deletes: bool,
+    onto: Onto,
+) -> Result<Option<Value>, Error> {
+    if change.is_null() {
+        return Ok((onto == Onto::Patch).then_some(Value::Null));
+    }
+    let Some(current) = current else {
+        return Ok(match deletes {
+            true => None,
+            false => fresh(change, onto),
+        });
+    };
+    // One kind of thing takes another's place without a look at what it is.
+    let alike = std::mem::discriminant(&current) == std::mem::discriminant(&change);
+    if let (Some(outer), true) = (shape, alike && is_nested(&current))
+        && outer.field(name).is_none()
+    {
+        let (name, field) = (outer.name(), name.to_string());
+        return Err(Error::NoField { name, field });
+    }
+    let (rule, shape) = below(shape, name);
+    Ok(match (current, change) {
+        (Value::Object(_), change @ Value::Object(_)) if rule.replace => Some(change),
+        (Value::Object(current), Value::Object(change)) => {
+            Some(Value::Object(merge_objects(current, change, shape, onto)?))
+        }
+        (Value::Array(current), Value::Array(change)) if rule.merge || deletes => Some(
+            Value::Array(merge_lists(current, change, rule, shape, deletes, onto)?),
+        ),
+        (Value::Array(_), change @ Value::Array(_)) => Some(change),
+        (current, _) if deletes => Some(current),
+        (_, change) => fresh(change, onto),
+    })
+}
+
+/// A value of the patch as it is, without nulls and directives where an object results.
+fn fresh(mut value: Value, onto: Onto) -> Option<Value> {
     if onto == Onto::Object {
         discard_nulls(&mut value);
     }
-    if let Some(value) = without_directives(value, onto) {
-        original.insert(name, value);
-    }
+    without_directives(value, onto)
 }
 
 fn discard_nulls(value: &mut Value) {
@@ -168,7 +184,8 @@ fn retain_keys(original: &mut Object, patch: &mut Object, onto: Onto) -> Result<
         };
     }
     let keys = retained.as_array().ok_or(Error::RetainKeys)?;
-    let listed = |name: &str| keys.iter().any(|key| key.as_str() == Some(name));
+    let keys: Seen<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let listed = |name: &str| keys.contains(&name);
     for (name, value) in patch.iter() {
         let directive = name.starts_with(DELETE_FROM) || name.starts_with(SET_ORDER);
         if !value.is_null() && !directive && !listed(name) {
@@ -179,31 +196,39 @@ fn retain_keys(original: &mut Object, patch: &mut Object, onto: Onto) -> Result<
     Ok(())
 }
 
-/// Merges the lists whose order the patch gives, and orders them.
+/// Merges the lists whose order the patch gives, and orders them. Returns the object with these
+/// lists, and what is left of the patch.
 fn set_orders<S: Shape>(
-    original: &mut Object,
-    patch: &mut Object,
+    original: Object,
+    patch: Object,
     shape: Option<S>,
     onto: Onto,
-) -> Result<(), Error> {
-    let directives: Vec<String> = patch
-        .iter()
-        .filter(|(name, _)| name.starts_with(SET_ORDER))
-        .map(|(name, _)| name.to_string())
-        .collect();
-    for directive in directives {
-        let order = patch.remove(&directive).unwrap_or_default();
+) -> Result<(Object, Object), Error> {
+    if !patch.iter().any(|(name, _)| name.starts_with(SET_ORDER)) {
+        return Ok((original, patch));
+    }
+    let (directives, rest): (Vec<_>, Vec<_>) = patch
+        .into_iter()
+        .partition(|(name, _)| name.starts_with(SET_ORDER));
+    let mut patch = Object::from_fields(rest);
+    let mut made: BTreeMap<String, Value> = BTreeMap::new();
+    for (directive, order) in directives {
+        let (_, name) = directive.split_once('/').ok_or(Error::SetElementOrder)?;
+        let name = name.to_string();
         if onto == Onto::Patch {
             match original.get(&directive) {
                 Some(other) if *other != order => return Err(Error::SetElementOrder),
-                _ => drop(original.insert(directive.as_str(), order.clone())),
+                _ => drop(made.insert(directive, order.clone())),
             }
         }
         let order = list(order)?;
-        let (_, name) = directive.split_once('/').ok_or(Error::SetElementOrder)?;
-        let (rule, shape) = below(shape, name);
-        let current = original.get(name).cloned().map(list).transpose()?;
-        let change = patch.get(name).cloned().map(list).transpose()?;
+        let (rule, shape) = below(shape, &name);
+        let (current, change) = match made.get(&name) {
+            Some(current) => (Some(current), None),
+            None => (original.get(&name), patch.get(&name)),
+        };
+        let current = current.cloned().map(list).transpose()?;
+        let change = change.cloned().map(list).transpose()?;
         check_order(
             change.as_deref().unwrap_or_default(),
             &order,
@@ -212,13 +237,7 @@ fn set_orders<S: Shape>(
         let server_order = current.clone().unwrap_or_default();
         let merged = match (current, change) {
             (Some(current), None) => current,
-            (None, Some(change)) => {
-                let mut change = Value::Array(change);
-                if onto == Onto::Object {
-                    discard_nulls(&mut change);
-                }
-                list(without_directives(change, onto).unwrap_or_default())?
-            }
+            (None, Some(change)) => list(fresh(Value::Array(change), onto).unwrap_or_default())?,
             (Some(current), Some(change)) if rule.merge => {
                 merge_lists(current, change, rule, shape, false, onto)?
             }
@@ -227,10 +246,11 @@ fn set_orders<S: Shape>(
         };
         let (ordered, server_only) = partition(merged, &order, rule.merge_key)?;
         let woven = weave(ordered, server_only, &order, &server_order, rule.merge_key)?;
-        original.insert(name, woven);
-        patch.remove(name);
+        made.insert(name, Value::Array(woven));
     }
-    Ok(())
+    patch.retain(|name, _| !made.contains_key(name));
+    let original = original.changed(made, |_, _, value| Ok(Some(value)))?;
+    Ok((original, patch))
 }
 
 /// The elements of the patch must stand in the order that `$setElementOrder` gives.
@@ -276,17 +296,18 @@ fn merge_lists<S: Shape>(
         Value::Object(_) if rule.merge_key.is_empty() => return Err(Error::NoKeyForList),
         Value::Object(_) => {}
         _ if deletes => {
-            original.retain(|item| !patch.contains(item));
+            let gone = Positions::of(&patch, "");
+            original.retain(|item| gone.find(item).is_none());
             return Ok(original);
         }
         _ => {
             let server_order = original.clone();
-            let mut merged: Vec<Value> = Vec::new();
-            for item in original.into_iter().chain(patch.iter().cloned()) {
-                if !merged.contains(&item) {
-                    merged.push(item);
-                }
-            }
+            let mut seen = Seen::new();
+            let all = original.iter().chain(&patch);
+            let merged: Vec<Value> = all
+                .filter(|&item| seen.insert(Key::of(item)))
+                .cloned()
+                .collect();
             let (ordered, server_only) = partition(merged, &patch, "")?;
             return weave(ordered, server_only, &patch, &server_order, "");
         }
@@ -294,6 +315,7 @@ fn merge_lists<S: Shape>(
 
     let key = rule.merge_key;
     let mut additions = Vec::new();
+    let mut deletions = Vec::new();
     let mut replace = false;
     for item in patch {
         let Value::Object(fields) = &item else {
@@ -305,8 +327,10 @@ fn merge_lists<S: Shape>(
         match fields.get(DIRECTIVE).map(|directive| directive.as_str()) {
             None => additions.push(item),
             Some(Some("delete")) => {
-                let gone = fields.get(key).ok_or_else(|| no_merge_key(&item, key))?;
-                original.retain(|one| one.get(key) != Some(gone));
+                if !fields.contains(key) {
+                    return Err(no_merge_key(&item, key));
+                }
+                deletions.push(item);
             }
             Some(Some("replace")) => replace = true,
             Some(Some("merge")) => return Err(Error::MergeInList),
@@ -319,13 +343,18 @@ fn merge_lists<S: Shape>(
     if replace {
         return Ok(additions);
     }
+    if !deletions.is_empty() {
+        let gone = Positions::of(&deletions, key);
+        original.retain(|one| gone.find(one).is_none());
+    }
     let server_order = original.clone();
+    let mut places = Positions::of(&server_order, key);
     let mut merged = original;
     for item in &additions {
         if identity(item, key).is_none() {
             return Err(no_merge_key(item, key));
         }
-        match position(&merged, item, key) {
+        match places.find(item) {
             Some(at) => {
                 let current = std::mem::take(&mut merged[at]);
                 let (Value::Object(current), Value::Object(change)) = (current, item.clone())
@@ -338,7 +367,10 @@ fn merge_lists<S: Shape>(
                 merged[at] = Value::Object(merge_objects(current, change, shape, onto)?);
             }
             // As it is, nulls and all.
-            None => merged.push(item.clone()),
+            None => {
+                places.add(item, merged.len());
+                merged.push(item.clone());
+            }
         }
     }
     let (ordered, server_only) = partition(merged, &additions, key)?;
@@ -424,6 +456,47 @@ mod tests {
                 "tolerations": [{"key": "two"}],
             }}),
         );
+    }
+
+    #[test]
+    fn long_lists_and_maps_cost_n_log_n() {
+        let named = |count: usize, image: &str| -> Vec<Value> {
+            let one = |name: usize| document!({"name": format!("{name:06}"), "image": image});
+            (0..count).rev().map(one).collect()
+        };
+        let texts = |from: usize, count: usize| -> Vec<Value> {
+            (from..from + count)
+                .rev()
+                .map(|text| format!("{text:06}").into())
+                .collect()
+        };
+        let labels = |from: usize, count: usize| -> Value {
+            let label = |key: usize| (format!("{key:06}"), "x".into());
+            Value::Object((from..from + count).map(label).collect())
+        };
+        crate::steps::assert_n_log_n(|count| {
+            let (live, half) = (named(count, "1"), named(count / 2, "2"));
+            let gone: Vec<Value> = (0..count / 4)
+                .map(|name| document!({"name": format!("{name:06}"), "$patch": "delete"}))
+                .collect();
+            let object = document!({
+                "metadata": {"finalizers": texts(0, count), "labels": labels(0, count)},
+                "spec": {"containers": live.clone(), "initContainers": live},
+            });
+            let patch = document!({
+                "metadata": {
+                    "labels": labels(count / 2, count),
+                    "finalizers": texts(count / 2, count),
+                    "$deleteFromPrimitiveList/finalizers": texts(0, count / 3),
+                },
+                "spec": {
+                    "$setElementOrder/containers": half.clone(),
+                    "containers": half,
+                    "initContainers": gone,
+                },
+            });
+            crate::steps::of(|| drop(apply(&object, &patch, shape::of(POD)).unwrap()))
+        });
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Protobuf to documents. Unknown fields are skipped, as by any protobuf reader.
 
+use std::collections::BTreeMap;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -7,26 +9,37 @@ use jiff::tz::TimeZone;
 
 use super::Error;
 use super::wire::{Payload, Reader};
-use crate::document::{Object, Value};
+use crate::document::{MAX_DEPTH, Object, Value};
 use crate::quantity::Quantity;
 use crate::schema::{Definition, JSON_SCHEMA, Type, table};
 
-/// Only schemas nest without end.
-const MAX_DEPTH: usize = 200;
-
+/// Decodes a message. `depth` is how many messages stand around it, embedded objects included: only
+/// schemas and embedded objects nest without end.
 pub(super) fn message(
     bytes: &[u8],
     definition: &'static Definition,
     depth: usize,
 ) -> Result<Value, Error> {
-    let mut object = Object::default();
-    into(&mut object, bytes, definition, depth)?;
+    let mut filled = Filled::default();
+    into(&mut filled, bytes, definition, depth)?;
+    let mut object = filled.object;
+    for (name, fields) in filled.maps {
+        object.insert(name, Object::from_fields(fields));
+    }
     Ok(Value::Object(object))
+}
+
+/// The fields of an object that have been read. The entries of maps come one by one, in any order;
+/// they are sorted when all are there.
+#[derive(Default)]
+struct Filled {
+    object: Object,
+    maps: BTreeMap<&'static str, Vec<(String, Value)>>,
 }
 
 /// Inlined messages fill the object around them.
 fn into(
-    object: &mut Object,
+    filled: &mut Filled,
     bytes: &[u8],
     definition: &'static Definition,
     depth: usize,
@@ -42,7 +55,7 @@ fn into(
         match &field.kind {
             Type::Object(index) if field.inline => {
                 let inner = payload.bytes(definition.name)?;
-                into(object, inner, table().at(*index), depth + 1)?;
+                into(filled, inner, table().at(*index), depth + 1)?;
             }
             Type::List {
                 item,
@@ -60,18 +73,19 @@ fn into(
                     }
                     _ => values.push(single(&payload, item, definition, depth)?),
                 }
-                match object.entry(field.name) {
+                match filled.object.entry(field.name) {
                     Value::Array(items) => items.extend(values),
                     slot => *slot = Value::Array(values),
                 }
             }
             Type::Map(item) => {
-                let (key, value) = entry(payload.bytes(definition.name)?, item, definition, depth)?;
-                object.entry(field.name).set(&[&key], value);
+                let bytes = payload.bytes(definition.name)?;
+                let entry = entry(bytes, item, definition, depth)?;
+                filled.maps.entry(field.name).or_default().push(entry);
             }
             kind => {
                 let value = single(&payload, kind, definition, depth)?;
-                object.insert(field.name, value);
+                filled.object.insert(field.name, value);
             }
         }
     }
@@ -140,7 +154,7 @@ fn single(
         Type::Raw | Type::Fields | Type::Json | Type::Any => {
             match parts(payload.bytes(name)?, name)?.texts[0] {
                 None => Value::Null,
-                Some(raw) if raw.starts_with(super::MAGIC) => super::decode(raw)?,
+                Some(raw) if raw.starts_with(super::MAGIC) => super::decode_within(raw, depth + 1)?,
                 Some(raw) => {
                     Value::from_json(raw).map_err(|error| Error::Value(error.to_string()))?
                 }

@@ -193,6 +193,78 @@ fn every_served_kind_has_a_kept_form_and_a_list() {
     }
 }
 
+/// A ControllerRevision whose data is a ControllerRevision, `levels` times.
+fn nested_revisions(levels: usize) -> Vec<u8> {
+    let (definition, kind) = (
+        definition_of("apps/v1", "ControllerRevision"),
+        "ControllerRevision",
+    );
+    let definition = definition.expect("a kind");
+    let (data, _) = definition
+        .field("data")
+        .and_then(|field| field.protobuf)
+        .expect("a field of the message");
+    let mut bytes = b"{}".to_vec();
+    for _ in 0..levels {
+        let mut writer = Writer::with_prefix(MAGIC);
+        writer.message(1, |meta| {
+            meta.bytes(1, b"apps/v1");
+            meta.bytes(2, kind.as_bytes());
+        });
+        writer.message(2, |raw| raw.message(data, |inner| inner.bytes(1, &bytes)));
+        bytes = writer.finish();
+    }
+    bytes
+}
+
+#[test]
+fn embedded_objects_count_towards_the_depth() {
+    let decoded = decode(&nested_revisions(50)).expect("fifty levels");
+    assert!(decoded.has(&["data", "data", "data"]));
+    for levels in [MAX_DEPTH + 2, 3_000] {
+        assert_eq!(decode(&nested_revisions(levels)), Err(Error::TooDeep));
+    }
+}
+
+#[test]
+fn json_that_is_embedded_counts_towards_the_depth() {
+    let nested = |levels: usize| {
+        let mut value = Value::Null;
+        for _ in 0..levels {
+            value = Value::Array(vec![value]);
+        }
+        let revision = crate::document!({"metadata": {"name": "a"}});
+        let mut revision = revision;
+        revision.set(&["data"], value);
+        let definition = definition_of("apps/v1", "ControllerRevision").expect("a kind");
+        encode_as(definition, "apps/v1", "ControllerRevision", &revision).expect("encoded")
+    };
+    assert!(decode(&nested(MAX_DEPTH - 1)).is_ok());
+    assert_eq!(decode(&nested(MAX_DEPTH)), Err(Error::TooDeep));
+}
+
+#[test]
+fn maps_in_any_order_cost_n_log_n() {
+    let definition = definition_of("v1", "ConfigMap").expect("a kind");
+    let (data, _) = definition
+        .field("data")
+        .and_then(|field| field.protobuf)
+        .expect("a field");
+    crate::steps::assert_n_log_n(|entries| {
+        let mut writer = Writer::with_prefix(b"");
+        for entry in (0..entries).rev() {
+            writer.message(data, |inner| {
+                inner.bytes(1, format!("{entry:07}").as_bytes())
+            });
+        }
+        let bytes = writer.finish();
+        crate::steps::of(|| {
+            let object = decode_message(definition, &bytes).expect("a ConfigMap");
+            assert_eq!(object.fields_at(&["data"]).count(), entries);
+        })
+    });
+}
+
 #[test]
 fn packed_numbers_are_read() {
     // PodSecurityContext.supplementalGroups = 4, packed 1, 300.

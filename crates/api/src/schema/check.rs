@@ -7,9 +7,13 @@ use super::node::Node;
 use super::table::{Definition, Field, JSON_SCHEMA, Type, table};
 use crate::document::{Object, Value};
 use crate::quantity::Quantity;
+use crate::repeats::repeats;
 
 /// More problems than this are not noted.
 const MAX_PROBLEMS: usize = 100;
+/// Nor are more once so many bytes of paths have been written for them: a key may be long, and
+/// what is below it may be repeated many times.
+const MAX_TOLD: usize = 1 << 20;
 
 /// The document and what strict field validation would object to, in the order of the body.
 pub(super) fn check(
@@ -50,6 +54,8 @@ fn check_with(
 #[derive(Default)]
 struct Checker {
     problems: Vec<FieldProblem>,
+    /// The bytes of all paths that problems were noted for, also of those already noted.
+    told: usize,
     /// Decoding goes on after a value of the wrong type, but the first one is the answer.
     first_mismatch: Option<TypeError>,
     /// Where we are, as strict validation writes it: `spec.containers[0]`.
@@ -191,9 +197,11 @@ impl Checker {
         go_name: &dyn Fn() -> String,
     ) -> Result<Value, TypeError> {
         let path_length = self.path.len();
-        let mut object = Object::default();
-        for (name, node) in fields {
-            if object.contains(&name) {
+        let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_ref()).collect();
+        let mut again = repeats(&names).into_iter().peekable();
+        let mut values = Vec::with_capacity(fields.len());
+        for (index, (name, node)) in fields.into_iter().enumerate() {
+            if again.next_if_eq(&index).is_some() {
                 self.note(&name, true);
             }
             // The converter of unstructured objects leaves the keys of maps out of its paths.
@@ -202,9 +210,9 @@ impl Checker {
             }
             let value = self.value(node, item, &|| item_go_name(&go_name(), item))?;
             self.path.truncate(path_length);
-            object.insert(name, value.unwrap_or_else(|| zero(item)));
+            values.push((name.into_owned(), value.unwrap_or_else(|| zero(item))));
         }
-        Ok(Value::Object(object))
+        Ok(Value::Object(Object::from_fields(values)))
     }
 
     fn moment(&mut self, node: Node<'_>, kind: &Type) -> Result<Value, TypeError> {
@@ -266,7 +274,8 @@ impl Checker {
     }
 
     fn note(&mut self, name: &str, duplicate: bool) {
-        if self.lenient || self.problems.len() >= MAX_PROBLEMS {
+        self.told += self.path.len() + name.len();
+        if self.lenient || self.problems.len() >= MAX_PROBLEMS || self.told > MAX_TOLD {
             return;
         }
         let path = match self.path.as_str() {

@@ -1,7 +1,7 @@
 //! From the bytes of a request to a document of the expected kind, with Kubernetes' answers to bodies
 //! that are malformed, of another kind or of wrong types.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use super::check::{self, check};
 use super::defaults::normalise;
@@ -9,10 +9,12 @@ use super::node::{Node, parse};
 use super::table::{Definition, table};
 use crate::catalogue::{Resource, Subresource, api_version, split_api_version};
 use crate::document::Value;
+use crate::repeats::repeats;
 use crate::status::Status;
 
-/// More repeated fields than this are not told.
+/// More repeated fields than this are not told, nor once their paths have taken so many bytes.
 const MOST_REPEATED: usize = 100;
+const MOST_TOLD: usize = 1 << 20;
 
 /// What strict field validation objects to; otherwise it is dropped, with or without a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,38 +161,65 @@ pub fn strict_yaml_error(
 
 /// The fields that a document has twice; what is not JSON has none.
 pub fn repeated_fields(body: &[u8]) -> Vec<FieldProblem> {
-    fn walk(node: &Node<'_>, path: &str, found: &mut Vec<FieldProblem>) {
+    let mut walker = Repeated::default();
+    if let Ok(node) = parse(body) {
+        walker.visit(&node);
+    }
+    walker.found
+}
+
+#[derive(Default)]
+struct Repeated {
+    /// Where we are.
+    path: String,
+    found: Vec<FieldProblem>,
+    /// The bytes of all paths that were found, also of those found before.
+    told: usize,
+}
+
+impl Repeated {
+    fn visit(&mut self, node: &Node<'_>) {
+        let length = self.path.len();
         match node {
             Node::Object(fields) => {
+                let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_ref()).collect();
+                let mut again = repeats(&names).into_iter().peekable();
                 for (index, (name, node)) in fields.iter().enumerate() {
-                    let at = match path {
-                        "" => name.to_string(),
-                        path => format!("{path}.{name}"),
-                    };
-                    walk(node, &at, found);
-                    let problem = FieldProblem {
-                        path: at,
-                        duplicate: true,
-                    };
-                    let repeated = fields[..index].iter().any(|(before, _)| before == name);
-                    if repeated && !found.contains(&problem) && found.len() < MOST_REPEATED {
-                        found.push(problem);
+                    if !self.path.is_empty() {
+                        self.path.push('.');
                     }
+                    self.path.push_str(name);
+                    self.visit(node);
+                    if again.next_if_eq(&index).is_some() {
+                        self.note();
+                    }
+                    self.path.truncate(length);
                 }
             }
             Node::Array(items) => {
                 for (index, node) in items.iter().enumerate() {
-                    walk(node, &format!("{path}[{index}]"), found);
+                    let _ = write!(self.path, "[{index}]");
+                    self.visit(node);
+                    self.path.truncate(length);
                 }
             }
             _ => {}
         }
     }
-    let mut found = Vec::new();
-    if let Ok(node) = parse(body) {
-        walk(&node, "", &mut found);
+
+    fn note(&mut self) {
+        self.told += self.path.len();
+        if self.found.len() >= MOST_REPEATED || self.told > MOST_TOLD {
+            return;
+        }
+        let problem = FieldProblem {
+            path: self.path.clone(),
+            duplicate: true,
+        };
+        if !self.found.contains(&problem) {
+            self.found.push(problem);
+        }
     }
-    found
 }
 
 impl fmt::Display for FieldProblem {

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::document::Value;
+use crate::document::{MAX_DEPTH, Value};
 
 /// A parsed JSON value.
 #[derive(Debug)]
@@ -15,9 +15,6 @@ pub(super) enum Node<'a> {
     Array(Vec<Node<'a>>),
     Object(Vec<(Cow<'a, str>, Node<'a>)>),
 }
-
-/// Nested deeper than this is refused; Go's own limit of 10,000 would need a larger stack.
-const MAX_DEPTH: usize = 500;
 
 /// Parses a whole text; the error is worded as Go words it.
 pub(super) fn parse(bytes: &[u8]) -> Result<Node<'_>, String> {
@@ -413,9 +410,17 @@ mod tests {
         ] {
             assert_eq!(parse(text.as_bytes()).unwrap_err(), error, "{text}");
         }
-        assert_eq!(
-            parse(&[b'['; 1000]).unwrap_err(),
-            "invalid character '[' exceeded max depth"
-        );
+        for opening in ["[", "{\"a\":"] {
+            let nested = |levels: usize| {
+                let closing = if opening == "[" { "]" } else { "}" };
+                format!("{}1{}", opening.repeat(levels), closing.repeat(levels))
+            };
+            assert!(parse(nested(MAX_DEPTH).as_bytes()).is_ok());
+            let first = &opening[..1];
+            assert_eq!(
+                parse(nested(MAX_DEPTH + 1).as_bytes()).unwrap_err(),
+                format!("invalid character '{first}' exceeded max depth")
+            );
+        }
     }
 }

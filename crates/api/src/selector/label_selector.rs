@@ -143,7 +143,10 @@ impl LabelSelector {
 impl Requirement {
     /// Whether a label's value (`None` when absent) satisfies it.
     pub fn matches(&self, value: Option<&str>) -> bool {
-        let listed = |value: &str| self.values.iter().any(|one| one == value);
+        let listed = |value: &str| {
+            let found = self.values.binary_search_by(|one| one.as_str().cmp(value));
+            found.is_ok()
+        };
         match self.operator {
             Operator::In | Operator::Equals | Operator::DoubleEquals => value.is_some_and(listed),
             Operator::NotIn | Operator::NotEquals => !value.is_some_and(listed),

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use crate::document::Value;
 use crate::field::{FieldError, Path, quote};
+use crate::repeats::Seen;
 
 const ADDRESS_WORDS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const RANGE_WORDS: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
@@ -95,9 +96,15 @@ pub fn parse_range(text: &str) -> Option<Range> {
     Some(Range { address, bits })
 }
 
+/// The texts of a list.
+pub fn existing(list: &[Value]) -> Seen<String> {
+    let texts = list.iter().filter_map(Value::as_str);
+    texts.map(str::to_string).collect()
+}
+
 /// What is wrong with an address in an old field; those in `existing` are accepted as they are.
-pub fn old_address(text: &str, existing: &[Value], path: &Path) -> Vec<FieldError> {
-    if existing.iter().any(|one| one.as_str() == Some(text)) {
+pub fn old_address(text: &str, existing: &Seen<String>, path: &Path) -> Vec<FieldError> {
+    if existing.contains(text) {
         return Vec::new();
     }
     let wrong = |detail: &str| FieldError::invalid(path, text, detail);
@@ -115,7 +122,7 @@ pub fn old_address(text: &str, existing: &[Value], path: &Path) -> Vec<FieldErro
 
 /// What is wrong with an address in a new field.
 pub fn address(text: &str, path: &Path) -> Vec<FieldError> {
-    let errors = old_address(text, &[], path);
+    let errors = old_address(text, &Seen::new(), path);
     match parse(text) {
         Some(parsed) if errors.is_empty() && parsed.to_string() != text => {
             let detail = format!("must be in canonical form ({})", quote(&parsed.to_string()));
@@ -126,8 +133,8 @@ pub fn address(text: &str, path: &Path) -> Vec<FieldError> {
 }
 
 /// What is wrong with a CIDR in an old field.
-pub fn old_range(text: &str, existing: &[Value], path: &Path) -> Vec<FieldError> {
-    if existing.iter().any(|one| one.as_str() == Some(text)) {
+pub fn old_range(text: &str, existing: &Seen<String>, path: &Path) -> Vec<FieldError> {
+    if existing.contains(text) {
         return Vec::new();
     }
     let wrong = |detail: &str| vec![FieldError::invalid(path, text, detail)];
@@ -151,7 +158,7 @@ pub fn old_range(text: &str, existing: &[Value], path: &Path) -> Vec<FieldError>
 
 /// What is wrong with a CIDR in a new field.
 pub fn range(text: &str, path: &Path) -> Vec<FieldError> {
-    let errors = old_range(text, &[], path);
+    let errors = old_range(text, &Seen::new(), path);
     match parse_range(text) {
         Some(range) if errors.is_empty() && range.text() != text => {
             let detail = format!("must be in canonical form ({})", quote(&range.text()));
@@ -223,7 +230,7 @@ mod tests {
             let strip = |errors: Vec<FieldError>| -> Vec<String> {
                 errors.into_iter().map(|error| error.detail).collect()
             };
-            assert_eq!(strip(old_address(text, &[], &path)), old, "{text}");
+            assert_eq!(strip(old_address(text, &Seen::new(), &path)), old, "{text}");
             assert_eq!(strip(address(text, &path)), new, "{text}");
         };
         check("10.0.0.1", &[], &[]);
@@ -242,7 +249,7 @@ mod tests {
         check("::ffff:1.2.3.4", &[mapped], &[mapped]);
         check("10.0.0.256", &[ADDRESS_WORDS], &[ADDRESS_WORDS]);
         check("", &[ADDRESS_WORDS], &[ADDRESS_WORDS]);
-        assert!(old_address("010.0.0.1", &["010.0.0.1".into()], &path).is_empty());
+        assert!(old_address("010.0.0.1", &existing(&["010.0.0.1".into()]), &path).is_empty());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names::{self, pattern_error};
+use crate::repeats::Seen;
 
 const STATUSES: [&str; 3] = ["False", "True", "Unknown"];
 const REASON: &str = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?";
@@ -20,13 +21,12 @@ static REASON_PATTERN: LazyLock<Regex> =
 /// Checks a list of conditions.
 pub fn validate(conditions: &[Value], path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = Seen::new();
     for (index, condition) in conditions.iter().enumerate() {
         let at = path.index(index);
         let kind = condition.str_at(&["type"]);
-        match seen.contains(&kind) {
-            true => errors.push(FieldError::duplicate(&at.child("type"), kind)),
-            false => seen.push(kind),
+        if !seen.insert(kind) {
+            errors.push(FieldError::duplicate(&at.child("type"), kind));
         }
         one(condition, &at, &mut errors);
     }

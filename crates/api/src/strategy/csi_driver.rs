@@ -3,6 +3,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
+use crate::repeats::Seen;
 use crate::strategy::checks::supported;
 use crate::strategy::{Strategy, generic};
 use crate::table::duration::object_age;
@@ -153,16 +154,15 @@ impl Strategy for CsiDriver {
 }
 
 fn token_requests(object: &Value, path: &Path, errors: &mut Vec<FieldError>) {
-    let mut audiences: Vec<&str> = Vec::new();
+    let mut audiences = Seen::new();
     let requests = object.list_at(&["spec", "tokenRequests"]);
     for (index, request) in requests.iter().enumerate() {
         let at = path.index(index);
         let audience = request.str_at(&["audience"]);
-        if audiences.contains(&audience) {
+        if !audiences.insert(audience) {
             errors.push(FieldError::duplicate(&at.child("audience"), audience));
             continue;
         }
-        audiences.push(audience);
         let Some(seconds) = request.i64_at(&["expirationSeconds"]) else {
             continue;
         };

@@ -1,8 +1,11 @@
 //! CSINodes.
 
+use std::collections::BTreeMap;
+
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
+use crate::repeats::Seen;
 use crate::strategy::checks::driver_name;
 use crate::strategy::{MetadataChecks, Strategy};
 use crate::table::duration::object_age;
@@ -24,12 +27,12 @@ impl Strategy for CsiNode {
         let path = Path::new("spec").child("drivers");
         let drivers = object.list_at(&["spec", "drivers"]);
         let mut errors = Vec::new();
+        let mut seen = Seen::new();
         for (index, one) in drivers.iter().enumerate() {
             let at = path.index(index);
             driver(one, &at, &mut errors);
             let name = one.str_at(&["name"]);
-            let same = |other: &Value| other.str_at(&["name"]) == name;
-            if drivers[..index].iter().any(same) {
+            if !seen.insert(name) {
                 errors.push(FieldError::duplicate(&at.child("name"), name));
             }
             topology_keys(one, &at, &mut errors);
@@ -45,10 +48,15 @@ impl Strategy for CsiNode {
             driver.remove(&["allocatable"]);
             driver
         };
+        let mut by_name: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+        for new in new.list_at(&["spec", "drivers"]) {
+            let same = by_name.entry(new.str_at(&["name"])).or_default();
+            same.push(new);
+        }
         for old in old.list_at(&["spec", "drivers"]) {
-            for new in new.list_at(&["spec", "drivers"]) {
-                let same = new.str_at(&["name"]) == old.str_at(&["name"]);
-                if same && fixed(new) != fixed(old) {
+            let same = by_name.remove(old.str_at(&["name"]));
+            for new in same.into_iter().flatten() {
+                if fixed(new) != fixed(old) {
                     let error = FieldError::invalid(&path, Value::Null, "field is immutable");
                     errors.push(error.showing(&shown(new)));
                 }
@@ -105,12 +113,13 @@ fn driver(driver: &Value, path: &Path, errors: &mut Vec<FieldError>) {
 
 fn topology_keys(driver: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let keys = driver.list_at(&["topologyKeys"]);
-    for (index, key) in keys.iter().enumerate() {
+    let mut seen = Seen::new();
+    for key in keys {
         let text = key.as_str().unwrap_or_default();
         if text.is_empty() {
             errors.push(FieldError::required(path, ""));
         }
-        if keys[..index].contains(key) {
+        if !seen.insert(text) {
             errors.push(FieldError::duplicate(path, text));
         }
         errors.extend(all_invalid(path, text, names::qualified_name(text)));

@@ -6,6 +6,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
+use crate::repeats::{Seen, repeats};
 use crate::strategy::checks::{driver_name, supported};
 
 mod cel;
@@ -55,11 +56,10 @@ fn each_of_set(
     if list.len() > most {
         return;
     }
-    for (index, item) in list.iter().enumerate() {
-        let of_item = key(item);
-        if list[..index].iter().any(|other| key(other) == of_item) {
-            errors.push(FieldError::duplicate(&path.index(index), of_item));
-        }
+    let keys: Vec<String> = list.iter().map(|item| key(item).to_string()).collect();
+    for index in repeats(&keys) {
+        let item = key(&list[index]);
+        errors.push(FieldError::duplicate(&path.index(index), item));
     }
 }
 
@@ -223,13 +223,16 @@ fn binding_conditions(object: &Value, path: &Path, errors: &mut Vec<FieldError>)
         });
     }
     let (conditions, failures) = (object.list_at(&[good]), object.list_at(&[bad]));
+    let text = |one: &Value| one.to_string();
+    let known: Seen<String> = conditions.iter().map(text).collect();
     for (name, list) in [(good, conditions), (bad, failures)] {
+        let mut seen = Seen::new();
         for (index, one) in list.iter().enumerate() {
             let at = path.child(name).index(index);
-            if list[..index].contains(one) {
+            if !seen.insert(text(one)) {
                 errors.push(FieldError::duplicate(&at, one.clone()));
             }
-            if name == bad && conditions.contains(one) {
+            if name == bad && known.contains(&text(one)) {
                 let detail = "bindingFailureConditions must not overlap with bindingConditions";
                 errors.push(FieldError::invalid(&at, one.clone(), detail));
             }

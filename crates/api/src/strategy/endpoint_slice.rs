@@ -3,6 +3,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
+use crate::repeats::Seen;
 use crate::strategy::endpoints::first_few;
 use crate::strategy::pod::containers::{one_of, one_of_given};
 use crate::strategy::{MetadataChecks, Strategy, addresses, generic};
@@ -119,17 +120,16 @@ fn ports(ports: &[Value], errors: &mut Vec<FieldError>) {
         errors.push(FieldError::too_many(&path, ports.len(), MOST_PORTS));
         return;
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = Seen::new();
     for (index, port) in ports.iter().enumerate() {
         let at = path.index(index);
         let name = port.str_at(&["name"]);
         if !name.is_empty() {
             errors.extend(all_invalid(&at.child("name"), name, names::dns_label(name)));
         }
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             errors.push(FieldError::duplicate(&at.child("name"), name));
         }
-        seen.push(name);
         match port.has(&["protocol"]) {
             true => one_of_given(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors),
             false => errors.push(FieldError::required(&at.child("protocol"), "")),
@@ -202,7 +202,7 @@ fn endpoints(object: &Value, errors: &mut Vec<FieldError>) {
 fn address(kind: &str, text: &str, path: &Path, index: usize, errors: &mut Vec<FieldError>) {
     let at = path.index(index);
     let wrong = match kind {
-        "IPv4" => addresses::old_address(text, &[], &at),
+        "IPv4" => addresses::old_address(text, &Seen::new(), &at),
         "IPv6" => addresses::address(text, &at),
         "FQDN" => fully_qualified_domain(text, &at),
         _ => return,

@@ -3,6 +3,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
+use crate::repeats::Seen;
 use crate::strategy::pod::containers::{numbers, one_of};
 use crate::strategy::{MetadataChecks, Strategy, addresses};
 use crate::table::duration::object_age;
@@ -80,7 +81,7 @@ fn validate_subset(subset: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         for (index, one) in subset.list_at(&[list]).iter().enumerate() {
             let at = path.child(list).index(index);
             let ip = one.str_at(&["ip"]);
-            errors.extend(addresses::old_address(ip, &[], &at.child("ip")));
+            errors.extend(addresses::old_address(ip, &Seen::new(), &at.child("ip")));
             let hostname = one.str_at(&["hostname"]);
             if !hostname.is_empty() {
                 let wrong = names::dns_label(hostname);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
+use crate::repeats::Seen;
 use crate::strategy::addresses;
 use crate::strategy::pod::containers::numbers;
 use crate::strategy::{MetadataChecks, Strategy};
@@ -120,12 +121,10 @@ pub fn balancer_hostname(one: &Value, path: &Path, errors: &mut Vec<FieldError>)
 }
 
 /// The addresses that an old load balancer status has.
-pub fn known_addresses(old: &Value) -> Vec<Value> {
-    let ingress = old.list_at(&["status", "loadBalancer", "ingress"]);
-    ingress
-        .iter()
-        .filter_map(|one| one.get("ip").cloned())
-        .collect()
+pub fn known_addresses(old: &Value) -> Seen<String> {
+    let ingress = old.list_at(&["status", "loadBalancer", "ingress"]).iter();
+    let addresses = ingress.filter_map(|one| one.get("ip")?.as_str());
+    addresses.map(str::to_string).collect()
 }
 
 fn status(new: &Value, old: &Value) -> Vec<FieldError> {

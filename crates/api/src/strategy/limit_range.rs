@@ -4,6 +4,7 @@ use crate::document::{Object, Value};
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::quantity::Quantity;
+use crate::repeats::Seen;
 use crate::strategy::checks::quantity;
 use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::{MetadataChecks, Strategy, resource_names};
@@ -55,12 +56,12 @@ impl Strategy for LimitRange {
         let mut errors = Vec::new();
         let path = Path::new("spec").child("limits");
         let limits = object.list_at(&["spec", "limits"]);
+        let mut seen = Seen::new();
         for (index, limit) in limits.iter().enumerate() {
             let at = path.index(index);
             let kind = limit.str_at(&["type"]);
             errors.extend(kind_errors(kind, &at.child("type")));
-            let same = |other: &Value| other.str_at(&["type"]) == kind;
-            if limits[..index].iter().any(same) {
+            if !seen.insert(kind) {
                 errors.push(FieldError::duplicate(&at.child("type"), kind));
             }
             one(limit, kind, &at, &mut errors);
@@ -75,15 +76,15 @@ impl Strategy for LimitRange {
 }
 
 fn fill(limit: &mut Value, target: &str, source: &str) {
-    let mut made = match limit.remove(&[target]) {
+    let given = match limit.remove(&[target]) {
         Some(Value::Object(fields)) => fields,
         _ => Object::default(),
     };
-    for (name, value) in limit.fields_at(&[source]) {
-        if !made.contains(name) {
-            made.insert(name, value.clone());
-        }
-    }
+    // What is given wins: of a repeated name the last one counts.
+    let at = [source];
+    let filled = limit.fields_at(&at);
+    let filled = filled.map(|(name, value)| (name.to_string(), value.clone()));
+    let made: Object = filled.chain(given).collect();
     if !made.is_empty() {
         limit.set(&[target], made);
     }

@@ -3,6 +3,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
+use crate::repeats::Seen;
 use crate::strategy::pod::containers::numbers;
 use crate::strategy::{Strategy, addresses, workload};
 use crate::table::duration::object_age;
@@ -41,7 +42,7 @@ impl Strategy for NetworkPolicy {
     }
 
     fn validate_content(&self, object: &Value) -> Vec<FieldError> {
-        validate(object, &[])
+        validate(object, &Seen::new())
     }
 
     fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
@@ -51,7 +52,7 @@ impl Strategy for NetworkPolicy {
             known.extend(block.get("cidr").cloned());
             known.extend(block.list_at(&["except"]).iter().cloned());
         });
-        validate(new, &known)
+        validate(new, &addresses::existing(&known))
     }
 
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {
@@ -80,7 +81,7 @@ fn for_each_block(object: &Value, mut visit: impl FnMut(&Value, &Path)) {
     }
 }
 
-fn validate(object: &Value, known: &[Value]) -> Vec<FieldError> {
+fn validate(object: &Value, known: &Seen<String>) -> Vec<FieldError> {
     let path = Path::new("spec");
     let mut errors = Vec::new();
     if let Some(selector) = object.at(&["spec", "podSelector"]) {
@@ -161,7 +162,7 @@ fn port(one: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn peer(peer: &Value, known: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
+fn peer(peer: &Value, known: &Seen<String>, path: &Path, errors: &mut Vec<FieldError>) {
     let mut found = 0;
     for name in ["podSelector", "namespaceSelector"] {
         if let Some(selector) = peer.get(name).filter(|value| !value.is_null()) {
@@ -182,7 +183,7 @@ fn peer(peer: &Value, known: &[Value], path: &Path, errors: &mut Vec<FieldError>
     }
 }
 
-fn ip_block(block: &Value, known: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
+fn ip_block(block: &Value, known: &Seen<String>, path: &Path, errors: &mut Vec<FieldError>) {
     let cidr = block.str_at(&["cidr"]);
     let at = path.child("cidr");
     if cidr.is_empty() {

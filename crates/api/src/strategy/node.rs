@@ -4,6 +4,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
+use crate::repeats::{Seen, repeats};
 use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::pod::resources::quantity_value;
 use crate::strategy::pod::validate::taint_effect;
@@ -76,13 +77,12 @@ impl Strategy for Node {
             errors.push(FieldError::forbidden(&spec.child("providerID"), detail));
         }
         let addresses = new.list_at(&["status", "addresses"]);
-        for (index, address) in addresses.iter().enumerate() {
-            if addresses[..index].contains(address) {
-                let at = Path::new("status").child("addresses").index(index);
-                let text = |name: &str| Value::from(address.str_at(&[name]));
-                let error = FieldError::duplicate(&at, Value::Null);
-                errors.push(error.showing(&[("Type", text("type")), ("Address", text("address"))]));
-            }
+        let shown: Vec<String> = addresses.iter().map(Value::to_string).collect();
+        for index in repeats(&shown) {
+            let at = Path::new("status").child("addresses").index(index);
+            let text = |name: &str| Value::from(addresses[index].str_at(&[name]));
+            let error = FieldError::duplicate(&at, Value::Null);
+            errors.push(error.showing(&[("Type", text("type")), ("Address", text("address"))]));
         }
         errors.extend(taints(new));
         errors
@@ -129,6 +129,7 @@ fn taints(object: &Value) -> Vec<FieldError> {
     let path = Path::new("metadata").child("taints");
     let taints = object.list_at(&["spec", "taints"]);
     let mut errors = Vec::new();
+    let mut seen = Seen::new();
     for (index, taint) in taints.iter().enumerate() {
         let at = path.index(index);
         let text = |name: &str| taint.str_at(&[name]);
@@ -144,9 +145,7 @@ fn taints(object: &Value) -> Vec<FieldError> {
             errors.push(FieldError::invalid(&at.child("value"), value, detail));
         }
         errors.extend(taint_effect(effect, &at.child("effect")));
-        let same =
-            |other: &Value| other.str_at(&["key"]) == key && other.str_at(&["effect"]) == effect;
-        if taints[..index].iter().any(same) {
+        if !seen.insert((key, effect)) {
             let mut error = FieldError::duplicate(&at, Value::Null);
             error.detail = "taints must be unique by key and effect pair".to_string();
             let added = taint.get("timeAdded").cloned().unwrap_or_default();
@@ -178,7 +177,7 @@ fn pod_ranges(object: &Value, errors: &mut Vec<FieldError>) {
     let mut families = Vec::new();
     for (index, range) in list.iter().enumerate() {
         let text = range.as_str().unwrap_or_default();
-        errors.extend(addresses::old_range(text, &[], &path.index(index)));
+        errors.extend(addresses::old_range(text, &Seen::new(), &path.index(index)));
         families.extend(addresses::parse_range(text).map(|range| range.address.is_ipv4()));
     }
     let unread = list.iter().position(|range| {

@@ -1,7 +1,9 @@
 //! ResourceQuotas. What they count is the API server's business.
 
+use std::collections::BTreeMap;
+
 use crate::document::Value;
-use crate::field::{FieldError, Path};
+use crate::field::{FieldError, Path, most_showing};
 use crate::strategy::checks::quantity;
 use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::{MetadataChecks, Strategy, resource_names};
@@ -148,12 +150,34 @@ fn fits(scope: &str, resource: &str) -> bool {
     }
 }
 
-/// The resources of the quota that cannot be counted within `scope`.
-fn misfits(object: &Value, scope: &str) -> usize {
-    let names = object.fields_at(&["spec", "hard"]).map(|(name, _)| name);
-    names
-        .filter(|name| resource_names::is_quota_name(name) && !fits(scope, name))
-        .count()
+/// How many resources of the quota cannot be counted within each scope.
+struct Misfits<'a> {
+    object: &'a Value,
+    counted: BTreeMap<String, usize>,
+}
+
+impl<'a> Misfits<'a> {
+    fn of(object: &'a Value) -> Misfits<'a> {
+        Misfits {
+            object,
+            counted: BTreeMap::new(),
+        }
+    }
+
+    fn within(&mut self, scope: &str) -> usize {
+        if !is_scope(scope) {
+            return 0;
+        }
+        if let Some(count) = self.counted.get(scope) {
+            return *count;
+        }
+        let names = self.object.fields_at(&["spec", "hard"]);
+        let count = names
+            .filter(|(name, _)| resource_names::is_quota_name(name) && !fits(scope, name))
+            .count();
+        self.counted.insert(scope.to_string(), count);
+        count
+    }
 }
 
 /// How many pairs of scopes exclude each other.
@@ -170,9 +194,17 @@ fn conflicts(scopes: &[&str]) -> usize {
 fn scopes(object: &Value, errors: &mut Vec<FieldError>) {
     let path = Path::new("spec").child("scopes");
     let list = object.list_at(&["spec", "scopes"]);
-    let mut wrong = |detail: &str| {
-        errors.push(FieldError::invalid(&path, list.to_vec(), detail));
+    let mut room = match object.at(&["spec", "scopes"]) {
+        Some(scopes) => most_showing(scopes),
+        None => return,
     };
+    let mut wrong = |detail: &str| {
+        if room > 0 {
+            room -= 1;
+            errors.push(FieldError::invalid(&path, list.to_vec(), detail));
+        }
+    };
+    let mut misfits = Misfits::of(object);
     let names: Vec<&str> = list
         .iter()
         .map(|scope| scope.as_str().unwrap_or_default())
@@ -181,7 +213,7 @@ fn scopes(object: &Value, errors: &mut Vec<FieldError>) {
         if !is_scope(scope) {
             wrong("unsupported scope");
         }
-        for _ in 0..misfits(object, scope) {
+        for _ in 0..misfits.within(scope) {
             wrong("unsupported scope applied to resource");
         }
     }
@@ -196,6 +228,9 @@ fn scope_selector(object: &Value, errors: &mut Vec<FieldError>) {
         .child("matchExpressions");
     let expressions = object.list_at(&["spec", "scopeSelector", "matchExpressions"]);
     let mut names: Vec<&str> = Vec::new();
+    let selector = object.at(&["spec", "scopeSelector"]);
+    let mut room = selector.map_or(0, most_showing);
+    let mut misfits = Misfits::of(object);
     for expression in expressions {
         let scope = expression.str_at(&["scopeName"]);
         names.push(scope);
@@ -203,8 +238,10 @@ fn scope_selector(object: &Value, errors: &mut Vec<FieldError>) {
             let at = path.child("scopeName");
             errors.push(FieldError::invalid(&at, scope, "unsupported scope"));
         }
-        for _ in 0..misfits(object, scope) {
-            let value = object.at(&["spec", "scopeSelector"]).cloned();
+        let count = misfits.within(scope).min(room);
+        room -= count;
+        for _ in 0..count {
+            let value = selector.cloned();
             let detail = "unsupported scope applied to resource";
             errors.push(FieldError::invalid(
                 &path,

@@ -3,9 +3,10 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{self, Rules, all_invalid, names};
+use crate::repeats::repeats;
 use crate::strategy::checks::immutable_text;
 use crate::strategy::pod::defaults::canonical_quantities;
-use crate::strategy::pod::resources;
+use crate::strategy::pod::resources::{self, PodClaims};
 use crate::strategy::pod::validate::tolerations;
 use crate::strategy::{MetadataChecks, Strategy};
 use crate::table::duration::object_age;
@@ -47,7 +48,11 @@ impl Strategy for RuntimeClass {
         if let Some(fixed) = object.at(&["overhead", "podFixed"]) {
             let mut limits = Value::object();
             limits.set(&["limits"], fixed.clone());
-            errors.extend(resources::validate(&limits, &[], &Path::new("overhead")));
+            errors.extend(resources::validate(
+                &limits,
+                &PodClaims::none(),
+                &Path::new("overhead"),
+            ));
         }
         let path = Path::new("scheduling");
         let selector = object.at(&["scheduling", "nodeSelector"]);
@@ -55,16 +60,13 @@ impl Strategy for RuntimeClass {
         let list = object.list_at(&["scheduling", "tolerations"]);
         let path = path.child("tolerations");
         tolerations(list, &path, &mut errors);
-        let keys = ["key", "operator", "value", "effect"];
-        for (index, one) in list.iter().enumerate() {
-            let same = |other: &Value| {
-                keys.iter()
-                    .all(|key| other.str_at(&[key]) == one.str_at(&[key]))
-            };
-            if list[..index].iter().any(same) {
-                let error = FieldError::duplicate(&path.index(index), Value::Null);
-                errors.push(error.showing(&shown(one)));
-            }
+        let keys = |one: &Value| -> [String; 4] {
+            ["key", "operator", "value", "effect"].map(|key| one.str_at(&[key]).to_string())
+        };
+        let keys: Vec<[String; 4]> = list.iter().map(keys).collect();
+        for index in repeats(&keys) {
+            let error = FieldError::duplicate(&path.index(index), Value::Null);
+            errors.push(error.showing(&shown(&list[index])));
         }
         errors
     }

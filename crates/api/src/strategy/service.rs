@@ -1,9 +1,12 @@
 //! Services. Cluster IPs and node ports are allocated by the API server; here is what needs no
 //! allocator.
 
+use std::collections::BTreeMap;
+
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::NameRule;
+use crate::repeats::Seen;
 use crate::strategy::ingress::balancer_cell;
 use crate::strategy::{Strategy, generic};
 use crate::table::duration::object_age;
@@ -204,13 +207,16 @@ fn keep_allocated(new: &mut Value, old: &Value) {
         generic::keep_field(new, old, &health);
     }
     if has_node_ports(old) && has_node_ports(new) {
-        let old_ports = old.list_at(&["spec", "ports"]);
+        let key = |port: &Value| {
+            let protocol = port.str_at(&["protocol"]).to_string();
+            (port.i64_at(&["port"]), protocol)
+        };
+        let mut old_ports = BTreeMap::new();
+        for port in old.list_at(&["spec", "ports"]) {
+            old_ports.entry(key(port)).or_insert(port);
+        }
         for port in new.list_at_mut(&["spec", "ports"]) {
-            let same = |other: &&Value| {
-                other.i64_at(&["port"]) == port.i64_at(&["port"])
-                    && other.str_at(&["protocol"]) == port.str_at(&["protocol"])
-            };
-            let number = old_ports.iter().find(same);
+            let number = old_ports.get(&key(port));
             let number = number.and_then(|old| old.i64_at(&["nodePort"]));
             if let (0, Some(number)) = (port.i64_at(&["nodePort"]).unwrap_or(0), number) {
                 port.set(&["nodePort"], number);
@@ -274,7 +280,7 @@ fn superset_of_node_ports(old: &Value, new: &Value) -> bool {
             .filter(|number| *number != 0)
             .collect()
     };
-    let old = ports(old);
+    let old: Seen<i64> = ports(old).into_iter().collect();
     ports(new).iter().all(|number| old.contains(number))
 }
 

@@ -3,6 +3,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{NameRule, all_invalid, names};
+use crate::repeats::Seen;
 use crate::selector::LabelSelector;
 use crate::strategy::{Strategy, claim_spec, int_or_percent, pod, workload};
 use crate::table::duration::object_age;
@@ -223,12 +224,10 @@ fn with_claim_volumes(template: &Value, claims: &[Value]) -> Value {
         return template;
     }
     let mut volumes: Vec<Value> = Vec::new();
+    let mut claimed = Seen::new();
     for claim in claims {
         let name = claim.str_at(&["metadata", "name"]);
-        if volumes
-            .iter()
-            .all(|volume| volume.str_at(&["name"]) != name)
-        {
+        if claimed.insert(name) {
             volumes.push(crate::document!({
                 "name": name, "persistentVolumeClaim": {"claimName": name},
             }));
@@ -236,10 +235,7 @@ fn with_claim_volumes(template: &Value, claims: &[Value]) -> Value {
     }
     for volume in template.list_at(&["spec", "volumes"]) {
         let name = volume.str_at(&["name"]);
-        let replaced = claims
-            .iter()
-            .any(|claim| claim.str_at(&["metadata", "name"]) == name);
-        if !replaced {
+        if !claimed.contains(name) {
             volumes.push(volume.clone());
         }
     }

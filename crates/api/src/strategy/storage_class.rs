@@ -1,5 +1,7 @@
 //! StorageClasses, and what VolumeAttributesClasses share with them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
@@ -8,6 +10,8 @@ use crate::strategy::ingress_class::name_or_default;
 use crate::strategy::{MetadataChecks, Strategy};
 use crate::table::duration::object_age;
 
+/// More errors than this are not told about topologies that repeat each other.
+const MOST_REPEATED: usize = 1_000;
 const MOST_PARAMETERS: usize = 512;
 const PARAMETERS_SIZE: usize = 256 * 1024;
 
@@ -121,52 +125,44 @@ pub fn parameters(object: &Value, may_be_empty: bool) -> Vec<FieldError> {
 
 fn topologies(object: &Value, errors: &mut Vec<FieldError>) {
     let path = Path::new("allowedTopologies");
-    let mut seen: Vec<Vec<(String, Vec<String>)>> = Vec::new();
+    let mut seen: BTreeMap<Vec<(String, Vec<String>)>, usize> = BTreeMap::new();
     for (index, term) in object.list_at(&["allowedTopologies"]).iter().enumerate() {
         let at = path.index(index).child("matchLabelExpressions");
-        let mut keys: Vec<(String, Vec<String>)> = Vec::new();
+        let mut keys: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let expressions = term.list_at(&["matchLabelExpressions"]);
         for (index, expression) in expressions.iter().enumerate() {
             let at = at.index(index);
-            let mut set: Vec<String> = Vec::new();
+            let mut set: BTreeSet<&str> = BTreeSet::new();
             let values = expression.list_at(&["values"]);
             if values.is_empty() {
                 errors.push(FieldError::required(&at.child("values"), ""));
             }
             for (index, value) in values.iter().enumerate() {
                 let text = value.as_str().unwrap_or_default();
-                if set.iter().any(|known| known == text) {
+                if !set.insert(text) {
                     let at = at.child("values").index(index);
                     errors.push(FieldError::duplicate(&at, text));
-                } else {
-                    set.push(text.to_string());
                 }
             }
             let key = expression.str_at(&["key"]);
             let wrong = names::qualified_name(key);
             errors.extend(all_invalid(&at.child("key"), key, wrong));
-            set.sort();
-            match keys.iter_mut().find(|(known, _)| known == key) {
-                Some((_, known)) => {
-                    errors.push(FieldError::duplicate(&at.child("key"), key));
-                    *known = set;
-                }
-                None => keys.push((key.to_string(), set)),
+            let set = set.into_iter().map(str::to_string).collect();
+            if keys.insert(key.to_string(), set).is_some() {
+                errors.push(FieldError::duplicate(&at.child("key"), key));
             }
         }
-        keys.sort();
         // Upstream starts with as many empty ones as there are terms.
-        let repeated = match keys.is_empty() {
-            true => seen.iter().filter(|known| known.is_empty()).count(),
-            false => seen.iter().filter(|known| **known == keys).count(),
-        };
         let empty = match keys.is_empty() {
             true => object.list_at(&["allowedTopologies"]).len(),
             false => 0,
         };
-        for _ in 0..repeated + empty {
+        let count = seen.entry(keys.into_iter().collect()).or_default();
+        // One error for each other term that is alike is too many when there are many terms.
+        let room = MOST_REPEATED.saturating_sub(errors.len());
+        for _ in 0..(*count + empty).min(room) {
             errors.push(FieldError::duplicate(&at, ""));
         }
-        seen.push(keys);
+        *count += 1;
     }
 }

@@ -10,6 +10,8 @@ use crate::metadata::names;
 use crate::quantity::Quantity;
 use crate::resources::quantity;
 
+/// More warnings than this are not made about ports: answers carry only a few of them.
+const MOST_WARNINGS: usize = 1_000;
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const APPARMOR_CONTAINER: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -300,6 +302,10 @@ fn ports(pod: &Value, spec: &Path, warnings: &mut Vec<String>) {
             );
             let others = seen.entry(key).or_default();
             for (other, other_ip, other_host) in others.iter() {
+                // Many ports alike would give a warning for each pair of them.
+                if warnings.len() >= MOST_WARNINGS {
+                    return;
+                }
                 let how = if ip == *other_ip && host == *other_host {
                     "duplicate"
                 } else if host == 0 || *other_host == 0 {

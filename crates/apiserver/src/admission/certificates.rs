@@ -1,11 +1,10 @@
 //! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may approve or
 //! sign for a signer, and that nobody asks for `system:masters` this way.
 
+use api::certificate::{self, Request};
 use api::{Status, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::prelude::FromDer;
 
 use super::{Admitted, Operation};
 use crate::authorization::Attributes;
@@ -73,33 +72,19 @@ fn may(admitted: &Admitted<'_>, verb: &str, signer: &str) -> bool {
 
 fn check_subject(admitted: &Admitted<'_>) -> Result<(), Status> {
     let request = admitted.object.str_at(&["spec", "request"]);
-    match organisations(request) {
-        None => {
-            Err(admitted
-                .forbidden("failed to parse CSR: PEM block type must be CERTIFICATE REQUEST"))
-        }
-        Some(groups) if groups.iter().any(|group| group == MASTERS) => Err(admitted.forbidden(
+    match organizations(request) {
+        Err(problem) => Err(admitted.forbidden(format_args!("failed to parse CSR: {problem}"))),
+        Ok(groups) if groups.iter().any(|group| group == MASTERS) => Err(admitted.forbidden(
             format_args!("use of {CLIENT_SIGNER} signer with system:masters group is not allowed"),
         )),
-        Some(_) => Ok(()),
+        Ok(_) => Ok(()),
     }
 }
 
-/// The organisations in the subject of a request in PEM, itself in base64.
-fn organisations(request: &str) -> Option<Vec<String>> {
-    let pem = STANDARD.decode(request).ok()?;
-    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
-    if pem.label != "CERTIFICATE REQUEST" {
-        return None;
-    }
-    let (_, request) = X509CertificationRequest::from_der(&pem.contents).ok()?;
-    let subject = &request.certification_request_info.subject;
-    let groups = subject.iter_organization();
-    Some(
-        groups
-            .filter_map(|group| group.as_str().ok().map(str::to_string))
-            .collect(),
-    )
+/// The organizations in the subject of a request in PEM, itself in base64.
+fn organizations(request: &str) -> Result<Vec<String>, certificate::Error> {
+    let pem = STANDARD.decode(request).unwrap_or_default();
+    Ok(Request::parse(&pem)?.subject.organizations)
 }
 
 #[cfg(test)]
@@ -107,16 +92,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_groups_of_a_request_are_its_organisations() {
+    fn the_groups_of_a_request_are_its_organizations() {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
         let name = &mut parameters.distinguished_name;
         name.push(rcgen::DnType::OrganizationName, MASTERS);
         let request = parameters.serialize_request(&key).unwrap().pem().unwrap();
         assert_eq!(
-            organisations(&STANDARD.encode(request)),
-            Some(vec![MASTERS.to_string()])
+            organizations(&STANDARD.encode(request)),
+            Ok(vec![MASTERS.to_string()])
         );
-        assert_eq!(organisations("nonsense"), None);
+        assert!(organizations("nonsense").is_err());
     }
 }

@@ -242,13 +242,9 @@ fn broken_by_claim(claim: &Value, range: &Value) -> Vec<String> {
 }
 
 fn without_repetition(broken: Vec<String>) -> Vec<String> {
-    let mut told: Vec<String> = Vec::new();
-    for text in broken {
-        if !told.contains(&text) {
-            told.push(text);
-        }
-    }
-    told
+    let mut told = std::collections::BTreeSet::new();
+    let is_new = |text: &String| told.insert(text.clone());
+    broken.into_iter().filter(is_new).collect()
 }
 
 #[cfg(test)]

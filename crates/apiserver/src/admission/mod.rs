@@ -5,7 +5,9 @@
 mod certificates;
 mod claim_resize;
 mod default_class;
+mod external_ips;
 mod limit_ranger;
+mod local_path;
 pub(crate) mod namespace_lifecycle;
 mod node_restriction;
 mod node_taint;
@@ -27,6 +29,40 @@ use crate::cache::Entry;
 use crate::server::Context;
 
 pub(crate) use resource_quota::Charge;
+
+/// What an operator decides about admission.
+#[derive(Clone, Default)]
+pub struct AdmissionConfig {
+    /// Plugins that are off by default and were asked for, by name (see [`OPTIONAL_PLUGINS`]).
+    pub enabled: Vec<String>,
+    /// Which pod ranges the cluster gave to its nodes. Without it, nodes bring none of their own.
+    pub pod_ranges: Option<GivenPodRanges>,
+}
+
+/// The plugins that are off by default.
+pub const OPTIONAL_PLUGINS: [&str; 1] = [external_ips::NAME];
+
+/// Looks up the pod range that the cluster gave to the node of a name, if it gave one. An error
+/// means that this is not known at the moment.
+pub type GivenPodRanges = Arc<dyn Fn(&str) -> Result<Option<String>, String> + Send + Sync>;
+
+impl AdmissionConfig {
+    fn enables(&self, plugin: &str) -> bool {
+        self.enabled.iter().any(|enabled| enabled == plugin)
+    }
+
+    /// Refuses names of plugins that cannot be switched on.
+    pub(crate) fn check(&self) -> Result<(), crate::Error> {
+        let mut enabled = self.enabled.iter();
+        match enabled.find(|name| !OPTIONAL_PLUGINS.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(name) => Err(crate::Error::Configuration(format!(
+                "the admission plugin {name:?} cannot be enabled; there are: {}",
+                OPTIONAL_PLUGINS.join(", ")
+            ))),
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
@@ -159,6 +195,7 @@ impl Admitted<'_> {
 /// Lets the plugins change what was sent.
 pub(crate) async fn mutate(admitted: &mut Admitted<'_>) -> Result<(), Status> {
     namespace_lifecycle::admit(admitted).await?;
+    local_path::admit(admitted)?;
     if admitted.operation == Operation::Delete {
         return node_restriction::admit(admitted).await;
     }
@@ -187,5 +224,6 @@ pub(crate) async fn validate(admitted: &Admitted<'_>) -> Result<Charge, Status> 
     claim_resize::validate(admitted).await?;
     runtime_class::validate(admitted).await?;
     certificates::validate(admitted)?;
+    external_ips::validate(admitted)?;
     resource_quota::charge(admitted).await
 }

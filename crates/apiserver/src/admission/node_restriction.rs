@@ -43,7 +43,7 @@ pub(super) async fn admit(admitted: &Admitted<'_>) -> Result<(), Status> {
         ("", "pods", other) => Err(admitted.forbidden(format_args!(
             "unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"
         ))),
-        ("", "nodes", _) => own_node(admitted, node),
+        ("", "nodes", _) => own_node(admitted, node).await,
         ("", "persistentvolumeclaims", "status") => claim_status(admitted, node),
         ("", "persistentvolumeclaims", _) => Err(admitted.forbidden("may only update PVC status")),
         ("", "serviceaccounts", "token") => token(admitted, node).await,
@@ -183,7 +183,7 @@ async fn eviction(admitted: &Admitted<'_>, node: &str) -> Result<(), Status> {
     }
 }
 
-fn own_node(admitted: &Admitted<'_>, node: &str) -> Result<(), Status> {
+async fn own_node(admitted: &Admitted<'_>, node: &str) -> Result<(), Status> {
     let name = admitted.name();
     if name != node {
         return Err(admitted.forbidden(format_args!(
@@ -192,6 +192,9 @@ fn own_node(admitted: &Admitted<'_>, node: &str) -> Result<(), Status> {
     }
     let blank = Value::object();
     let (new, old) = (&*admitted.object, admitted.old.unwrap_or(&blank));
+    if admitted.operation != Operation::Delete {
+        own_pod_ranges(admitted, node, pod_ranges(new), pod_ranges(old)).await?;
+    }
     let forbidden = forbidden_labels(new, old).join(", ");
     match admitted.operation {
         Operation::Create if !forbidden.is_empty() => Err(admitted.forbidden(format_args!(
@@ -217,6 +220,57 @@ fn own_node(admitted: &Admitted<'_>, node: &str) -> Result<(), Status> {
         }
         _ => Ok(()),
     }
+}
+
+/// The other nodes send packets for a node's pod ranges to that node, so it must not choose them.
+/// Upstream lets a kubelet register with any range; ours refuses all but the one that the cluster
+/// gave to a node of this name, by an invitation or in its Node.
+async fn own_pod_ranges(
+    admitted: &Admitted<'_>,
+    node: &str,
+    new: Vec<&str>,
+    old: Vec<&str>,
+) -> Result<(), Status> {
+    if new.is_empty() || new == old {
+        return Ok(());
+    }
+    let given = match &admitted.context.server.admission.pod_ranges {
+        None => None,
+        Some(given) => given(node).map_err(|problem| {
+            Status::internal(format!(
+                "which pod range the cluster gave to node {node:?} is not known: {problem}"
+            ))
+        })?,
+    };
+    if given.as_deref().is_some_and(|given| new == [given]) {
+        return Ok(());
+    }
+    // Who registers again with what its Node has gets the usual conflict.
+    if admitted.operation == Operation::Create
+        && let Some(present) = admitted.one("", "nodes", "", node).await?
+        && new == pod_ranges(&present)
+    {
+        return Ok(());
+    }
+    let given = given.unwrap_or_else(|| "none".to_string());
+    Err(admitted.forbidden(format_args!(
+        "node {node:?} is not allowed to set pod CIDRs that the cluster did not give to it: {} (given: {given})",
+        new.join(", ")
+    )))
+}
+
+/// All ranges that a Node names, in either field.
+fn pod_ranges(node: &Value) -> Vec<&str> {
+    let single = node.str_at(&["spec", "podCIDR"]);
+    let mut ranges: Vec<&str> = node
+        .list_at(&["spec", "podCIDRs"])
+        .iter()
+        .map(|range| range.as_str().unwrap_or_default())
+        .collect();
+    if !single.is_empty() && !ranges.contains(&single) {
+        ranges.push(single);
+    }
+    ranges
 }
 
 /// Labels that differ and are not a node's to change.

@@ -90,8 +90,15 @@ fn place(pod: &mut Value, scheduling: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// More tolerations than this are all kept.
+const MOST_COMPARED: usize = 1_000;
+
 /// Leaves out what another one includes; of equal ones the first stays.
 fn without_redundant(all: &[Value]) -> Vec<Value> {
+    // Each is compared with all others.
+    if all.len() > MOST_COMPARED {
+        return all.to_vec();
+    }
     let mut kept: Vec<Value> = Vec::new();
     for (index, toleration) in all.iter().enumerate() {
         let before = kept.iter().any(|other| includes(other, toleration));

@@ -102,7 +102,7 @@ async fn find(
     };
     let key = key_of(namespace, name);
     if let Initial::State(snapshot) = &watch.subscription.initial
-        && let Some(entry) = snapshot.entries.get(key.as_str())
+        && let Some(entry) = snapshot.get(key.as_str())
     {
         return Ok(Some(entry.clone()));
     }

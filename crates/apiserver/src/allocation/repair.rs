@@ -92,7 +92,7 @@ impl Repair {
         }
         refresh(server, services, &mut self.world.services, Claim::of);
         refresh(server, records, &mut self.world.records, Record::of);
-        let ranges = cache.snapshot(ranges).entries;
+        let ranges = cache.snapshot(ranges);
         let ranges = ranges.iter().filter_map(|(_, entry)| entry.object().ok());
         let texts = ranges.flat_map(|range| {
             let list = range.list_at(&["spec", "cidrs"]).to_vec().into_iter();
@@ -164,7 +164,7 @@ fn refresh<T>(
     read: impl Fn(&Value) -> T,
 ) {
     let mut now = BTreeMap::new();
-    for (key, entry) in &server.cache.snapshot(kind).entries {
+    for (key, entry) in server.cache.snapshot(kind).iter() {
         let before = known.remove(key);
         let before = before.filter(|(revision, _)| *revision == entry.revision);
         let found = before.or_else(|| Some((entry.revision, read(&entry.object().ok()?))));

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api::certificate::Subject;
 use rustls::pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use sha2::Digest;
-use x509_parser::prelude::FromDer;
 
 use super::Peer;
 use crate::Environment;
@@ -62,18 +62,17 @@ impl CertificateVerifier {
 }
 
 fn subject(der: &CertificateDer<'_>) -> Option<Identity> {
-    let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(der).ok()?;
-    let subject = certificate.subject();
-    let user = subject
-        .iter_common_name()
-        .next()?
-        .as_str()
-        .ok()?
-        .to_string();
-    let mut groups: Vec<String> = subject
-        .iter_organization()
-        .filter_map(|name| name.as_str().ok().map(str::to_string))
-        .collect();
+    let Subject {
+        common_name: user,
+        organizations: mut groups,
+    } = match Subject::of_certificate(der) {
+        Ok(subject) if !subject.common_name.is_empty() => subject,
+        Ok(_) => return None,
+        Err(problem) => {
+            tracing::debug!(%problem, "the subject of a client certificate was refused");
+            return None;
+        }
+    };
     groups.push(AUTHENTICATED.to_string());
     let digest: String = sha2::Sha256::digest(der)
         .iter()
@@ -84,6 +83,44 @@ fn subject(der: &CertificateDer<'_>) -> Option<Identity> {
         user,
         groups,
         extra: BTreeMap::from([(CREDENTIAL_ID.to_string(), credential)]),
+        issued: api::certificate::not_before(der).ok(),
         ..Identity::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000_000_000;
+
+    /// What a verifier says of a certificate with these common names, signed by its authority.
+    fn judge(common_names: &[(rcgen::DnType, &str)]) -> Peer {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let pem = authority.self_signed(&key).unwrap().pem();
+        let issuer = rcgen::Issuer::new(authority, key);
+        let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        parameters.distinguished_name = rcgen::DistinguishedName::new();
+        for (kind, name) in common_names {
+            parameters.distinguished_name.push(kind.clone(), *name);
+        }
+        parameters.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = parameters.signed_by(&key, &issuer).unwrap();
+        let verifier = CertificateVerifier::new(&pem, Environment::simulated(1, NOW)).unwrap();
+        verifier.judge(Some(&[certificate.der().clone()]))
+    }
+
+    #[test]
+    fn a_certificate_with_two_common_names_is_refused() {
+        let node = (rcgen::DnType::CommonName, "system:node:n");
+        let known = judge(std::slice::from_ref(&node));
+        assert!(matches!(&known, Peer::Known(identity) if identity.user == "system:node:n"));
+        let again = rcgen::DnType::CustomDnType(vec![2, 5, 4, 3]);
+        let both = judge(&[node, (again, "system:kube-controller-manager")]);
+        assert!(matches!(both, Peer::Refused), "{both:?}");
+        assert!(matches!(judge(&[]), Peer::Refused));
+    }
 }

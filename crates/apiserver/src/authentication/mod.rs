@@ -5,6 +5,7 @@
 mod certificate;
 pub(crate) mod claims;
 mod legacy;
+mod revocation;
 mod token;
 
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub(crate) enum Peer {
 pub(crate) struct Authenticator {
     pub certificates: CertificateVerifier,
     pub tokens: Tokens,
+    revocations: revocation::Revocations,
 }
 
 impl Authenticator {
@@ -46,11 +48,13 @@ impl Authenticator {
         cache: Arc<Cache>,
         environment: Environment,
     ) -> Result<(Authenticator, mpsc::Receiver<Use>), Error> {
+        let revocations = revocation::Revocations::new(cache.clone());
         let (tokens, uses) =
             Tokens::new(service_account_key_pem, issuer, cache, environment.clone())?;
         let authenticator = Authenticator {
             certificates: CertificateVerifier::new(client_ca_pem, environment)?,
             tokens,
+            revocations,
         };
         Ok((authenticator, uses))
     }
@@ -62,6 +66,9 @@ impl Authenticator {
         remembered: &Remembered,
         headers: &HeaderMap,
     ) -> Result<Arc<Identity>, Status> {
+        if self.revocations.apply(peer) {
+            return Err(Status::unauthorized());
+        }
         if let Peer::Known(identity) = peer {
             return Ok(identity.clone());
         }

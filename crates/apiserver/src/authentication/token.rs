@@ -15,6 +15,8 @@ use crate::Error;
 use crate::cache::{Cache, Entry, key_of};
 use crate::identity::{AUTHENTICATED, CREDENTIAL_ID, Identity};
 
+/// How long a token stays good once what it is bound to is being deleted.
+const DELETION_LEEWAY: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 /// Signatures remembered as good, so that a client's every request does not verify one anew.
 const REMEMBERED: usize = 1024;
 
@@ -66,6 +68,8 @@ pub(crate) enum Refusal {
     Early,
     #[error("service account token has been invalidated")]
     Gone,
+    #[error("service account {0} has been deleted")]
+    AccountDeleted(String),
     #[error("{what} UID ({uid}) does not match {claimed} ({claim})")]
     Replaced {
         what: &'static str,
@@ -240,12 +244,12 @@ impl Tokens {
                 wanted: wanted.to_vec(),
             });
         }
-        let (identity, bound) = self.bound_identity(claims)?;
-        let identity = Arc::new(identity);
+        let mut seen = Seen::default();
+        let identity = Arc::new(self.bound_identity(claims, &mut seen)?);
         let believed = Believed {
             identity: identity.clone(),
-            bound: bound.into(),
-            until,
+            bound: seen.bound.into(),
+            until: seen.until.map_or(until, |end| end.min(until)),
         };
         let verified = Verified {
             identity,
@@ -254,8 +258,7 @@ impl Tokens {
         Ok((verified, believed))
     }
 
-    fn bound_identity(&self, claims: &Value) -> Result<(Identity, Bound), Refusal> {
-        let mut seen = Bound::new();
+    fn bound_identity(&self, claims: &Value, seen: &mut Seen) -> Result<Identity, Refusal> {
         let scope = claims.get("kubernetes.io").ok_or(Refusal::Claims)?;
         let namespace = scope.str_at(&["namespace"]);
         let (name, uid) = (
@@ -265,15 +268,18 @@ impl Tokens {
         if namespace.is_empty() || name.is_empty() || uid.is_empty() {
             return Err(Refusal::Claims);
         }
-        match self.uid_of("serviceaccounts", namespace, name, &mut seen) {
+        match self.look_at("serviceaccounts", namespace, name, seen) {
             None => return Err(Refusal::NoAccount(name.to_string())),
-            Some(found) if found != uid => {
+            Some(found) if found.uid != uid => {
                 return Err(Refusal::Replaced {
                     what: "service account",
                     claimed: "claim",
-                    uid: found,
+                    uid: found.uid,
                     claim: uid.to_string(),
                 });
+            }
+            Some(found) if found.is_deleted => {
+                return Err(Refusal::AccountDeleted(format!("{namespace}/{name}")));
             }
             Some(_) => {}
         }
@@ -295,16 +301,18 @@ impl Tokens {
             // A pod's token only mentions its node; a node's own token is bound to it.
             let mentioned = claim == "node" && scope.get("pod").is_some();
             if !mentioned {
-                let found = self
-                    .uid_of(plural, place, name, &mut seen)
-                    .ok_or(Refusal::Gone)?;
-                if found != uid {
+                let found = self.look_at(plural, place, name, seen);
+                let found = found.ok_or(Refusal::Gone)?;
+                if found.uid != uid {
                     return Err(Refusal::Replaced {
                         what: claim,
                         claimed,
-                        uid: found,
+                        uid: found.uid,
                         claim: uid.to_string(),
                     });
+                }
+                if found.is_deleted {
+                    return Err(Refusal::Gone);
                 }
             }
             if claim != "secret" {
@@ -325,23 +333,39 @@ impl Tokens {
             ],
             uid: uid.to_string(),
             extra,
+            issued: None,
         };
-        Ok((identity, seen))
+        Ok(identity)
     }
 
-    /// The UID of a living object of the core group, noted in `seen`.
-    fn uid_of(
+    /// An object of the core group that a token is bound to, noted in `seen`.
+    fn look_at(
         &self,
         plural: &'static str,
         namespace: &str,
         name: &str,
-        seen: &mut Bound,
-    ) -> Option<String> {
+        seen: &mut Seen,
+    ) -> Option<Found> {
         let kind = self.cache.named("", plural);
         let entry = kind.get(&key_of(namespace, name))?;
         let object = entry.object().ok()?;
-        seen.push((plural, entry.key.to_string(), entry.revision));
-        Some(object.str_at(&["metadata", "uid"]).to_string())
+        seen.bound
+            .push((plural, entry.key.to_string(), entry.revision));
+        let since = object.str_at(&["metadata", "deletionTimestamp"]);
+        let is_deleted = match since.parse::<jiff::Timestamp>() {
+            Ok(since) => {
+                let end = since.checked_add(DELETION_LEEWAY).unwrap_or(since);
+                let second = end.as_second();
+                seen.until = Some(seen.until.map_or(second, |known| known.min(second)));
+                end < self.environment.now()
+            }
+            // A time that cannot be read is no reason to believe on.
+            Err(_) => !since.is_empty(),
+        };
+        Some(Found {
+            uid: object.str_at(&["metadata", "uid"]).to_string(),
+            is_deleted,
+        })
     }
 
     fn open(&self, token: &str) -> Option<Arc<Opened>> {
@@ -362,6 +386,21 @@ impl Tokens {
     }
 }
 
+/// What was seen of the objects that a token is bound to.
+#[derive(Default)]
+struct Seen {
+    bound: Bound,
+    /// The second from which the deletion of one of them counts.
+    until: Option<i64>,
+}
+
+/// An object that a token is bound to.
+struct Found {
+    uid: String,
+    /// Whether it has been on its way out for longer than the leeway.
+    is_deleted: bool,
+}
+
 /// What a token was found to be bound to: kind, key, revision.
 pub(super) type Bound = Vec<(&'static str, String, u64)>;
 
@@ -378,5 +417,122 @@ impl Remembered {
 
     fn put(&self, token: &str, opened: &Arc<Opened>) {
         *self.0.lock() = Some((token.into(), opened.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use store::disk::SimulatedDisk;
+    use store::embedded::{Embedded, Options};
+    use store::{Operation, Store, Transaction};
+
+    use super::*;
+    use crate::server::stored_bytes;
+
+    const NOW: i64 = 1_800_000_000;
+    const KINDS: [(&str, &str, &str); 4] = [
+        (
+            "serviceaccounts",
+            "ServiceAccount",
+            "/registry/serviceaccounts/default/a",
+        ),
+        ("pods", "Pod", "/registry/pods/default/a"),
+        ("secrets", "Secret", "/registry/secrets/default/a"),
+        ("nodes", "Node", "/registry/minions/a"),
+    ];
+
+    /// Tokens of a cluster with one object of each kind, of which `deleted` goes ten seconds from
+    /// now.
+    async fn tokens(deleted: &str) -> Tokens {
+        let environment = Environment::simulated(1, NOW * 1_000_000);
+        let disk = SimulatedDisk::new(1).mount();
+        let opened = Embedded::open(disk, environment.clone(), Options::default()).await;
+        let store = opened.unwrap();
+        let mut puts = Vec::new();
+        for (plural, kind, key) in KINDS {
+            let mut object = api::document!({
+                "apiVersion": "v1", "kind": kind,
+                "metadata": {"name": "a", "namespace": "default", "uid": plural},
+            });
+            if plural == deleted {
+                let at = jiff::Timestamp::from_second(NOW + 10).unwrap();
+                object.set(&["metadata", "deletionTimestamp"], at.to_string());
+            }
+            puts.push(Operation::Put {
+                key: key.into(),
+                value: stored_bytes(&object),
+                lease: None,
+            });
+        }
+        let transaction = Transaction {
+            compare: Vec::new(),
+            then: puts,
+        };
+        store.transact(transaction).await.unwrap();
+        let cache = Arc::new(crate::cache::fill(&*store).await.unwrap());
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        let made = Tokens::new(&key.serialize_pem(), "issuer", cache, environment);
+        made.unwrap().0
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_ends_a_minute_after_what_it_is_bound_to_began_to_go() {
+        for (claim, deleted) in [
+            ("pod", "pods"),
+            ("secret", "secrets"),
+            ("node", "nodes"),
+            ("pod", "serviceaccounts"),
+        ] {
+            let tokens = tokens(deleted).await;
+            let account = tokens.cache.named("", "serviceaccounts").get("default/a");
+            let plural = KINDS.iter().map(|(plural, ..)| *plural);
+            let bound = plural.clone().find(|plural| plural.starts_with(claim));
+            let binding = Binding {
+                object: Some((claim, "a".to_string(), bound.unwrap().to_string())),
+                node: None,
+            };
+            let audiences = ["issuer".to_string()];
+            let (account, uid) = (account.unwrap(), "serviceaccounts");
+            let token = tokens.issue(&account, uid, &audiences, 3600, None, &binding);
+            let (token, remembered) = (token.unwrap(), Remembered::default());
+            let believed = || {
+                // The connection's memory must not outlive the judgement.
+                let by_memory = tokens.caller(&token, &remembered).is_ok();
+                assert_eq!(tokens.verify(&token, &[]).is_ok(), by_memory);
+                by_memory
+            };
+            assert!(believed(), "{deleted}");
+            tokio::time::advance(Duration::from_secs(70)).await;
+            assert!(believed(), "{deleted}");
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert!(!believed(), "{deleted}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pods_token_only_mentions_its_node() {
+        let tokens = tokens("nodes").await;
+        let account = tokens.cache.named("", "serviceaccounts").get("default/a");
+        let binding = Binding {
+            object: Some(("pod", "a".to_string(), "pods".to_string())),
+            node: Some(("a".to_string(), "nodes".to_string())),
+        };
+        let audiences = ["issuer".to_string()];
+        let token = tokens.issue(
+            &account.unwrap(),
+            "serviceaccounts",
+            &audiences,
+            3600,
+            None,
+            &binding,
+        );
+        tokio::time::advance(Duration::from_secs(600)).await;
+        assert!(
+            tokens
+                .caller(&token.unwrap(), &Remembered::default())
+                .is_ok()
+        );
     }
 }

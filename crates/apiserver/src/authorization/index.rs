@@ -149,7 +149,7 @@ fn compile(
         ..Compiled::default()
     };
     for kind in [cluster_roles, roles] {
-        for (_, entry) in &cache.snapshot(kind).entries {
+        for (_, entry) in cache.snapshot(kind).iter() {
             let key = RoleKey {
                 namespace: kind
                     .resource
@@ -169,7 +169,7 @@ fn compile(
         }
     }
     for kind in [cluster_bindings, bindings] {
-        for (_, entry) in &cache.snapshot(kind).entries {
+        for (_, entry) in cache.snapshot(kind).iter() {
             let Ok(binding) = entry.object() else {
                 continue;
             };

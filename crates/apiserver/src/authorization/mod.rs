@@ -14,6 +14,7 @@ use crate::cache::Cache;
 use crate::identity::{Identity, MASTERS};
 use crate::request::RequestInfo;
 
+pub(crate) use escalation::Granting;
 pub(crate) use node::node_name;
 pub(crate) use rules::Rule;
 
@@ -168,14 +169,8 @@ impl Authorizer {
     }
 
     /// Refuses a role, or a binding to one, that grants what the caller does not hold.
-    pub fn check_escalation(
-        &self,
-        identity: &Identity,
-        resource: &api::Resource,
-        object: &api::Value,
-        namespace: &str,
-    ) -> Result<(), Status> {
-        escalation::check(self, identity, resource, object, namespace)
+    pub fn check_escalation(&self, granting: &Granting<'_>) -> Result<(), Status> {
+        escalation::check(self, granting)
     }
 
     fn role_rules(&self, kind: &str, namespace: &str, name: &str) -> Option<Vec<Rule>> {

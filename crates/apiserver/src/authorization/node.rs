@@ -228,7 +228,7 @@ impl NodeAuthorizer {
             return false;
         };
         let snapshot = self.cache.snapshot(kind);
-        snapshot.entries.iter().any(|(_, entry)| {
+        snapshot.iter().any(|(_, entry)| {
             let Ok(volume) = entry.object() else {
                 return false;
             };
@@ -257,12 +257,10 @@ impl NodeAuthorizer {
         else {
             return Vec::new();
         };
-        let snapshot = self.cache.snapshot(kind);
         let prefix = format!("{namespace}/");
-        let pods = snapshot.range(&prefix, "");
-        pods.filter(|pod| pod.field("spec.nodeName") == Some(node))
-            .cloned()
-            .collect()
+        let mut pods = kind.on_node(node);
+        pods.retain(|pod| pod.key.starts_with(&prefix));
+        pods
     }
 
     fn references_of(&self, pod: &Entry) -> Arc<PodReferences> {

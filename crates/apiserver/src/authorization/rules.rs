@@ -82,6 +82,19 @@ impl Rule {
             && (self.names.is_empty() || self.names.contains(&attributes.name))
     }
 
+    /// How many rules [`Rule::atoms`] would make.
+    pub fn atom_count(&self) -> u128 {
+        let [verbs, paths, groups, resources, names] = [
+            &self.verbs,
+            &self.paths,
+            &self.groups,
+            &self.resources,
+            &self.names,
+        ]
+        .map(|list| list.len() as u128);
+        verbs * (paths + groups * resources * names.max(1))
+    }
+
     /// Splits into rules of one verb, one group and resource (and name), or one path.
     pub fn atoms(&self) -> Vec<Rule> {
         let mut atoms = Vec::new();
@@ -185,6 +198,18 @@ mod tests {
             expected,
             "{verb} {resource}"
         );
+    }
+
+    #[test]
+    fn atoms_are_counted_before_they_are_made() {
+        for text in [
+            r#"{"verbs":["get","list"],"apiGroups":["","a"],"resources":["x","y","z"]}"#,
+            r#"{"verbs":["get"],"apiGroups":[""],"resources":["x"],"resourceNames":["a","b"]}"#,
+            r#"{"verbs":["get","head"],"nonResourceURLs":["/a","/b"]}"#,
+        ] {
+            let rule = rule(text);
+            assert_eq!(rule.atom_count(), rule.atoms().len() as u128, "{text}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use api::catalogue::Resource;
-use api::{Status, Value};
+use api::{Reason, Status, Value};
 use bytes::Bytes;
 
 use super::forms::Made;
@@ -31,6 +31,7 @@ pub(crate) struct Entry {
 /// The little that is known about an object without decoding it.
 #[derive(Debug)]
 pub(crate) struct Outline {
+    /// Sorted by name.
     labels: Vec<(String, String)>,
     /// Selectable fields, `metadata.name` and `metadata.namespace` included.
     fields: Vec<(&'static str, String)>,
@@ -133,11 +134,9 @@ impl Entry {
     }
 
     pub fn label(&self, name: &str) -> Option<&str> {
-        self.outline
-            .labels
-            .iter()
-            .find(|(label, _)| label == name)
-            .map(|(_, value)| value.as_str())
+        let labels = &self.outline.labels;
+        let found = labels.binary_search_by(|(label, _)| label.as_str().cmp(name));
+        found.ok().map(|index| labels[index].1.as_str())
     }
 
     /// The selectable fields.
@@ -163,7 +162,15 @@ impl Entry {
 
     /// The tree, without resourceVersion.
     pub fn object(&self) -> Result<Value, Status> {
-        Value::from_json(&self.bytes).map_err(Status::internal)
+        Value::from_json(&self.bytes).map_err(|problem| {
+            Status::new(
+                Reason::StoreReadError,
+                format!(
+                    "Internal error occurred: StorageError: corrupt object, Code: 7, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: object not decodable revision={}: {problem}",
+                    self.key, self.revision
+                ),
+            )
+        })
     }
 
     /// The tree as clients see it.

@@ -14,10 +14,11 @@ use tracing::{error, warn};
 
 use super::entry::Entry;
 use super::keys::{ROOT, storage_prefix};
-use super::resource::Entries;
+use super::resource::{Content, Put};
+use super::unreadable::Unreadable;
 use super::{Cache, is_stored};
 
-type Kinds = BTreeMap<(&'static str, &'static str), Entries>;
+type Kinds = BTreeMap<(&'static str, &'static str), Content>;
 
 /// Knows which kind a store key belongs to.
 struct Places(BTreeMap<String, &'static Resource>);
@@ -65,12 +66,17 @@ async fn read(store: &dyn Store) -> Result<(Kinds, u64), store::Error> {
         let Some((resource, key)) = places.find(&item.key) else {
             continue;
         };
+        let content = kinds.entry((resource.group, resource.plural)).or_default();
         match Entry::decode(resource, key, item.value, item.mod_revision) {
             Ok(entry) => {
-                let entries = kinds.entry((resource.group, resource.plural)).or_default();
-                entries.insert(entry.key.clone(), entry.into_shared());
+                content
+                    .entries
+                    .insert(entry.key.clone(), entry.into_shared());
             }
-            Err(status) => error!(key, %status, "a stored object cannot be read"),
+            Err(status) => {
+                let unreadable = unreadable(resource, key, item.mod_revision, &status);
+                content.unreadable.insert(key.into(), unreadable);
+            }
         }
     }
     Ok((kinds, result.revision))
@@ -133,13 +139,12 @@ fn take(cache: &Cache, places: &Places, item: WatchItem) {
                 let Some((resource, key)) = places.find(&key) else {
                     continue;
                 };
-                let entry = match value {
-                    None => None,
+                let put = match value {
+                    None => Put::Deleted,
                     Some(value) => match entry(cache, resource, key, value, revision) {
-                        Ok(entry) => Some(entry.into_shared()),
+                        Ok(entry) => Put::Entry(entry.into_shared()),
                         Err(status) => {
-                            error!(key, %status, "a stored object cannot be read");
-                            continue;
+                            Put::Unreadable(unreadable(resource, key, revision, &status))
                         }
                     },
                 };
@@ -147,7 +152,7 @@ fn take(cache: &Cache, places: &Places, item: WatchItem) {
                     .entry((resource.group, resource.plural))
                     .or_insert_with(|| (resource, Vec::new()))
                     .1
-                    .push((Arc::from(key), entry));
+                    .push((Arc::from(key), put));
             }
             for (resource, puts) in kinds.into_values() {
                 if let Some(kind) = cache.of(resource) {
@@ -158,6 +163,14 @@ fn take(cache: &Cache, places: &Places, item: WatchItem) {
         }
     };
     cache.advance(revision);
+}
+
+fn unreadable(resource: &Resource, key: &str, revision: u64, status: &Status) -> Unreadable {
+    error!(kind = resource.kind, key, %status, "a stored object cannot be read");
+    Unreadable {
+        revision,
+        problem: status.message.clone(),
+    }
 }
 
 /// By what its writer left of it, or else by decoding it.

@@ -10,6 +10,7 @@ mod keys;
 mod layout;
 mod pieces;
 mod resource;
+mod unreadable;
 mod watchers;
 
 use std::collections::BTreeMap;
@@ -29,7 +30,8 @@ pub(crate) use feed::{fill, follow};
 pub(crate) use forms::{Forms, Shape};
 pub(crate) use keys::{key_of, storage_key, storage_prefix};
 pub(crate) use pieces::{Pieces, Text};
-pub(crate) use resource::{Entries, From, Initial, ResourceCache, Snapshot, Subscription, TooOld};
+pub(crate) use resource::{Content, From, Initial, ResourceCache, Snapshot, Subscription, TooOld};
+pub(crate) use unreadable::Unreadable;
 pub(crate) use watchers::Requirement;
 
 pub(crate) struct Cache {
@@ -47,14 +49,14 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    fn new(mut entries: BTreeMap<(&'static str, &'static str), Entries>, revision: u64) -> Cache {
+    fn new(mut content: BTreeMap<(&'static str, &'static str), Content>, revision: u64) -> Cache {
         let kinds = catalogue::resources()
             .iter()
             .filter(|resource| is_stored(resource))
             .map(|resource| {
                 let id = (resource.group, resource.plural);
-                let entries = entries.remove(&id).unwrap_or_default();
-                (id, ResourceCache::new(resource, entries, revision))
+                let content = content.remove(&id).unwrap_or_default();
+                (id, ResourceCache::new(resource, content, revision))
             })
             .collect();
         Cache {

@@ -1,17 +1,20 @@
 //! The cache of one kind: a persistent ordered map of entries, the recent changes, the watchers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use api::Status;
 use api::catalogue::Resource;
+use environment::work;
 use imbl::OrdMap;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::change::Change;
 use super::entry::Entry;
+use super::unreadable::{self, AllUnreadable, Unreadable};
 use super::watchers::{Requirement, Watchers};
 
 /// Changes remembered for watches that begin in the past.
@@ -29,8 +32,25 @@ pub(crate) struct ResourceCache {
     state: Mutex<State>,
 }
 
+/// What the store has of a kind.
+#[derive(Default)]
+pub(crate) struct Content {
+    pub entries: Entries,
+    pub unreadable: AllUnreadable,
+}
+
+/// What became of a key.
+pub(crate) enum Put {
+    Entry(Arc<Entry>),
+    Unreadable(Unreadable),
+    Deleted,
+}
+
 struct State {
     entries: Entries,
+    unreadable: AllUnreadable,
+    /// The keys of objects that name a node (pods that are bound), by that name.
+    by_node: BTreeMap<String, BTreeSet<Arc<str>>>,
     /// The revision of the newest change of this kind.
     changed: u64,
     history: VecDeque<Arc<Change>>,
@@ -42,12 +62,28 @@ struct State {
 /// All entries of a kind at one moment.
 #[derive(Clone)]
 pub(crate) struct Snapshot {
-    pub entries: Entries,
+    /// Read through the methods, which count what is looked at.
+    entries: Entries,
     /// Every change up to this revision is in.
     pub revision: u64,
 }
 
 impl Snapshot {
+    pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
+        work::visit(1);
+        self.entries.get(key)
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// All entries, in the order of their keys. Whoever does this for each of many events makes
+    /// their cost grow with the number of objects: see [`ResourceCache::changes_since`].
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Entry>)> {
+        self.entries.iter().inspect(|_| work::visit(1))
+    }
+
     /// The entries whose key begins with `prefix`, from `start` on.
     pub fn range<'a>(
         &'a self,
@@ -64,6 +100,7 @@ impl Snapshot {
         self.entries
             .range::<_, str>((Bound::Included(from), end))
             .map(|(_, entry)| entry)
+            .inspect(|_| work::visit(1))
             .take_while(move |entry| prefix.len() < LONGEST_PREFIX || entry.key.starts_with(prefix))
     }
 }
@@ -79,6 +116,48 @@ fn after<'a>(prefix: &str, text: &'a mut [u8; LONGEST_PREFIX]) -> Option<&'a str
     // What follows the slash in the alphabet.
     text[stem.len()] = b'0';
     std::str::from_utf8(text).ok()
+}
+
+const NODE_FIELD: &str = "spec.nodeName";
+
+/// The node that an object names.
+fn node_of(entry: &Entry) -> Option<&str> {
+    entry.field(NODE_FIELD).filter(|node| !node.is_empty())
+}
+
+fn by_node(entries: &Entries) -> BTreeMap<String, BTreeSet<Arc<str>>> {
+    let mut nodes: BTreeMap<String, BTreeSet<Arc<str>>> = BTreeMap::new();
+    for (key, entry) in entries {
+        if let Some(node) = node_of(entry) {
+            nodes
+                .entry(node.to_owned())
+                .or_default()
+                .insert(key.clone());
+        }
+    }
+    nodes
+}
+
+impl State {
+    /// Keeps `by_node` in step with a change of one object.
+    fn follow_node(&mut self, previous: Option<&Entry>, current: Option<&Entry>) {
+        let (before, after) = (previous.and_then(node_of), current.and_then(node_of));
+        if before == after {
+            return;
+        }
+        if let (Some(node), Some(entry)) = (before, previous)
+            && let Some(keys) = self.by_node.get_mut(node)
+        {
+            keys.remove(&entry.key);
+            if keys.is_empty() {
+                self.by_node.remove(node);
+            }
+        }
+        if let (Some(node), Some(entry)) = (after, current) {
+            let keys = self.by_node.entry(node.to_owned()).or_default();
+            keys.insert(entry.key.clone());
+        }
+    }
 }
 
 /// A watch's beginning.
@@ -109,12 +188,18 @@ pub(crate) struct TooOld {
 }
 
 impl ResourceCache {
-    pub fn new(resource: &'static Resource, entries: Entries, revision: u64) -> ResourceCache {
+    pub fn new(resource: &'static Resource, content: Content, revision: u64) -> ResourceCache {
+        let Content {
+            entries,
+            unreadable,
+        } = content;
         ResourceCache {
             resource,
             changed: AtomicU64::new(revision),
             state: Mutex::new(State {
+                by_node: by_node(&entries),
                 entries,
+                unreadable,
                 changed: revision,
                 history: VecDeque::new(),
                 floor: revision,
@@ -124,7 +209,43 @@ impl ResourceCache {
     }
 
     pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
+        work::visit(1);
         self.state.lock().entries.get(key).cloned()
+    }
+
+    /// The object of this key, if it is there and cannot be read.
+    pub fn unreadable(&self, key: &str) -> Option<Unreadable> {
+        self.state.lock().unreadable.get(key).cloned()
+    }
+
+    /// Refuses a list of the keys that begin with `prefix`, from `start` on and up to `end`, if one
+    /// of them cannot be read. `name` narrows it to the objects of that name.
+    pub fn check_readable(
+        &self,
+        prefix: &str,
+        start: &str,
+        end: Option<&str>,
+        name: Option<&str>,
+    ) -> Result<(), Status> {
+        let state = self.state.lock();
+        if state.unreadable.is_empty() {
+            return Ok(());
+        }
+        let found = unreadable::range(&state.unreadable, prefix, start, end);
+        let found =
+            found.filter(|(key, _)| name.is_none_or(|name| key.rsplit('/').next() == Some(name)));
+        unreadable::check_list(self.resource, found)
+    }
+
+    /// The objects whose `spec.nodeName` is this, in the order of their keys.
+    pub fn on_node(&self, node: &str) -> Vec<Arc<Entry>> {
+        let state = self.state.lock();
+        let keys = state.by_node.get(node).into_iter().flatten();
+        let found: Vec<_> = keys
+            .filter_map(|key| state.entries.get(key).cloned())
+            .collect();
+        work::visit(found.len());
+        found
     }
 
     /// `applied`: the revision up to which the feed has delivered to all kinds, read by the caller
@@ -169,6 +290,20 @@ impl ResourceCache {
         })
     }
 
+    /// The changes after `revision`, the oldest first; none if they are not remembered any more.
+    pub fn changes_since(&self, revision: u64) -> Option<Vec<Arc<Change>>> {
+        let state = self.state.lock();
+        if revision < state.floor {
+            return None;
+        }
+        let first = state
+            .history
+            .partition_point(|change| change.revision <= revision);
+        let changes: Vec<_> = state.history.range(first..).cloned().collect();
+        work::visit(changes.len());
+        Some(changes)
+    }
+
     /// The revision of the newest change of this kind.
     pub fn changed(&self) -> u64 {
         self.changed.load(Ordering::Acquire)
@@ -191,17 +326,36 @@ impl ResourceCache {
         self.state.lock().entries.len()
     }
 
-    /// Takes in all changes of this kind at one revision: puts (some) and deletions (none).
-    pub fn apply(&self, revision: u64, puts: Vec<(Arc<str>, Option<Arc<Entry>>)>) {
+    /// Takes in all changes of this kind at one revision.
+    pub fn apply(&self, revision: u64, puts: Vec<(Arc<str>, Put)>) {
         let mut state = self.state.lock();
-        for (key, entry) in puts {
-            let previous = match &entry {
-                Some(entry) => state.entries.insert(key, entry.clone()),
-                None => state.entries.remove(&key),
+        for (key, put) in puts {
+            if !state.unreadable.is_empty() {
+                state.unreadable.remove(&key);
+            }
+            let (entry, previous) = match put {
+                Put::Entry(entry) => {
+                    let previous = state.entries.insert(key, entry.clone());
+                    (Some(entry), previous)
+                }
+                Put::Deleted => (None, state.entries.remove(&key)),
+                Put::Unreadable(unreadable) => {
+                    state.unreadable.insert(key.clone(), unreadable);
+                    if let Some(previous) = state.entries.remove(&key) {
+                        state.follow_node(Some(&previous), None);
+                        // Nobody can be told what it is now: watchers have to list again, and
+                        // are told then.
+                        state.floor = revision;
+                        state.history.clear();
+                        state.watchers.clear();
+                    }
+                    continue;
+                }
             };
             if entry.is_none() && previous.is_none() {
                 continue;
             }
+            state.follow_node(previous.as_deref(), entry.as_deref());
             let change = Arc::new(Change::new(revision, entry, previous));
             state.watchers.dispatch(&change);
             state.history.push_back(change);
@@ -219,9 +373,11 @@ impl ResourceCache {
     }
 
     /// Ends every watch and forgets history: used when the feed itself lost its place.
-    pub fn reset(&self, entries: Entries, revision: u64) {
+    pub fn reset(&self, content: Content, revision: u64) {
         let mut state = self.state.lock();
-        state.entries = entries;
+        state.by_node = by_node(&content.entries);
+        state.entries = content.entries;
+        state.unreadable = content.unreadable;
         state.changed = revision;
         self.changed.store(revision, Ordering::Release);
         state.floor = revision;

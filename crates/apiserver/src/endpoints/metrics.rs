@@ -18,6 +18,7 @@ pub(super) async fn render(context: &Context) -> Response<Body> {
     let _ = requests(context, &mut text);
     let _ = objects(context, &mut text);
     let _ = made(context, &mut text);
+    let _ = connections(context, &mut text);
     let _ = build(&mut text);
     let _ = process(&Process::read().await, &mut text);
     response::bytes(
@@ -74,6 +75,33 @@ fn requests(context: &Context, text: &mut String) -> std::fmt::Result {
     let help = "Number of requests which apiserver terminated in self-defense.";
     head(text, name, "counter", help)?;
     writeln!(text, "{name} {}", metrics.failures.load(Ordering::Relaxed))
+}
+
+/// Ours: upstream has no limits on connections.
+fn connections(context: &Context, text: &mut String) -> std::fmt::Result {
+    let counts = context.server.connections.counts();
+    let name = "coracle_apiserver_connections";
+    writeln!(
+        text,
+        "# HELP {name} Open connections, by whether a valid credential was shown."
+    )?;
+    writeln!(text, "# TYPE {name} gauge")?;
+    for (authenticated, number) in [
+        (true, counts.authenticated),
+        (false, counts.unauthenticated),
+    ] {
+        writeln!(text, "{name}{{authenticated=\"{authenticated}\"}} {number}")?;
+    }
+    let name = "coracle_apiserver_connections_closed_total";
+    writeln!(
+        text,
+        "# HELP {name} Connections closed because there were too many."
+    )?;
+    writeln!(text, "# TYPE {name} counter")?;
+    for (reason, number) in [("evicted", counts.evicted), ("refused", counts.refused)] {
+        writeln!(text, "{name}{{reason=\"{reason}\"}} {number}")?;
+    }
+    Ok(())
 }
 
 fn labels(served: &Served) -> String {
@@ -237,6 +265,7 @@ fn process(process: &Process, text: &mut String) -> std::fmt::Result {
             process.virtual_bytes,
         ),
     ] {
+        let Some(value) = value else { continue };
         writeln!(text, "# HELP {name} {help}")?;
         writeln!(text, "# TYPE {name} {kind}")?;
         writeln!(text, "{name} {value}")?;

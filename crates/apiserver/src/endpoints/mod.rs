@@ -12,6 +12,7 @@ use api::Status;
 use http::Response;
 
 use crate::body::Body;
+use crate::request::RequestInfo;
 use crate::response;
 use crate::server::Context;
 use crate::usage;
@@ -20,7 +21,18 @@ pub(crate) use trace::target as trace_target;
 
 pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Body>, Status> {
     let info = &context.info;
-    let path = info.path.trim_end_matches('/');
+    let path = match info.path.as_str() {
+        // Only these exist with a slash at their end too; for all others the path that was
+        // authorized is the path that is served.
+        path if path == "/"
+            || ["/api/", "/apis/", "/version/"]
+                .iter()
+                .any(|root| path.starts_with(root)) =>
+        {
+            path.trim_end_matches('/')
+        }
+        path => path,
+    };
     if path == "/coracle/v1/spans" && info.verb == "post" {
         return trace::record(context, body);
     }
@@ -48,6 +60,26 @@ pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Bo
     }
 }
 
+/// Whether HEAD is answered like GET. Upstream's router knows the method of each route, and most
+/// are for GET alone; what does not pass the router takes any method.
+pub(crate) fn answers_head(info: &RequestInfo) -> bool {
+    if info.is_resource {
+        // What is not there at all is not found by any method.
+        return info.resource.is_none() && info.group != usage::GROUP;
+    }
+    let path = info.path.trim_end_matches('/');
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    match segments.as_slice() {
+        ["version", ..] | [".well-known", ..] | ["openid", ..] => false,
+        ["api"] | ["api", "v1"] => false,
+        ["apis", group, version] => {
+            let known = api::discovery::api_resource_list(group, version).is_some();
+            !known && (*group, *version) != (usage::GROUP, usage::VERSION)
+        }
+        _ => true,
+    }
+}
+
 pub(crate) fn not_found() -> Response<Body> {
     response::text(404, "404 page not found\n")
 }
@@ -61,12 +93,16 @@ pub(crate) fn is_group(group: &str) -> bool {
             .any(|known| known == group)
 }
 
+/// Our own version is build metadata, which semantic versioning does not compare: what a hyphen sets
+/// apart would be a version before v1.36.4.
+const GIT_VERSION: &str = concat!("v1.36.4+coracle.", env!("CARGO_PKG_VERSION"));
+
 fn version() -> api::Value {
     api::document!({
         "major": "1", "minor": "36",
         "emulationMajor": "1", "emulationMinor": "36",
         "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
-        "gitVersion": "v1.36.4-coracle", "gitCommit": "", "gitTreeState": "clean",
+        "gitVersion": GIT_VERSION, "gitCommit": "", "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc",
         "platform": format!("linux/{}", match std::env::consts::ARCH {
             "x86_64" => "amd64",

@@ -1,4 +1,5 @@
-//! What the kernel says about this process, for `/metrics`. Where it says nothing, the numbers are 0.
+//! What the kernel says about this process, for `/metrics`. A figure that cannot be read is unknown and
+//! is left out there.
 
 /// The clock ticks of a second, as the kernel tells them to every program.
 const TICKS: f64 = 100.0;
@@ -7,12 +8,12 @@ const PAGE: f64 = 4096.0;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Process {
-    pub cpu_seconds: f64,
-    pub start_seconds: f64,
-    pub resident_bytes: f64,
-    pub virtual_bytes: f64,
-    pub open_files: f64,
-    pub most_files: f64,
+    pub cpu_seconds: Option<f64>,
+    pub start_seconds: Option<f64>,
+    pub resident_bytes: Option<f64>,
+    pub virtual_bytes: Option<f64>,
+    pub open_files: Option<f64>,
+    pub most_files: Option<f64>,
 }
 
 impl Process {
@@ -25,37 +26,40 @@ impl Process {
             &text("/proc/stat").await,
             &text("/proc/self/limits").await,
         );
-        if let Ok(mut entries) = tokio::fs::read_dir("/proc/self/fd").await {
-            while let Ok(Some(_)) = entries.next_entry().await {
-                process.open_files += 1.0;
-            }
-        }
+        process.open_files = count_open_files().await.ok();
         process
     }
 
     fn parse(own: &str, machine: &str, limits: &str) -> Process {
         // The name of the command, in parentheses, may contain spaces.
         let fields = own.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let fields: Vec<f64> = fields
-            .split_whitespace()
-            .map(|field| field.parse().unwrap_or(0.0))
-            .collect();
+        let fields: Vec<&str> = fields.split_whitespace().collect();
         // Numbered as in proc(5), where the state is the third.
-        let field = |number: usize| fields.get(number - 3).copied().unwrap_or(0.0);
-        let named = |text: &str, name: &str| -> f64 {
-            let line = text.lines().find_map(|line| line.strip_prefix(name));
-            let value = line.and_then(|line| line.split_whitespace().next());
-            value.and_then(|value| value.parse().ok()).unwrap_or(0.0)
+        let field = |number: usize| -> Option<f64> { fields.get(number - 3)?.parse().ok() };
+        let named = |text: &str, name: &str| -> Option<f64> {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_whitespace().next()?.parse().ok()
         };
+        let sum = |one: Option<f64>, two: Option<f64>| Some(one? + two?);
+        let seconds = |ticks: Option<f64>| ticks.map(|ticks| ticks / TICKS);
         Process {
-            cpu_seconds: (field(14) + field(15)) / TICKS,
-            start_seconds: named(machine, "btime ") + field(22) / TICKS,
-            resident_bytes: field(24) * PAGE,
+            cpu_seconds: seconds(sum(field(14), field(15))),
+            start_seconds: sum(named(machine, "btime "), seconds(field(22))),
+            resident_bytes: field(24).map(|pages| pages * PAGE),
             virtual_bytes: field(23),
-            open_files: 0.0,
+            open_files: None,
             most_files: named(limits, "Max open files"),
         }
     }
+}
+
+async fn count_open_files() -> std::io::Result<f64> {
+    let mut entries = tokio::fs::read_dir("/proc/self/fd").await?;
+    let mut count = 0.0;
+    while entries.next_entry().await?.is_some() {
+        count += 1.0;
+    }
+    Ok(count)
 }
 
 #[cfg(test)]
@@ -70,14 +74,20 @@ mod tests {
         assert_eq!(
             Process::parse(own, machine, limits),
             Process {
-                cpu_seconds: 2.0,
-                start_seconds: 1005.0,
-                resident_bytes: 8192.0,
-                virtual_bytes: 8192.0,
-                open_files: 0.0,
-                most_files: 1024.0,
+                cpu_seconds: Some(2.0),
+                start_seconds: Some(1005.0),
+                resident_bytes: Some(8192.0),
+                virtual_bytes: Some(8192.0),
+                open_files: None,
+                most_files: Some(1024.0),
             }
         );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_unknown_and_not_zero() {
         assert_eq!(Process::parse("", "", ""), Process::default());
+        let unreadable = Process::parse("7 (c) S x y", "btime never", "Max open files unlimited");
+        assert_eq!(unreadable, Process::default());
     }
 }

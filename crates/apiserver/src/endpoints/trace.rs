@@ -6,19 +6,18 @@ use serde::Deserialize;
 use trace::{Sink, Span};
 
 use crate::body::Body;
-use crate::query::decode;
 use crate::response;
 use crate::server::Context;
 
 /// Spans accepted in one request.
 const MOST_SPANS: usize = 1000;
 
-/// Namespace and name of the pod whose timeline `path` is.
-pub(crate) fn target(path: &str) -> Option<(String, String)> {
+/// Namespace and name of the pod whose timeline `path`, which is decoded, is.
+pub(crate) fn target(path: &str) -> Option<(&str, &str)> {
     let rest = path.strip_prefix("/coracle/v1/trace/namespaces/")?;
     match rest.split('/').collect::<Vec<_>>().as_slice() {
         [namespace, "pods", name] if !namespace.is_empty() && !name.is_empty() => {
-            Some((decode(namespace, false), decode(name, false)))
+            Some((namespace, name))
         }
         _ => None,
     }
@@ -29,8 +28,8 @@ pub(super) fn show(context: &Context, path: &str) -> Result<Response<Body>, Stat
     let timeline = context
         .server
         .timelines
-        .find(&namespace, &name)
-        .ok_or_else(|| Status::not_found("coracle", "traces", &name))?;
+        .find(namespace, name)
+        .ok_or_else(|| Status::not_found("coracle", "traces", name))?;
     let bytes = serde_json::to_vec(&trace::to_json(&timeline)).map_err(Status::internal)?;
     Ok(response::bytes(200, "application/json", bytes))
 }

@@ -158,6 +158,7 @@ fn subject(review: &Value) -> Identity {
         groups: strings(review.at(&["spec", "groups"])),
         uid: review.str_at(&["spec", "uid"]).to_string(),
         extra,
+        issued: None,
     }
 }
 

@@ -10,6 +10,7 @@ use crate::body::Body;
 use crate::decode;
 use crate::response;
 use crate::server::Context;
+use crate::verbs::create::settle_namespace;
 use crate::verbs::update::{Target, change};
 
 /// POST to `bindings`, where the binding itself names the pod.
@@ -17,12 +18,6 @@ pub(crate) async fn create_named(context: &Context, body: &[u8]) -> Result<Respo
     let binding = decode::of_kind(context, "", "v1", "Binding", body)?;
     let pods = api::catalogue::find("", "v1", "pods").ok_or_else(super::not_served)?;
     let name = binding.str_at(&["metadata", "name"]).to_string();
-    let namespace = binding.str_at(&["metadata", "namespace"]);
-    if !namespace.is_empty() && namespace != context.info.namespace {
-        return Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
     create(context, pods, &name, body).await
 }
 
@@ -33,6 +28,7 @@ pub(super) async fn create(
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let mut binding = decode::of_kind(context, "", "v1", "Binding", body)?;
+    settle_namespace(resource, &context.info.namespace, &mut binding)?;
     if binding.str_at(&["metadata", "name"]) != name {
         return Err(Status::bad_request(
             "name in URL does not match name in Binding object",
@@ -101,6 +97,7 @@ fn record(context: &Context, uid: &str, bytes: usize) {
             queue_us: 0,
             work_us: (now - context.received).max(0) as u64,
             bytes: bytes as u64,
+            failure: None,
         },
     );
 }

@@ -55,10 +55,9 @@ pub(crate) async fn handle(
     let resource = info.resource.ok_or_else(not_served)?;
     let known = resource.subresource(&info.subresource);
     let known = known.ok_or_else(not_served)?;
-    if resource.namespaced && info.namespace.is_empty() {
-        return Err(not_allowed());
-    }
-    if info.subresource != "proxy" && !known.verbs.contains(&info.verb) {
+    info.check_names()?;
+    let is_proxy = info.subresource == "proxy";
+    if !is_proxy && (!known.verbs.contains(&info.verb) || line.method == Method::HEAD) {
         return Err(not_allowed());
     }
     context.output = Output::JSON;

@@ -10,6 +10,7 @@ use crate::body::Body;
 use crate::decode;
 use crate::response;
 use crate::server::{Context, seconds_text};
+use crate::verbs::create::settle_namespace;
 use crate::verbs::delete::{DeleteOptions, delete_object};
 use crate::verbs::update::{Target, change};
 
@@ -27,6 +28,7 @@ pub(super) async fn create(
 ) -> Result<Response<Body>, Status> {
     let mut eviction = decode::of_kind(context, "policy", "v1", "Eviction", body)?;
     let info = &context.info;
+    settle_namespace(resource, &info.namespace, &mut eviction)?;
     let given = eviction.str_at(&["metadata", "name"]);
     if given != info.name {
         return Err(Status::bad_request(

@@ -14,10 +14,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObjec
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use super::addresses;
 use crate::server::Context;
 use crate::{Error, KubeletClient};
 
+/// For the connection and its TLS handshake.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// A kubelet begins its answer this soon.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Opens connections to kubelets.
 pub(crate) struct KubeletDialer {
@@ -59,11 +63,13 @@ impl KubeletDialer {
         address: IpAddr,
         port: u16,
     ) -> Result<TlsStream<TcpStream>, std::io::Error> {
-        let dialling = TcpStream::connect((address, port));
-        let stream = tokio::time::timeout(DIAL_TIMEOUT, dialling).await??;
-        let _ = stream.set_nodelay(true);
-        let name = ServerName::IpAddress(address.into());
-        self.connector.connect(name, stream).await
+        let dialling = async {
+            let stream = TcpStream::connect((address, port)).await?;
+            let _ = stream.set_nodelay(true);
+            let name = ServerName::IpAddress(address.into());
+            self.connector.connect(name, stream).await
+        };
+        tokio::time::timeout(DIAL_TIMEOUT, dialling).await?
     }
 
     pub async fn get(
@@ -79,11 +85,13 @@ impl KubeletDialer {
         let request = Request::get(path)
             .header("host", format!("{address}:{port}"))
             .body(Empty::<Bytes>::new())?;
-        Ok(sender.send_request(request).await?)
+        let answer = sender.send_request(request);
+        Ok(tokio::time::timeout(ANSWER_TIMEOUT, answer).await??)
     }
 }
 
-/// Where a node's kubelet listens.
+/// Where a node's kubelet listens. Every way to a kubelet begins here: what a node's status says is
+/// checked before anything is dialled.
 pub(crate) async fn locate(context: &Context, node: &str) -> Result<(IpAddr, u16), Status> {
     let nodes = catalogue::find("", "v1", "nodes").ok_or_else(super::not_served)?;
     let node = context.server.find(nodes, "", node).await?.object()?;
@@ -100,7 +108,10 @@ pub(crate) async fn locate(context: &Context, node: &str) -> Result<(IpAddr, u16
         .filter(|port| *port > 0)
         .unwrap_or(10250);
     match address {
-        Some(address) => Ok((address, port)),
+        Some(address) => {
+            let place = addresses::of_kubelet(&context.server, address, port)?;
+            Ok((place.ip(), place.port()))
+        }
         None => Err(Status::internal(format_args!(
             "no preferred addresses found; known addresses: []"
         ))),

@@ -96,7 +96,6 @@ pub(super) async fn get(
 }
 
 fn check_options(context: &Context) -> Result<(), Status> {
-    let number = |name: &str| context.query.get(name).parse::<i64>().ok();
     let mut errors = Vec::new();
     for (name, least, detail) in [
         ("tailLines", 0, "must be greater than or equal to 0"),
@@ -104,7 +103,7 @@ fn check_options(context: &Context) -> Result<(), Status> {
         ("sinceSeconds", 1, "must be greater than 0"),
     ] {
         let both = name == "sinceSeconds" && !context.query.get("sinceTime").is_empty();
-        match number(name) {
+        match context.query.integer(name)? {
             Some(_) if both => {
                 let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
                 errors.push(FieldError::forbidden(&Path::new("[]"), detail));

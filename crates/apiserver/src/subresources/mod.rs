@@ -1,5 +1,6 @@
 //! What lies below an object: the few paths that are not the generic verbs.
 
+mod addresses;
 mod binding;
 pub(crate) mod connect;
 mod eviction;
@@ -65,6 +66,7 @@ async fn finalize(
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let sent = decode::object(context, resource, body)?;
+    update::check_name(&sent, &context.info.name)?;
     let target = Target {
         raw: true,
         ..Target::of(context, resource)

@@ -1,7 +1,7 @@
 //! The proxies: HTTP to a pod, a service or a node, in all methods, bodies streamed both ways.
 
 use std::io::Read;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use api::{Reason, Resource, Status, Value, catalogue};
@@ -16,12 +16,14 @@ use streaming::upgrade;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+use super::addresses;
 use super::connect::{self, Line};
 use super::kubelet::locate;
 use super::rewrite::View;
-use super::unverified;
+use super::{not_served, unverified};
 use crate::body::{Body, RequestBody};
-use crate::server::Context;
+use crate::query::decode_path;
+use crate::server::{Context, Server};
 
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// A larger page is passed on with its links as they are.
@@ -60,7 +62,7 @@ pub(super) async fn handle(
     mut line: Line,
     body: RequestBody,
 ) -> Result<Response<Body>, Status> {
-    let (prefix, path) = split(line.uri.path(), resource.namespaced);
+    let (prefix, path) = split(line.uri.path(), context.info.depth).ok_or_else(not_served)?;
     let is_upgrade = upgrade::is_upgrade(&context.headers);
     let reads = matches!(line.method, Method::GET | Method::HEAD);
     if path.is_empty() && reads && !is_upgrade {
@@ -106,25 +108,16 @@ pub(super) async fn handle(
     give_back(answer, &view).await
 }
 
-/// The part of the path up to `proxy`, and what is behind it.
-fn split(path: &str, namespaced: bool) -> (&str, &str) {
-    let segments = if namespaced { 7 } else { 5 };
-    let mut seen = 0;
-    let mut inside = false;
-    for (at, byte) in path.bytes().enumerate() {
-        match (byte, inside) {
-            (b'/', true) => {
-                seen += 1;
-                inside = false;
-                if seen == segments {
-                    return path.split_at(at);
-                }
-            }
-            (b'/', false) => {}
-            _ => inside = true,
-        }
-    }
-    (path, "")
+/// The part of the path up to `proxy`, which is its segment number `depth`, and what is behind it,
+/// both as they were sent. `None` if an encoded slash hides where that is.
+fn split(path: &str, depth: usize) -> Option<(&str, &str)> {
+    let begin = path.len() - path.trim_start_matches('/').len();
+    let mut slashes = path[begin..].match_indices('/').map(|(at, _)| begin + at);
+    let end = slashes.nth(depth - 1).unwrap_or(path.len());
+    let (prefix, rest) = path.split_at(end);
+    let decoded = decode_path(&prefix[begin..])?;
+    let count = |text: &str| text.split('/').count();
+    (count(&prefix[begin..]) == depth && count(&decoded) == depth).then_some((prefix, rest))
 }
 
 /// Links on a page are relative to its directory, so the root has to end in a slash.
@@ -181,7 +174,8 @@ async fn dial(context: &Context, place: &Place) -> std::io::Result<Box<dyn Conne
     }
     let name = rustls::pki_types::ServerName::IpAddress(place.address.ip().into());
     let connector = unverified::connector().map_err(std::io::Error::other)?;
-    Ok(Box::new(connector.connect(name, stream).await?))
+    let handshake = tokio::time::timeout(DIAL_TIMEOUT, connector.connect(name, stream));
+    Ok(Box::new(handshake.await??))
 }
 
 fn unreachable(problem: impl std::fmt::Display) -> Status {
@@ -260,18 +254,9 @@ fn parse_name<'a>(name: &'a str, what: &str) -> Result<(bool, &'a str, &'a str),
     }
 }
 
-fn place(address: &str, port: u16, secure: bool) -> Result<Place, Status> {
-    let not_allowed = || Status::bad_request("address not allowed");
-    let address: IpAddr = address.parse().map_err(|_| not_allowed())?;
-    let local = match address {
-        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    };
-    if local || address.is_loopback() || address.is_unspecified() || address.is_multicast() {
-        return Err(not_allowed());
-    }
+fn place(server: &Server, address: &str, port: u16, secure: bool) -> Result<Place, Status> {
     Ok(Place {
-        address: SocketAddr::new(address, port),
+        address: addresses::of_backend(server, address, port)?,
         security: match secure {
             true => Security::Unverified,
             false => Security::None,
@@ -303,7 +288,7 @@ async fn pod(context: &Context, resource: &'static Resource) -> Result<Place, St
         ("", Some(port)) => port,
         (port, _) => number(port, secure)?,
     };
-    place(pod.str_at(&["status", "podIP"]), port, secure)
+    place(server, pod.str_at(&["status", "podIP"]), port, secure)
 }
 
 async fn node(context: &Context) -> Result<Place, Status> {
@@ -315,7 +300,8 @@ async fn node(context: &Context) -> Result<Place, Status> {
             security: Security::Kubelet,
         });
     }
-    place(&address.to_string(), number(port, secure)?, secure)
+    let address = address.to_string();
+    place(&context.server, &address, number(port, secure)?, secure)
 }
 
 /// An endpoint of the service, chosen at random.
@@ -341,7 +327,7 @@ async fn service(context: &Context, resource: &'static Resource) -> Result<Place
         port = found.str_at(&["name"]).to_string();
     }
     let slices = catalogue::find("discovery.k8s.io", "v1", "endpointslices");
-    let kind = server.kind(slices.ok_or_else(super::not_served)?)?;
+    let kind = server.kind(slices.ok_or_else(not_served)?)?;
     let snapshot = server.cache.snapshot(kind);
     let mut found: Vec<(String, u16)> = Vec::new();
     for entry in snapshot.range(&format!("{namespace}/"), "") {
@@ -382,7 +368,7 @@ async fn service(context: &Context, resource: &'static Resource) -> Result<Place
     server.environment.fill(&mut random);
     let choice = u64::from_le_bytes(random).checked_rem(found.len() as u64);
     match choice.and_then(|choice| found.get(choice as usize)) {
-        Some((address, port)) => place(address, *port, secure),
+        Some((address, port)) => place(server, address, *port, secure),
         None => Err(unavailable(format!(
             "no endpoints available for service {:?}",
             context.info.name
@@ -397,11 +383,25 @@ mod tests {
     #[test]
     fn paths_are_split_behind_the_proxy() {
         let pod = "/api/v1/namespaces/a/pods/b:80/proxy";
-        assert_eq!(split(&format!("{pod}/x/y"), true), (pod, "/x/y"));
-        assert_eq!(split(&format!("{pod}/"), true), (pod, "/"));
-        assert_eq!(split(pod, true), (pod, ""));
+        assert_eq!(split(&format!("{pod}/x/y"), 7), Some((pod, "/x/y")));
+        assert_eq!(split(&format!("{pod}//x%2fy"), 7), Some((pod, "//x%2fy")));
+        assert_eq!(split(&format!("{pod}/"), 7), Some((pod, "/")));
+        assert_eq!(split(pod, 7), Some((pod, "")));
         let node = "/api/v1/nodes/n/proxy";
-        assert_eq!(split(&format!("{node}/pods"), false), (node, "/pods"));
+        assert_eq!(split(&format!("{node}/pods"), 5), Some((node, "/pods")));
+        let node = "//api/v1/nodes/%6e/proxy";
+        assert_eq!(split(&format!("{node}/pods"), 5), Some((node, "/pods")));
+    }
+
+    #[test]
+    fn an_encoded_slash_does_not_move_what_is_behind_the_proxy() {
+        for path in [
+            "/api/v1/nodes/n%2Fproxy%2Fa/b/c",
+            "/api/v1/nodes%2Fn/proxy/b/c",
+            "/api/v1/nodes/n%2Fproxy",
+        ] {
+            assert_eq!(split(path, 5), None, "{path}");
+        }
     }
 
     #[test]
@@ -412,8 +412,5 @@ mod tests {
         for wrong in ["", ":80", "ftp:a:80", "a:b:c:d"] {
             assert!(parse_name(wrong, "pod").is_err(), "{wrong}");
         }
-        assert!(place("127.0.0.1", 80, false).is_err());
-        assert!(place("", 80, false).is_err());
-        assert!(place("10.244.0.2", 80, false).is_ok());
     }
 }

@@ -14,6 +14,7 @@ use crate::options;
 use crate::response;
 use crate::server::Context;
 use crate::verbs::apply::Configuration;
+use crate::verbs::create::settle_namespace;
 use crate::verbs::patch::{self, PatchType};
 use crate::verbs::update::{Target, change, check_name, set_owners};
 
@@ -37,8 +38,9 @@ pub(super) async fn handle(
                 .await?
         }
         "update" => {
-            let scale = decode::of_kind(context, "autoscaling", "v1", "Scale", body)?;
+            let mut scale = decode::of_kind(context, "autoscaling", "v1", "Scale", body)?;
             check_name(&scale, target.name)?;
+            settle_namespace(resource, target.namespace, &mut scale)?;
             let version = scale.str_at(&["metadata", "resourceVersion"]);
             change(context, &target, !version.is_empty(), |old| {
                 with_scale(context, resource, old, scale.clone())

@@ -50,6 +50,10 @@ pub(crate) async fn handle(context: &Context) -> Result<Response<Body>, Status> 
         }
         _ => return Err(not_served()),
     };
+    if !info.leads_to(resource) {
+        return Err(not_served());
+    }
+    info.check_names()?;
     if !matches!(info.verb, "get" | "list") {
         return Err(not_allowed());
     }

@@ -12,11 +12,12 @@ use super::{requester, respond};
 use crate::admission::namespace_lifecycle::unchanged;
 use crate::admission::{self, Admitted};
 use crate::allocation;
+use crate::authorization::Granting;
 use crate::body::Body;
 use crate::cache::Entry;
 use crate::decode;
 use crate::hops::Hops;
-use crate::server::{Context, Server, store_failure, stored_bytes};
+use crate::server::{Context, Server, checked_bytes, store_failure};
 
 /// Fresh names tried for `generateName` before giving up.
 const NAME_ATTEMPTS: usize = 8;
@@ -152,12 +153,14 @@ pub(crate) async fn create_object(
         for word in api::warnings::of(resource, &object, None, "") {
             context.warn(word);
         }
-        context.server.authorizer.check_escalation(
-            &context.identity,
+        context.server.authorizer.check_escalation(&Granting {
+            identity: &context.identity,
             resource,
-            &object,
-            object.str_at(&["metadata", "namespace"]),
-        )?;
+            namespace: object.str_at(&["metadata", "namespace"]),
+            requested_name: &context.info.name,
+            new: &object,
+            old: None,
+        })?;
         let admitted = Admitted {
             context,
             resource,
@@ -177,7 +180,12 @@ pub(crate) async fn create_object(
         }
         // As reading it back from the store would.
         strategy.default(&mut object);
-        let result = insert(context, requested, &object, hops).await;
+        let mut result = insert(context, requested, &object, hops).await;
+        if !is_owned && is_too_large(&result) && object.has(&MANAGED_FIELDS) {
+            // As upstream: the object matters more than who owns its fields.
+            object.remove(&MANAGED_FIELDS);
+            result = insert(context, requested, &object, hops).await;
+        }
         if result.is_err() {
             charge.give_back(context).await;
         }
@@ -217,15 +225,19 @@ async fn insert(
         object.str_at(&["metadata", "namespace"]),
         object.str_at(&["metadata", "name"]),
     );
-    let bytes = stored_bytes(object);
+    let bytes = checked_bytes(object, None)?;
     let key = Server::store_key(resource, namespace, name);
     if context.dry_run {
-        if server.get(resource, namespace, name).await.is_ok() {
-            return Err(Status::already_exists(
-                resource.group,
-                resource.plural,
-                name,
-            ));
+        match server.get(resource, namespace, name).await {
+            Err(status) if status.reason == Reason::NotFound => {}
+            Err(status) if status.reason != Reason::StoreReadError => return Err(status),
+            _ => {
+                return Err(Status::already_exists(
+                    resource.group,
+                    resource.plural,
+                    name,
+                ));
+            }
         }
         return server.entry(resource, namespace, name, bytes, 0, object);
     }
@@ -287,6 +299,12 @@ async fn insert(
         name,
         format_args!("namespace {namespace} changes all the time; please try again"),
     ))
+}
+
+/// Whether the store would not take an object for its size.
+pub(crate) fn is_too_large<T>(result: &Result<T, Status>) -> bool {
+    let words = store::Error::TooLarge.to_string();
+    matches!(result, Err(status) if status.reason == Reason::Unknown && status.message == words)
 }
 
 fn fill_system_fields(server: &Server, object: &mut Value) {

@@ -33,7 +33,11 @@ pub(crate) struct DeleteOptions {
     pub resource_version: Option<String>,
     pub propagation: Option<String>,
     pub dry_run: bool,
+    /// Whether only an object that cannot be read is to be deleted, unread.
+    pub ignores_read_error: bool,
 }
+
+const IGNORE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 impl DeleteOptions {
     /// `document` is a `DeleteOptions` object.
@@ -48,6 +52,7 @@ impl DeleteOptions {
             resource_version: text(&["preconditions", "resourceVersion"]),
             propagation: text(&["propagationPolicy"]),
             dry_run: context.dry_run,
+            ignores_read_error: document.get(IGNORE).and_then(Value::as_bool) == Some(true),
         };
         let mut errors = Vec::new();
         let path = Path::new("propagationPolicy");
@@ -74,11 +79,23 @@ impl DeleteOptions {
                 &["All"],
             ));
         }
-        if !errors.is_empty() {
-            let causes = errors.into_iter().map(api::Cause::from).collect();
-            return Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", causes));
-        }
         options.dry_run |= !dry_run.is_empty();
+        if options.ignores_read_error {
+            let with = [
+                (options.dry_run, "dryRun"),
+                (!policy.is_empty(), "propagationPolicy"),
+                (orphan.is_some(), "orphanDependents"),
+                (options.grace_seconds.is_some(), "gracePeriodSeconds"),
+                (document.has(&["preconditions"]), "preconditions"),
+            ];
+            for (_, other) in with.into_iter().filter(|(given, _)| *given) {
+                let detail = format!("cannot be set together with .{other}");
+                errors.push(FieldError::invalid(&Path::new(IGNORE), true, detail));
+            }
+        }
+        if !errors.is_empty() {
+            return Err(invalid_options(errors));
+        }
         if let Some(orphan) = orphan {
             options.propagation = Some(if orphan { "Orphan" } else { "Background" }.to_string());
         }
@@ -92,16 +109,8 @@ impl DeleteOptions {
         }
         let query = &context.query;
         let mut document = Value::object();
-        match query.get("gracePeriodSeconds") {
-            "" => {}
-            text => {
-                let seconds: i64 = text.parse().map_err(|_| {
-                    Status::bad_request(format!(
-                        "strconv.ParseInt: parsing {text:?}: invalid syntax"
-                    ))
-                })?;
-                document.set(&["gracePeriodSeconds"], seconds);
-            }
+        if let Some(seconds) = query.integer("gracePeriodSeconds")? {
+            document.set(&["gracePeriodSeconds"], seconds);
         }
         if !query.get("propagationPolicy").is_empty() {
             document.set(&["propagationPolicy"], query.get("propagationPolicy"));
@@ -109,12 +118,20 @@ impl DeleteOptions {
         if query.all("orphanDependents").next().is_some() {
             document.set(&["orphanDependents"], query.flag("orphanDependents"));
         }
+        if query.flag(IGNORE) {
+            document.set(&[IGNORE], true);
+        }
         let dry_run: Vec<Value> = query.all("dryRun").map(Value::from).collect();
         if !dry_run.is_empty() {
             document.set(&["dryRun"], dry_run);
         }
         DeleteOptions::parse(context, &document)
     }
+}
+
+fn invalid_options(errors: Vec<FieldError>) -> Status {
+    let causes = errors.into_iter().map(api::Cause::from).collect();
+    Status::invalid("meta.k8s.io", "DeleteOptions", "", causes)
 }
 
 /// Jobs leave their pods behind unless told otherwise, which surprises.
@@ -139,6 +156,9 @@ pub(crate) async fn delete(
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let options = DeleteOptions::of_request(context, body)?;
+    if options.ignores_read_error {
+        return super::delete_unread::delete(context, resource).await;
+    }
     warn_of_orphans(context, resource, &options);
     let info = &context.info;
     let namespace = if resource.namespaced {
@@ -166,6 +186,11 @@ pub(crate) async fn delete_collection(
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let options = DeleteOptions::of_request(context, body)?;
+    if options.ignores_read_error {
+        let detail = "is not allowed with DELETECOLLECTION, try again after removing the option";
+        let error = FieldError::invalid(&Path::new(IGNORE), true, detail);
+        return Err(invalid_options(vec![error]));
+    }
     let selection = Selection::of(context, resource)?;
     let page = super::list::page(context, resource, &selection).await?;
     warn_of_orphans(context, resource, &options);

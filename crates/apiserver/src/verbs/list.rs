@@ -13,7 +13,7 @@ use super::list_body::{self, Items, Page};
 use super::list_options::check_list;
 use super::selection::Selection;
 use crate::body::Body;
-use crate::cache::{Entry, ResourceCache, storage_prefix};
+use crate::cache::{Entry, ResourceCache, Unreadable, storage_prefix};
 use crate::query::Query;
 use crate::server::{Context, store_failure, too_large};
 
@@ -46,7 +46,11 @@ pub(super) async fn page(
                 None => context.server.catch_up().await?,
             }
             check_start(selection, start)?;
-            from_cache(context, kind, selection, start, request.limit)
+            let page = from_cache(context, kind, selection, start, request.limit);
+            let end = page.last_key();
+            let name = selection.exact_name();
+            kind.check_readable(&selection.prefix, start, end.as_deref(), name)?;
+            page
         }
         Position::At { revision, start } => {
             from_history(
@@ -82,17 +86,7 @@ impl ListRequest {
     fn parse(context: &Context) -> Result<ListRequest, Status> {
         let query = &context.query;
         parse_timeout(query)?;
-        let limit = match query.all("limit").next() {
-            None => 0,
-            Some(text) => text
-                .parse::<i64>()
-                .map_err(|_| {
-                    Status::bad_request(format!(
-                        "strconv.ParseInt: parsing {text:?}: invalid syntax"
-                    ))
-                })?
-                .max(0) as usize,
-        };
+        let limit = query.integer("limit")?.unwrap_or(0).max(0) as usize;
         check_list(query)?;
         let version = query.get("resourceVersion");
         // Upstream's cache has no pages: whoever takes what it has takes all. Events have none.
@@ -160,14 +154,7 @@ pub(crate) fn parse_revision(text: &str) -> Result<Option<u64>, String> {
 
 /// How long a list or watch may take, as its client asks.
 pub(crate) fn parse_timeout(query: &Query) -> Result<Option<i64>, Status> {
-    match query.get("timeoutSeconds") {
-        "" => Ok(None),
-        text => text.parse().map(Some).map_err(|_| {
-            Status::bad_request(format!(
-                "strconv.ParseInt: parsing {text:?}: invalid syntax"
-            ))
-        }),
-    }
+    query.integer("timeoutSeconds")
 }
 
 /// Waits for a revision the client has seen; one that never was is refused.
@@ -297,7 +284,13 @@ async fn from_history(
                 Some(entry) => entry,
                 None => {
                     let (value, revision) = (item.value, item.mod_revision);
-                    Arc::new(Entry::decode(resource, &key, value, revision)?)
+                    let decoded = Entry::decode(resource, &key, value, revision);
+                    let stored = kind.resource;
+                    let decoded = decoded.map_err(|status| {
+                        let problem = status.message;
+                        Unreadable { revision, problem }.status(stored, &key)
+                    });
+                    Arc::new(decoded?)
                 }
             };
             if selection.matches(&entry) {

@@ -32,6 +32,13 @@ pub(super) struct Page {
 }
 
 impl Page {
+    /// The last key in it, if more follows.
+    pub fn last_key(&self) -> Option<Arc<str>> {
+        self.next.as_ref()?;
+        let last = self.items.iter().last();
+        last.map(|entry| entry.key.clone())
+    }
+
     /// The metadata of the list.
     pub fn metadata(&self) -> Value {
         let mut metadata = api::document!({"resourceVersion": self.revision.to_string()});
@@ -394,7 +401,7 @@ impl Iterator for Writer {
                         next = Some(Place::Key(entry.key.clone()));
                         break;
                     }
-                    put(&mut out, entry, snapshot.entries.len());
+                    put(&mut out, entry, snapshot.len());
                 }
                 next
             }

@@ -3,6 +3,7 @@
 pub(crate) mod apply;
 pub(crate) mod create;
 pub(crate) mod delete;
+mod delete_unread;
 pub(crate) mod get;
 pub(crate) mod list;
 mod list_body;
@@ -152,7 +153,22 @@ pub(crate) fn table(
         let version = only.str_at(&["metadata", "resourceVersion"]);
         table.set(&["metadata", "resourceVersion"], version);
     }
+    if context.output.is_beta_table {
+        make_beta(&mut table);
+    }
     Ok(table)
+}
+
+/// Turns a Table of v1 into one of v1beta1: they differ in name only.
+fn make_beta(table: &mut Value) {
+    const BETA: &str = "meta.k8s.io/v1beta1";
+    table.set(&["apiVersion"], BETA);
+    let rows = table.at_mut(&["rows"]).and_then(Value::as_array_mut);
+    for row in rows.into_iter().flatten() {
+        if row.str_at(&["object", "kind"]) == "PartialObjectMetadata" {
+            row.set(&["object", "apiVersion"], BETA);
+        }
+    }
 }
 
 /// The success answer of a deletion that removed the object.

@@ -73,6 +73,11 @@ impl Selection {
                     && self.fields.matches(entry.fields()))
     }
 
+    /// The one name that is asked for, if only one is.
+    pub fn exact_name(&self) -> Option<&str> {
+        self.fields.exact("metadata.name")
+    }
+
     /// Whether anything but the namespace is asked for.
     pub fn is_selective(&self) -> bool {
         self.selective

@@ -7,16 +7,17 @@ use api::{Resource, Status, Value};
 use http::Response;
 use store::{Compare, Operation, Transaction, TransactionResult};
 
-use super::create::{MANAGED_FIELDS, create_object, settle_namespace};
+use super::create::{MANAGED_FIELDS, create_object, is_too_large, settle_namespace};
 use super::respond;
 use crate::admission::{self, Admitted};
 use crate::allocation;
+use crate::authorization::Granting;
 use crate::body::Body;
 use crate::cache::Entry;
 use crate::decode;
 use crate::hops::Hops;
 use crate::options;
-use crate::server::{Context, Server, store_failure, stored_bytes};
+use crate::server::{Context, Server, checked_bytes, store_failure};
 
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
@@ -168,12 +169,14 @@ pub(crate) async fn change(
         for word in api::warnings::of(resource, &new, Some(&old), subresource) {
             context.warn(word);
         }
-        let grants = ["rules", "roleRef", "subjects"];
-        if subresource.is_empty() && grants.iter().any(|field| new.get(field) != old.get(field)) {
-            server
-                .authorizer
-                .check_escalation(&context.identity, resource, &new, namespace)?;
-        }
+        server.authorizer.check_escalation(&Granting {
+            identity: &context.identity,
+            resource,
+            namespace,
+            requested_name: &context.info.name,
+            new: &new,
+            old: Some(&old),
+        })?;
         let admitted = Admitted {
             context,
             resource,
@@ -288,7 +291,7 @@ async fn write(
     for field in ["resourceVersion", "selfLink"] {
         new.remove(&["metadata", field]);
     }
-    let bytes = stored_bytes(&new);
+    let bytes = checked_bytes(&new, Some(old))?;
     if bytes == current.bytes {
         return Ok(Written::Done(current.clone()));
     }
@@ -322,8 +325,14 @@ async fn write(
         .store
         .transact(Transaction { compare, then })
         .await
-        .map_err(store_failure)?;
-    match result {
+        .map_err(store_failure);
+    if !target.is_owned && is_too_large(&result) && new.has(&MANAGED_FIELDS) {
+        // As upstream: the object matters more than who owns its fields.
+        drop(draft);
+        new.remove(&MANAGED_FIELDS);
+        return Box::pin(write(context, target, current, old, new)).await;
+    }
+    match result? {
         TransactionResult::Committed { revision, .. } => {
             let entry = match draft {
                 Some(draft) => draft.committed(revision),

@@ -73,6 +73,10 @@ pub(crate) async fn watch(
         let stream = Body::stream(futures::stream::iter([Ok::<_, BoxError>(error.into())]));
         return Ok(response::bytes(200, encoding.stream_media_type(), stream));
     }
+    if from == From::State {
+        let name = selection.exact_name();
+        kind.check_readable(&selection.prefix, "", None, name)?;
+    }
     let content = match Watch::begin(&server.cache, kind, from, selection.requirement()) {
         Ok(watch) => Ok(watch),
         Err(too_old) => Err(Status::new(
@@ -330,7 +334,7 @@ impl WatchStream {
         entry: &Arc<Entry>,
         revision: u64,
     ) -> Result<(), Status> {
-        let Output { form, encoding } = self.context.output;
+        let Output { form, encoding, .. } = self.context.output;
         let entry = &self
             .context
             .server

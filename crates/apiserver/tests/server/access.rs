@@ -246,3 +246,147 @@ async fn tokens_live_as_long_as_what_they_are_bound_to() {
     let short = api::document!({"spec": {"expirationSeconds": 5}});
     admin.post(path, &short).await.failure(422, "Invalid");
 }
+
+/// A user who may write cluster roles and bindings, read pods, and no more.
+async fn role_writer(cluster: &Cluster) -> crate::harness::Client {
+    let admin = cluster.admin();
+    // Everything but the two verbs that lift the check.
+    let verbs = ["create", "update", "patch", "get", "list", "delete"];
+    let role = api::document!({
+        "metadata": {"name": "role-writer"},
+        "rules": [
+            {"verbs": verbs, "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles", "clusterrolebindings"]},
+            {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]},
+        ],
+    });
+    let roles = format!("{RBAC}/clusterroles");
+    admin.post(&roles, &role).await.expect(201);
+    let binding = api::document!({
+        "metadata": {"name": "role-writer"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "role-writer"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}],
+    });
+    let bindings = format!("{RBAC}/clusterrolebindings");
+    admin.post(&bindings, &binding).await.expect(201);
+    admin.get(&bindings).await.expect(200);
+    cluster.client(Identity::component("jane", &[]))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_aggregation_rule_needs_all_rights_on_every_way_of_writing() {
+    let cluster = Cluster::start().await;
+    let jane = role_writer(&cluster).await;
+    let admin = cluster.admin();
+    let roles = format!("{RBAC}/clusterroles");
+    let plain = |name: &str| {
+        api::document!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": name},
+        })
+    };
+    let aggregating = |name: &str| {
+        let mut role = plain(name);
+        let selectors =
+            api::document!([{"matchLabels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}]);
+        role.set(&["aggregationRule", "clusterRoleSelectors"], selectors);
+        role
+    };
+    jane.post(&roles, &plain("empty")).await.expect(201);
+    let path = format!("{roles}/empty");
+    let json = br#"[{"op":"add","path":"/aggregationRule","value":{"clusterRoleSelectors":[{"matchLabels":{"a":"b"}}]}}]"#;
+    let patch = aggregating("empty").to_json();
+    let refused = "clusterroles.rbac.authorization.k8s.io \"empty\" is forbidden: must have cluster-admin privileges to use the aggregationRule";
+    let message = jane.post(&roles, &aggregating("new")).await;
+    assert_eq!(
+        message.failure(403, "Forbidden"),
+        refused.replace("empty", "new")
+    );
+    let message = jane.put(&path, &aggregating("empty")).await;
+    assert_eq!(message.failure(403, "Forbidden"), refused);
+    for (kind, body) in [
+        ("application/json-patch+json", &json[..]),
+        ("application/merge-patch+json", &patch),
+        ("application/strategic-merge-patch+json", &patch),
+        ("application/apply-patch+yaml", &patch),
+    ] {
+        let answer = jane
+            .send("PATCH", &format!("{path}?fieldManager=m"), kind, body)
+            .await;
+        assert_eq!(answer.failure(403, "Forbidden"), refused, "{kind}");
+    }
+    // What creates on the way of an update or an apply is no way around.
+    let absent = format!("{roles}/absent");
+    let body = aggregating("absent");
+    jane.put(&absent, &body).await.failure(403, "Forbidden");
+    let applied = format!("{absent}?fieldManager=m");
+    jane.send(
+        "PATCH",
+        &applied,
+        "application/apply-patch+yaml",
+        &body.to_json(),
+    )
+    .await
+    .failure(403, "Forbidden");
+    // Who may do everything may also aggregate; then nobody else touches the role.
+    admin.put(&path, &aggregating("empty")).await.expect(200);
+    let message = jane.put(&path, &plain("empty")).await;
+    assert_eq!(message.failure(403, "Forbidden"), refused);
+    jane.delete(&path).await.expect(200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_change_of_a_role_or_binding_needs_what_it_grants() {
+    let cluster = Cluster::start().await;
+    let jane = role_writer(&cluster).await;
+    let label = api::document!({"metadata": {"labels": {
+        "rbac.authorization.k8s.io/aggregate-to-view": "true",
+    }}});
+    // A label would make this role part of `view`, which others are bound to.
+    let message = jane
+        .merge(&format!("{RBAC}/clusterroles/cluster-admin"), &label)
+        .await
+        .failure(403, "Forbidden");
+    assert!(
+        message.contains("is attempting to grant RBAC permissions not currently held"),
+        "{message}"
+    );
+    jane.merge(&format!("{RBAC}/clusterrolebindings/cluster-admin"), &label)
+        .await
+        .failure(403, "Forbidden");
+    // What the garbage collector writes is not a grant.
+    let finalizers = api::document!({"metadata": {"finalizers": ["example.com/hold"]}});
+    jane.merge(&format!("{RBAC}/clusterroles/cluster-admin"), &finalizers)
+        .await
+        .expect(200);
+    jane.merge(&format!("{RBAC}/clusterroles/role-writer"), &label)
+        .await
+        .expect(200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn escalate_for_one_name_does_not_cover_a_role_that_is_only_named_in_the_body() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let jane = role_writer(&cluster).await;
+    let role = api::document!({
+        "metadata": {"name": "escalator"},
+        "rules": [{"verbs": ["escalate"], "apiGroups": ["rbac.authorization.k8s.io"],
+            "resources": ["clusterroles"], "resourceNames": ["one"]}],
+    });
+    let roles = format!("{RBAC}/clusterroles");
+    admin.post(&roles, &role).await.expect(201);
+    let binding = api::document!({
+        "metadata": {"name": "escalator"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "escalator"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}],
+    });
+    let bindings = format!("{RBAC}/clusterrolebindings");
+    admin.post(&bindings, &binding).await.expect(201);
+    admin.get(&bindings).await.expect(200);
+    let one = api::document!({
+        "metadata": {"name": "one"},
+        "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}],
+    });
+    jane.post(&roles, &one).await.failure(403, "Forbidden");
+    jane.put(&format!("{roles}/one"), &one).await.expect(201);
+}

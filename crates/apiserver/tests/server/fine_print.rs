@@ -261,3 +261,66 @@ async fn odd_objects_are_warned_about() {
     );
     endpoints.failure(404, "NotFound");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_malformed_timeout_is_refused_and_a_short_one_taken() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let told = "invalid timeout specified in the request URL - time: ";
+    for (path, problem) in [
+        (
+            "/api/v1/pods?timeout=invalid",
+            "invalid duration \"invalid\"",
+        ),
+        ("/version?timeout=5", "missing unit in duration \"5\""),
+        (
+            "/api/v1/namespaces/default?timeout=5q",
+            "unknown unit \"q\" in duration \"5q\"",
+        ),
+    ] {
+        let message = admin.get(path).await.failure(400, "BadRequest");
+        assert_eq!(message, format!("{told}{problem}"));
+    }
+    admin.get("/api/v1/pods?timeout=5s").await.expect(200);
+    admin.get("/api/v1/pods?timeout=").await.expect(200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tables_come_in_the_version_before_v1_too() {
+    let cluster = Cluster::start().await;
+    let accept = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
+    let client = cluster.admin().with_header("accept", accept);
+    for path in ["/api/v1/namespaces", "/api/v1/namespaces/default"] {
+        let table = client.get(path).await.expect(200);
+        assert_eq!(table.str_at(&["kind"]), "Table");
+        assert_eq!(table.str_at(&["apiVersion"]), "meta.k8s.io/v1beta1");
+        let row = &table.list_at(&["rows"])[0];
+        assert_eq!(row.str_at(&["object", "kind"]), "PartialObjectMetadata");
+        assert_eq!(row.str_at(&["object", "apiVersion"]), "meta.k8s.io/v1beta1");
+    }
+    let mut events = client
+        .watch("/api/v1/namespaces?watch=1&timeoutSeconds=1")
+        .await;
+    let (_, table) = events.next().await.unwrap();
+    assert_eq!(table.str_at(&["apiVersion"]), "meta.k8s.io/v1beta1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_writes_what_nothing_acts_on_is_warned() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let policies = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
+    let policy = api::document!({"metadata": {"name": "p"}, "spec": {"podSelector": {}}});
+    let warned = |answer: &crate::harness::Answer| {
+        let warning = answer.headers.get("warning");
+        warning.is_some_and(|warning| warning.to_str().unwrap().contains("coracle: "))
+    };
+    let made = admin.post(policies, &policy).await;
+    assert!(warned(&made));
+    made.expect(201);
+    let label = api::document!({"metadata": {"labels": {"a": "b"}}});
+    let path = format!("{policies}/p");
+    assert!(!warned(&admin.merge(&path, &label).await));
+    let change = api::document!({"spec": {"policyTypes": ["Egress"]}});
+    assert!(warned(&admin.merge(&path, &change).await));
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::Value;
-use apiserver::{ApiServer, Config, Identity, InProcess};
+use apiserver::{AdmissionConfig, ApiServer, Config, Identity, InProcess};
 use bytes::Bytes;
 use environment::Environment;
 use http::{HeaderMap, Request, StatusCode};
@@ -68,6 +68,17 @@ impl Cluster {
         .await
     }
 
+    /// One whose operator decided about admission.
+    pub async fn admitting(admission: AdmissionConfig) -> Cluster {
+        let environment = Environment::simulated(1, 1_800_000_000_000_000);
+        let disk = SimulatedDisk::new(1).mount();
+        let store = Embedded::open(disk, environment.clone(), Options::default())
+            .await
+            .unwrap();
+        let (address, authority) = ("192.0.2.1:6443", Authority::new());
+        Cluster::start_at(address, false, store, authority, environment, admission).await
+    }
+
     pub async fn with(authority: Authority, environment: Environment) -> Cluster {
         let disk = SimulatedDisk::new(1).mount();
         let store = Embedded::open(disk, environment.clone(), Options::default())
@@ -92,6 +103,26 @@ impl Cluster {
         authority: Authority,
         environment: Environment,
     ) -> Cluster {
+        let admission = AdmissionConfig::default();
+        Cluster::start_at(
+            address,
+            shares_store,
+            store,
+            authority,
+            environment,
+            admission,
+        )
+        .await
+    }
+
+    async fn start_at(
+        address: &str,
+        shares_store: bool,
+        store: Arc<dyn store::Store>,
+        authority: Authority,
+        environment: Environment,
+        admission: AdmissionConfig,
+    ) -> Cluster {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let server = ApiServer::start(Config {
             store,
@@ -107,6 +138,7 @@ impl Cluster {
             cluster_domain: "cluster.local".to_string(),
             shares_store,
             compaction: apiserver::COMPACTION,
+            admission,
         })
         .await
         .unwrap();

@@ -157,3 +157,82 @@ async fn a_node_gets_tokens_for_its_pods_only() {
         "{message}"
     );
 }
+
+/// A volume that the local-path provisioner made for a node.
+fn volume(name: &str, node: &str) -> Value {
+    api::document!({
+        "metadata": {
+            "name": name, "finalizers": ["coracle.dev/local-path"],
+            "annotations": {"pv.kubernetes.io/provisioned-by": "coracle.dev/local-path"},
+        },
+        "spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": format!("/data/{name}")},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
+                {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]},
+            ]}]}},
+        },
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_lets_go_of_its_own_local_path_volumes_and_changes_nothing_else() {
+    let cluster = Cluster::start().await;
+    let admin = cluster.admin();
+    let volumes = "/api/v1/persistentvolumes";
+    let mut foreign = volume("foreign", "one");
+    foreign.remove(&["metadata", "annotations"]);
+    for made in [volume("own", "one"), volume("other", "two"), foreign] {
+        admin.post(volumes, &made).await.expect(201);
+    }
+    let groups = ["system:coracle:local-path-nodes"];
+    let identity = Identity::component("system:coracle:local-path:one", &groups);
+    let one = cluster.client(identity);
+    one.get(volumes).await.expect(200);
+    let let_go = api::document!({"metadata": {"finalizers": null}});
+    let path = |name: &str| format!("{volumes}/{name}");
+    one.merge(&path("own"), &let_go).await.expect(200);
+    for name in ["other", "foreign"] {
+        let message = one.merge(&path(name), &let_go).await;
+        let message = message.failure(403, "Forbidden");
+        let told = "node \"one\" may only let go of local-path volumes of its own";
+        assert!(message.ends_with(told), "{message}");
+    }
+    for change in [
+        api::document!({"metadata": {"labels": {"a": "b"}}}),
+        api::document!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}}),
+        api::document!({"spec": {"nodeAffinity": null}}),
+        api::document!({"metadata": {"finalizers": null, "annotations": null}}),
+    ] {
+        let message = one.merge(&path("own"), &change).await;
+        message.failure(403, "Forbidden");
+    }
+    one.post(volumes, &volume("new", "two"))
+        .await
+        .failure(403, "Forbidden");
+    one.delete(&path("own")).await.failure(403, "Forbidden");
+    // A role that lets it do more, as in clusters of before, opens no door.
+    let role = api::document!({
+        "metadata": {"name": "more"},
+        "rules": [{"verbs": ["*"], "apiGroups": [""], "resources": ["persistentvolumes", "persistentvolumes/status"]}],
+    });
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let roles = format!("{rbac}/clusterroles");
+    admin.post(&roles, &role).await.expect(201);
+    let binding = api::document!({
+        "metadata": {"name": "more"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "more"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": groups[0]}],
+    });
+    let bindings = format!("{rbac}/clusterrolebindings");
+    admin.post(&bindings, &binding).await.expect(201);
+    admin.get(&bindings).await.expect(200);
+    one.post(volumes, &volume("new", "one"))
+        .await
+        .failure(403, "Forbidden");
+    one.delete(&path("other")).await.failure(403, "Forbidden");
+    one.delete(volumes).await.failure(403, "Forbidden");
+    let status = api::document!({"status": {"phase": "Failed"}});
+    let status = one.merge(&format!("{}/status", path("own")), &status).await;
+    status.failure(403, "Forbidden");
+}

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::harness::{Authority, Cluster};
 
-fn server_config(ca: &str, certificate: &str, key: &str) -> Arc<rustls::ServerConfig> {
+pub fn server_config(ca: &str, certificate: &str, key: &str) -> Arc<rustls::ServerConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = rustls::RootCertStore::empty();
     roots
@@ -245,7 +245,7 @@ async fn kubectl_works() {
     );
     let version = anonymous_get(address, &ca, "/version").await;
     assert!(
-        version.starts_with("HTTP/1.1 200") && version.contains("v1.36.4-coracle"),
+        version.starts_with("HTTP/1.1 200") && version.contains("v1.36.4+coracle"),
         "{version}"
     );
     let pods = anonymous_get(address, &ca, "/api/v1/pods").await;

@@ -106,6 +106,7 @@ fn span(name: &str) -> Span {
         queue_us: 2,
         work_us: 3,
         bytes: 4,
+        failure: None,
     }
 }
 

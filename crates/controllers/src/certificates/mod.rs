@@ -1,12 +1,15 @@
 //! Certificate requests: approves those of kubelets that may have them, signs approved ones with
 //! the cluster's authority, and removes old ones.
 
+mod own;
 mod request;
 mod signing;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::certificate::Request;
 use client::controller::Outcome;
 use client::{Informer, ObjectKey, WorkQueue, retry};
 use k8s_openapi::ByteString;
@@ -16,6 +19,8 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestCondition,
 };
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
@@ -27,6 +32,8 @@ use signing::Signer;
 
 const SETTLED_SECONDS: i64 = 3600;
 const PENDING_SECONDS: i64 = 24 * 3600;
+/// How soon a node's request that was not approved is looked at again.
+const UNDECIDED_SECONDS: i64 = 10;
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
     let requests = config.informers.of::<CertificateSigningRequest>();
@@ -38,6 +45,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let queue = WorkQueue::new();
     let feed = enqueue(&requests, &queue, own_key);
     let controller = Arc::new(Controller {
+        nodes: config.informers.of::<Node>(),
+        endpoints: config.informers.of::<EndpointSlice>(),
         config,
         requests,
         signer,
@@ -52,6 +61,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
 struct Controller {
     config: Config,
     requests: Informer<CertificateSigningRequest>,
+    nodes: Informer<Node>,
+    endpoints: Informer<EndpointSlice>,
     signer: Option<Signer>,
 }
 
@@ -75,7 +86,12 @@ impl Controller {
                 true => self.sign(&api, &csr, name).await?,
             }
         }
-        Ok(Outcome::After(Duration::from_secs(left as u64)))
+        // What is known of the node that asks may come later than its request.
+        let again = match is_of_a_node(&csr) && !is_settled(&csr) {
+            true => left.min(UNDECIDED_SECONDS),
+            false => left,
+        };
+        Ok(Outcome::After(Duration::from_secs(again as u64)))
     }
 
     /// Kubelets may have a certificate of their own, if a role says so.
@@ -85,17 +101,30 @@ impl Controller {
         csr: &CertificateSigningRequest,
         name: &str,
     ) -> Result<(), Error> {
-        if csr.spec.signer_name != request::KUBELET_CLIENT {
-            return Ok(());
-        }
-        let Ok(parsed) = request::parse(&csr.spec.request.0) else {
+        let Ok(parsed) = Request::parse(&csr.spec.request.0) else {
             return Ok(());
         };
         let usages = csr.spec.usages.clone().unwrap_or_default();
+        let asked = own::Asked {
+            user: csr.spec.username.as_deref().unwrap_or_default(),
+            groups: csr.spec.groups.as_deref().unwrap_or_default(),
+            signer: &csr.spec.signer_name,
+            usages: &usages,
+            request: &parsed,
+        };
+        if let Some(node) = own::node_of(&asked) {
+            let Some(message) = own::approval(&asked, &self.addresses(node)) else {
+                return Ok(());
+            };
+            return self.write_approval(api, csr, name, message).await;
+        }
+        if csr.spec.signer_name != request::KUBELET_CLIENT {
+            return Ok(());
+        }
         if request::check(&parsed, request::KUBELET_CLIENT, &usages).is_err() {
             return Ok(());
         }
-        let own = csr.spec.username.as_deref() == Some(&parsed.common_name);
+        let own = csr.spec.username.as_deref() == Some(&parsed.subject.common_name);
         let tries = [
             (
                 own,
@@ -110,15 +139,54 @@ impl Controller {
         ];
         for (applies, subresource, message) in tries {
             if applies && self.may(csr, subresource).await? {
-                let mut updated = csr.clone();
-                self.add_condition(&mut updated, "Approved", "AutoApproved", message);
-                let parameters = PostParams::default();
-                api.replace_subresource("approval", name, &parameters, &updated)
-                    .await?;
-                return Ok(());
+                return self.write_approval(api, csr, name, message).await;
             }
         }
         Ok(())
+    }
+
+    async fn write_approval(
+        &self,
+        api: &Api<CertificateSigningRequest>,
+        csr: &CertificateSigningRequest,
+        name: &str,
+        message: &str,
+    ) -> Result<(), Error> {
+        let mut updated = csr.clone();
+        self.add_condition(&mut updated, "Approved", "AutoApproved", message);
+        let parameters = PostParams::default();
+        api.replace_subresource("approval", name, &parameters, &updated)
+            .await?;
+        Ok(())
+    }
+
+    /// The addresses of a node, and those of other nodes and of API servers.
+    fn addresses(&self, node: &str) -> own::Addresses {
+        let (mut own, mut others) = (Vec::new(), Vec::new());
+        for found in self.nodes.list() {
+            let is_own = found.metadata.name.as_deref() == Some(node);
+            let addresses = found
+                .status
+                .iter()
+                .flat_map(|status| status.addresses.iter());
+            let addresses = addresses
+                .flatten()
+                .filter_map(|address| address.address.parse::<IpAddr>().ok());
+            match is_own {
+                true => own.extend(addresses),
+                false => others.extend(addresses),
+            }
+        }
+        for slice in self.endpoints.list_in("default") {
+            let labels = slice.metadata.labels.as_ref();
+            let service = labels.and_then(|labels| labels.get("kubernetes.io/service-name"));
+            if service.is_some_and(|service| service == "kubernetes") {
+                let endpoints = slice.endpoints.iter().flatten();
+                let addresses = endpoints.flat_map(|endpoint| &endpoint.addresses);
+                others.extend(addresses.filter_map(|address| address.parse::<IpAddr>().ok()));
+            }
+        }
+        own::Addresses { own, others }
     }
 
     async fn may(&self, csr: &CertificateSigningRequest, subresource: &str) -> Result<bool, Error> {
@@ -163,15 +231,19 @@ impl Controller {
         if !ours.contains(&csr.spec.signer_name.as_str()) {
             return Ok(());
         }
-        let parsed = request::parse(&csr.spec.request.0)
-            .map_err(|error| Error::Object(format!("unable to parse csr {name:?}: {error}")))?;
         let usages = csr.spec.usages.clone().unwrap_or_default();
         let mut updated = csr.clone();
-        match request::check(&parsed, &csr.spec.signer_name, &usages) {
+        // One that was stored before it was refused fails here: its status tells why.
+        let checked = Request::parse(&csr.spec.request.0)
+            .map_err(|error| error.to_string())
+            .and_then(|parsed| {
+                request::check(&parsed, &csr.spec.signer_name, &usages).map(|()| parsed)
+            });
+        match checked {
             Err(problem) => {
                 self.add_condition(&mut updated, "Failed", "SignerValidationFailure", &problem);
             }
-            Ok(()) => {
+            Ok(parsed) => {
                 let environment = &self.config.environment;
                 let pem = signer
                     .sign(&parsed, &usages, csr.spec.expiration_seconds, environment)
@@ -204,6 +276,11 @@ impl Controller {
             last_transition_time: Some(now),
         });
     }
+}
+
+fn is_of_a_node(csr: &CertificateSigningRequest) -> bool {
+    let user = csr.spec.username.as_deref().unwrap_or_default();
+    user.starts_with("system:node:")
 }
 
 fn has_condition(csr: &CertificateSigningRequest, kind: &str) -> bool {

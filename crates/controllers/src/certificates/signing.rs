@@ -1,6 +1,7 @@
 //! Makes an X.509 certificate from a checked request: subject, key and alternative names are taken
 //! over byte for byte, the rest is ours. ECDSA P-256, which is what the cluster's authority has.
 
+use api::certificate::Request;
 use base64::Engine;
 use environment::Environment;
 use jiff::Timestamp;
@@ -10,7 +11,6 @@ use rustls_pki_types::pem::PemObject;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::request::Request;
 use crate::Authority;
 
 /// The longest a certificate is valid for, and what it is valid for unless asked otherwise.
@@ -92,7 +92,7 @@ impl Signer {
             algorithm.clone(),
             self.subject.clone(),
             sequence(&[time(now - BACKDATE_SECONDS), time(until)]),
-            request.subject.clone(),
+            request.subject_der.clone(),
             request.public_key.clone(),
             tagged(0xa3, &self.extensions(request, usages)?),
         ]);
@@ -254,7 +254,6 @@ fn pem(der: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::request;
     use super::*;
 
     fn authority() -> Authority {
@@ -279,9 +278,9 @@ mod tests {
         name.push(rcgen::DnType::CommonName, "system:node:n");
         name.push(rcgen::DnType::OrganizationName, "system:nodes");
         let csr = parameters.serialize_request(&key).unwrap().pem().unwrap();
-        let parsed = request::parse(csr.as_bytes()).unwrap();
-        assert_eq!(parsed.common_name, "system:node:n");
-        assert_eq!(parsed.organizations, ["system:nodes"]);
+        let parsed = Request::parse(csr.as_bytes()).unwrap();
+        assert_eq!(parsed.subject.common_name, "system:node:n");
+        assert_eq!(parsed.subject.organizations, ["system:nodes"]);
         assert_eq!(parsed.dns_names, 1);
 
         let authority = authority();
@@ -320,6 +319,22 @@ mod tests {
     }
 
     #[test]
+    fn a_request_with_two_common_names_is_refused() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        let name = &mut parameters.distinguished_name;
+        name.push(rcgen::DnType::CommonName, "system:kube-controller-manager");
+        name.push(rcgen::DnType::OrganizationName, "system:nodes");
+        let again = rcgen::DnType::CustomDnType(vec![2, 5, 4, 3]);
+        name.push(again, "system:node:n");
+        let csr = parameters.serialize_request(&key).unwrap().pem().unwrap();
+        assert_eq!(
+            Request::parse(csr.as_bytes()),
+            Err(api::certificate::Error::SeveralCommonNames)
+        );
+    }
+
+    #[test]
     fn a_request_signed_by_another_key_is_refused() {
         let key = rcgen::KeyPair::generate().unwrap();
         let parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
@@ -327,6 +342,6 @@ mod tests {
         let last = der.len() - 1;
         der[last] ^= 1;
         let forged = pem(&der).replace("CERTIFICATE", "CERTIFICATE REQUEST");
-        assert!(request::parse(forged.as_bytes()).is_err());
+        assert!(Request::parse(forged.as_bytes()).is_err());
     }
 }

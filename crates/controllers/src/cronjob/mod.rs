@@ -17,6 +17,7 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams, PropagationPolicy};
 use tokio_util::sync::CancellationToken;
 
+use crate::lookup::Controlled;
 use crate::owned_pods::of_uid;
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::written::{CATCH_UP, Written};
@@ -43,6 +44,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         written: Written::default(),
         config,
         crons,
+        owned_jobs: Controlled::of(&jobs),
         jobs,
     });
     let reconcile = move |key: ObjectKey| {
@@ -56,6 +58,7 @@ struct Controller {
     config: Config,
     crons: Informer<CronJob>,
     jobs: Informer<Job>,
+    owned_jobs: Controlled<Job>,
     events: events::Recorder,
     written: Written,
 }
@@ -72,8 +75,7 @@ impl Controller {
             return Ok(Outcome::Done);
         };
         let uid = cron.metadata.uid.as_deref().unwrap_or_default();
-        let mut jobs = self.jobs.list_in(&key.namespace);
-        jobs.retain(|job| meta::is_controlled_by(&job.metadata, uid));
+        let jobs = self.owned_jobs.by(uid);
         let missing = self.missing(&cron, &jobs).await?;
         let plan = plan::plan(&Observed {
             cron: &cron,

@@ -10,16 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::controller::Outcome;
-use client::{Change, Informer, ObjectKey, WorkQueue, retry};
+use client::{Change, Index, Informer, ObjectKey, Terms, WorkQueue, retry};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use kube::api::PostParams;
-use parking_lot::Mutex;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::lookup::{Controlled, Labelled, Selecting};
+use crate::owned_pods::failures::FailuresByPlace;
 use crate::owned_pods::{PodControl, claim, expectations, from_template};
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::{Config, Error, history, meta};
@@ -29,7 +29,6 @@ const CONTROLLER: &str = "daemon-set-controller";
 const HASH_LABEL: &str = "controller-revision-hash";
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 const TEMPLATE_GENERATION_LABEL: &str = "pod-template-generation";
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(15 * 60);
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
@@ -42,17 +41,24 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         enqueue(&sets, &queue, own_key),
         enqueue(&pods, &queue, owner_key("DaemonSet")),
         enqueue(&pods, &queue, {
-            let sets = sets.clone();
-            move |pod: &Pod| watching::possible_owners(&sets, pod, selector)
+            let sets = Selecting::of(&sets);
+            move |pod: &Pod| watching::possible_owners(&sets, pod)
         }),
         enqueue(&revisions, &queue, owner_key("DaemonSet")),
-        enqueue_all_on_node_changes(nodes.clone(), sets.clone(), queue.clone()),
+        enqueue_on_node_changes(
+            nodes.clone(),
+            sets.index("node-selector", Terms::Rarest(node_labels)),
+            queue.clone(),
+        ),
     );
     let controller = Arc::new(Controller {
         control: PodControl::new(&config, CONTROLLER),
-        failures: Mutex::default(),
+        failures: FailuresByPlace::new(LONGEST_BACKOFF),
         config,
         sets,
+        labelled_nodes: Labelled::of(&nodes),
+        owned_pods: Controlled::of(&pods),
+        owned_revisions: Controlled::of(&revisions),
         pods,
         nodes,
         revisions,
@@ -70,18 +76,12 @@ struct Controller {
     pods: Informer<Pod>,
     nodes: Informer<Node>,
     revisions: Informer<ControllerRevision>,
+    labelled_nodes: Labelled<Node>,
+    owned_pods: Controlled<Pod>,
+    owned_revisions: Controlled<ControllerRevision>,
     control: PodControl,
-    /// By set and node: when a pod there last failed and how long its successor waits. Bounded by
-    /// the sets and nodes there are.
-    failures: Mutex<BTreeMap<ObjectKey, BTreeMap<String, Failure>>>,
-}
-
-#[derive(Clone, Copy)]
-struct Failure {
-    at: Instant,
-    delay: Duration,
-    /// Another spec deserves another chance at once.
-    generation: Option<i64>,
+    /// By set and node.
+    failures: FailuresByPlace,
 }
 
 impl Controller {
@@ -95,19 +95,19 @@ impl Controller {
         self.revisions.synced().await;
         let Some(set) = self.sets.get(&key.namespace, &key.name) else {
             self.control.expectations.forget(key);
-            self.failures.lock().remove(key);
+            self.failures.forget(key);
             return Ok(Outcome::Done);
         };
         if set.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::Done);
         }
         let uid = set.metadata.uid.as_deref().unwrap_or_default();
-        let pods = self.pods.list_in(&key.namespace);
-        let is_current = self.control.is_current(key, uid, &pods).await?;
+        let is_current = self.control.is_current(key, uid, &self.pods).await?;
         let selector = selector(&set);
+        let pods = self.owned_pods.claimable(&set.metadata, &selector);
         let pods = self.control.claim(&*set, &selector, pods, |_| true).await?;
         let client = &self.config.client;
-        let revisions = self.revisions.list_in(&key.namespace);
+        let revisions = self.owned_revisions.claimable(&set.metadata, &selector);
         let mut revisions = claim::claim(client, &*set, &selector, revisions, |_| true).await?;
         history::sort(&mut revisions);
 
@@ -119,7 +119,7 @@ impl Controller {
         let current =
             history::take(client, &*set, HASH_LABEL, &snapshot, step, &mut collisions).await?;
         let hash = meta::label(&current.metadata, HASH_LABEL).unwrap_or_default();
-        let nodes = self.nodes.list();
+        let nodes = self.nodes_of(&set, &pods);
         let now = self.config.environment.now();
         let observed = Observed {
             set: &set,
@@ -130,7 +130,9 @@ impl Controller {
         };
         let (mut failure, mut retry) = (None, None);
         if is_current {
-            let plan = plan::plan(&observed, &|node| self.remaining_backoff(key, &set, node));
+            let plan = plan::plan(&observed, &|node| {
+                self.failures.remaining(key, node, set.metadata.generation)
+            });
             retry = plan.retry;
             failure = self.carry_out(key, &set, hash, plan).await.err();
         }
@@ -156,6 +158,28 @@ impl Controller {
         Ok(next.map_or(Outcome::Done, Outcome::After))
     }
 
+    /// The nodes that the set may be meant for, and those that its pods are on or on their way to.
+    /// Nodes without the labels that it asks for are looked at only for pods that are there.
+    fn nodes_of(&self, set: &DaemonSet, pods: &[Arc<Pod>]) -> Vec<Arc<Node>> {
+        let wanted = node_selector(set);
+        if wanted.is_empty() {
+            return self.nodes.list();
+        }
+        let nodes = self.labelled_nodes.having("", &wanted);
+        let mut by_name: BTreeMap<String, Arc<Node>> = nodes
+            .into_iter()
+            .map(|node| (node.metadata.name.clone().unwrap_or_default(), node))
+            .collect();
+        for name in pods.iter().filter_map(|pod| fit::target(pod)) {
+            if !by_name.contains_key(name)
+                && let Some(node) = self.nodes.get("", name)
+            {
+                by_name.insert(name.to_owned(), node);
+            }
+        }
+        by_name.into_values().collect()
+    }
+
     async fn carry_out(
         &self,
         key: &ObjectKey,
@@ -170,7 +194,7 @@ impl Controller {
             let events = &self.control.events;
             match ended {
                 Ended::Failed => {
-                    self.count_failure(key, set, node);
+                    self.failures.replaced(key, node, set.metadata.generation);
                     let message = format!(
                         "Found failed daemon pod {pod} on node {node}, will try to kill it"
                     );
@@ -212,36 +236,6 @@ impl Controller {
             Err(error) => Err(error.into()),
         }
     }
-
-    fn remaining_backoff(&self, key: &ObjectKey, set: &DaemonSet, node: &str) -> Duration {
-        let failures = self.failures.lock();
-        let failure = failures.get(key).and_then(|nodes| nodes.get(node));
-        let failure = failure.filter(|failure| failure.generation == set.metadata.generation);
-        failure.map_or(Duration::ZERO, |failure| {
-            failure.delay.saturating_sub(failure.at.elapsed())
-        })
-    }
-
-    /// Delays double, and start over after twice the longest without a failure.
-    fn count_failure(&self, key: &ObjectKey, set: &DaemonSet, node: &str) {
-        let generation = set.metadata.generation;
-        let mut failures = self.failures.lock();
-        let nodes = failures.entry(key.clone()).or_default();
-        let failure = nodes.entry(node.to_owned()).or_insert(Failure {
-            at: Instant::now(),
-            delay: Duration::ZERO,
-            generation,
-        });
-        let is_old = failure.at.elapsed() > 2 * LONGEST_BACKOFF;
-        failure.delay = if is_old || failure.generation != generation {
-            FIRST_BACKOFF
-        } else {
-            (2 * failure.delay).clamp(FIRST_BACKOFF, LONGEST_BACKOFF)
-        };
-        failure.at = Instant::now();
-        failure.generation = generation;
-        nodes.retain(|_, failure| failure.at.elapsed() <= 2 * LONGEST_BACKOFF);
-    }
 }
 
 fn new_pod(set: &DaemonSet, hash: &str, node: &str) -> Pod {
@@ -263,27 +257,55 @@ fn selector(set: &DaemonSet) -> LabelSelector {
     spec.map(|spec| spec.selector.clone()).unwrap_or_default()
 }
 
-/// Every set looks again when a node comes, goes, or changes in what pods are placed by. Not on
-/// heartbeats.
-async fn enqueue_all_on_node_changes(
+/// The labels that a set's template wants nodes to have.
+fn node_selector(set: &DaemonSet) -> BTreeMap<String, String> {
+    let template = set
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.template.spec.as_ref());
+    let selector = template.and_then(|template| template.node_selector.clone());
+    selector.unwrap_or_default()
+}
+
+/// A set is found by any one of the labels that it wants nodes to have, or always if it wants none.
+fn node_labels(set: &DaemonSet) -> Vec<Vec<String>> {
+    let selector = node_selector(set);
+    if selector.is_empty() {
+        return vec![vec![String::new()]];
+    }
+    let labels = selector.iter();
+    labels
+        .map(|(key, value)| vec![format!("{key}={value}")])
+        .collect()
+}
+
+/// The sets that may be meant for a node look again when it comes, goes, or changes in what pods
+/// are placed by. Not on heartbeats.
+async fn enqueue_on_node_changes(
     nodes: Informer<Node>,
-    sets: Informer<DaemonSet>,
+    sets: Index<DaemonSet>,
     queue: WorkQueue<ObjectKey>,
 ) {
     let mut changes = nodes.subscribe();
     loop {
-        let matters = match changes.next().await {
-            Change::Added(_) | Change::Deleted(_) => true,
+        let touched = match changes.next().await {
+            Change::Added(node) | Change::Deleted(node) => vec![node],
             Change::Modified { old, new } => {
                 let taints = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone());
-                old.metadata.labels != new.metadata.labels || taints(&old) != taints(&new)
+                if old.metadata.labels == new.metadata.labels && taints(&old) == taints(&new) {
+                    continue;
+                }
+                vec![old, new]
             }
-            Change::Resynced => false,
+            Change::Resynced => continue,
         };
-        if matters {
-            for set in sets.list() {
-                queue.add(ObjectKey::of(&*set));
-            }
+        let mut terms = vec![String::new()];
+        for node in &touched {
+            let labels = node.metadata.labels.iter().flatten();
+            terms.extend(labels.map(|(key, value)| format!("{key}={value}")));
+        }
+        for set in sets.get_any(&terms) {
+            queue.add(ObjectKey::of(&*set));
         }
     }
 }

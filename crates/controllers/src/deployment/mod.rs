@@ -21,6 +21,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::lookup::{Controlled, Selecting};
 use crate::owned_pods::claim;
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::written::Written;
@@ -42,8 +43,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let pods = config.informers.of::<Pod>();
     let queue = WorkQueue::new();
     let orphans = enqueue(&sets, &queue, {
-        let deployments = deployments.clone();
-        move |set: &ReplicaSet| watching::possible_owners(&deployments, set, selector)
+        let deployments = Selecting::of(&deployments);
+        move |set: &ReplicaSet| watching::possible_owners(&deployments, set)
     });
     let feeds = futures::future::join4(
         orphans,
@@ -63,6 +64,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         ),
         config,
         deployments,
+        owned_sets: Controlled::of(&sets),
+        owned_pods: Controlled::of(&pods),
         sets,
         pods,
         written: Written::default(),
@@ -80,6 +83,8 @@ struct Controller {
     deployments: Informer<Deployment>,
     sets: Informer<ReplicaSet>,
     pods: Informer<Pod>,
+    owned_sets: Controlled<ReplicaSet>,
+    owned_pods: Controlled<Pod>,
     events: events::Recorder,
     /// Sets that we wrote: the sum of their sizes must not be planned on an older one.
     written: Written,
@@ -103,16 +108,11 @@ impl Controller {
         if !self.is_current(key, &deployment).await? {
             return Ok(Outcome::After(CATCH_UP));
         }
-        let sets = self.sets.list_in(&key.namespace);
-        let sets = claim::claim(
-            &self.config.client,
-            &*deployment,
-            &selector(&deployment),
-            sets,
-            |_| true,
-        )
-        .await?;
-        let old_pods_exist = self.pods_exist_outside_new_set(&deployment, &sets, &key.namespace);
+        let selector = selector(&deployment);
+        let sets = self.owned_sets.claimable(&deployment.metadata, &selector);
+        let client = &self.config.client;
+        let sets = claim::claim(client, &*deployment, &selector, sets, |_| true).await?;
+        let old_pods_exist = self.pods_exist_outside_new_set(&deployment, &sets);
         let observed = Observed {
             deployment: &deployment,
             sets: &sets,
@@ -311,17 +311,14 @@ impl Controller {
         &self,
         deployment: &Deployment,
         sets: &[Arc<ReplicaSet>],
-        namespace: &str,
     ) -> bool {
-        let old: Vec<&str> = sets
+        let mut old = sets
             .iter()
             .filter(|set| !template::same(deployment, set))
-            .filter_map(|set| set.metadata.uid.as_deref())
-            .collect();
-        self.pods.list_in(namespace).iter().any(|pod| {
-            !meta::is_terminal(pod)
-                && meta::controller_of(&pod.metadata)
-                    .is_some_and(|owner| old.contains(&owner.uid.as_str()))
+            .filter_map(|set| set.metadata.uid.as_deref());
+        old.any(|uid| {
+            let pods = self.owned_pods.by(uid);
+            pods.iter().any(|pod| !meta::is_terminal(pod))
         })
     }
 

@@ -5,19 +5,20 @@ mod plan;
 mod scale;
 mod stale;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use client::controller::Outcome;
-use client::{Informer, Object, ObjectKey, WorkQueue, events, retry};
-use k8s_openapi::api::apps::v1::Deployment;
+use client::{Informer, ObjectKey, WorkQueue, events, retry};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use kube::Api;
 use kube::api::PostParams;
 use tokio_util::sync::CancellationToken;
 
+use crate::lookup::{Labelled, Selecting, Selects, namespace_of};
 use crate::watching::{self, enqueue, own_key};
-use crate::{Config, Error, meta};
+use crate::{Config, Error};
 use plan::Observed;
 use scale::Scales;
 
@@ -32,22 +33,20 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let feeds = futures::future::join3(
         enqueue(&budgets, &queue, own_key),
         enqueue(&pods, &queue, {
-            let budgets = budgets.clone();
-            move |pod: &Pod| budgets_of(&budgets, pod)
+            let budgets = Selecting::of(&budgets);
+            move |pod: &Pod| {
+                keys(&budgets.of_labels(namespace_of(&pod.metadata), pod.metadata.labels.as_ref()))
+            }
         }),
         // Another wanted number changes every share of it.
         futures::future::join4(
-            enqueue(
-                &scales.deployments,
-                &queue,
-                in_namespace::<Deployment>(&budgets),
-            ),
-            enqueue(&scales.replica_sets, &queue, in_namespace(&budgets)),
-            enqueue(&scales.stateful_sets, &queue, in_namespace(&budgets)),
+            enqueue(&scales.deployments, &queue, of_pods_of(&budgets, &pods)),
+            enqueue(&scales.replica_sets, &queue, of_pods_of(&budgets, &pods)),
+            enqueue(&scales.stateful_sets, &queue, of_pods_of(&budgets, &pods)),
             enqueue(
                 &scales.replication_controllers,
                 &queue,
-                in_namespace(&budgets),
+                of_pods_of(&budgets, &pods),
             ),
         ),
     );
@@ -60,6 +59,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         ),
         config,
         budgets,
+        labelled_pods: Labelled::of(&pods),
         pods,
         scales,
     });
@@ -75,6 +75,7 @@ struct Controller {
     config: Config,
     budgets: Informer<PodDisruptionBudget>,
     pods: Informer<Pod>,
+    labelled_pods: Labelled<Pod>,
     scales: Scales,
     events: events::Recorder,
 }
@@ -87,8 +88,11 @@ impl Controller {
         let Some(budget) = self.budgets.get(&key.namespace, &key.name) else {
             return Ok(Outcome::Done);
         };
-        let mut pods = self.pods.list_in(&key.namespace);
-        pods.retain(|pod| concerns(&budget, pod));
+        // No selector at all selects no pod, an empty one all of the namespace.
+        let pods = match budget.selects() {
+            Some(selector) => self.labelled_pods.selected_by(&key.namespace, &selector),
+            None => Vec::new(),
+        };
         if pods.is_empty() {
             self.events
                 .normal(&*budget, "NoPods", "No matching pods found");
@@ -168,33 +172,32 @@ impl Controller {
     }
 }
 
-/// An empty selector selects all pods of the namespace, none at all selects none.
-fn concerns(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
-    let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-    let none = std::collections::BTreeMap::new();
-    let labels = pod.metadata.labels.as_ref().unwrap_or(&none);
-    selector.is_some_and(|selector| meta::selects_or_all(selector, labels))
-}
-
-fn budgets_of(budgets: &Informer<PodDisruptionBudget>, pod: &Pod) -> Vec<ObjectKey> {
+fn keys(budgets: &[Arc<PodDisruptionBudget>]) -> Vec<ObjectKey> {
     budgets
-        .list_in(pod.metadata.namespace.as_deref().unwrap_or_default())
-        .into_iter()
-        .filter(|budget| concerns(budget, pod))
-        .map(|budget| ObjectKey::of(&*budget))
+        .iter()
+        .map(|budget| ObjectKey::of(&**budget))
         .collect()
 }
 
-fn in_namespace<K: Object>(
+/// The budgets of the pods of a workload whose wanted number may have changed. A workload that has
+/// sets of pods below it (a Deployment) is found through the pods of those sets, since both carry
+/// the labels that its selector demands.
+fn of_pods_of<K: Selects>(
     budgets: &Informer<PodDisruptionBudget>,
+    pods: &Informer<Pod>,
 ) -> impl Fn(&K) -> Vec<ObjectKey> + Send + 'static {
-    let budgets = budgets.clone();
-    move |object| {
-        budgets
-            .list_in(object.meta().namespace.as_deref().unwrap_or_default())
-            .into_iter()
-            .filter(|budget| plan::needs_scale(budget))
-            .map(|budget| ObjectKey::of(&*budget))
-            .collect()
+    let (budgets, pods) = (Selecting::of(budgets), Labelled::of(pods));
+    move |workload| {
+        let namespace = namespace_of(workload.meta());
+        let Some(selector) = workload.selects() else {
+            return Vec::new();
+        };
+        let mut found = BTreeSet::new();
+        for pod in pods.selected_by(namespace, &selector) {
+            let budgets = budgets.of_labels(namespace, pod.metadata.labels.as_ref());
+            let scaled = budgets.iter().filter(|budget| plan::needs_scale(budget));
+            found.extend(scaled.map(|budget| ObjectKey::of(&**budget)));
+        }
+        found.into_iter().collect()
     }
 }

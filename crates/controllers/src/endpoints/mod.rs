@@ -12,6 +12,7 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use tokio_util::sync::CancellationToken;
 
+use crate::lookup::{Labelled, Selecting};
 use crate::service_pods::{self, services_selecting};
 use crate::watching::{self, enqueue, own_key};
 use crate::{Config, Error};
@@ -24,7 +25,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let feeds = futures::future::join3(
         enqueue(&services, &queue, own_key),
         enqueue(&pods, &queue, {
-            let services = services.clone();
+            let services = Selecting::of(&services);
             move |pod: &Pod| services_selecting(&services, pod)
         }),
         enqueue(&endpoints, &queue, own_key),
@@ -33,6 +34,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         events: config.events(plan::MANAGED_BY),
         config,
         services,
+        labelled_pods: Labelled::of(&pods),
         pods,
         endpoints,
     });
@@ -48,6 +50,7 @@ struct Controller {
     events: Recorder,
     services: Informer<Service>,
     pods: Informer<Pod>,
+    labelled_pods: Labelled<Pod>,
     endpoints: Informer<Endpoints>,
 }
 
@@ -71,12 +74,7 @@ impl Controller {
         let Some(selector) = service_pods::selector(&service) else {
             return Ok(Outcome::Done);
         };
-        let pods: Vec<Arc<Pod>> = self
-            .pods
-            .list_in(&key.namespace)
-            .into_iter()
-            .filter(|pod| service_pods::labels_match(selector, pod))
-            .collect();
+        let pods = self.labelled_pods.having(&key.namespace, selector);
         let Some(wanted) = plan::plan(&service, &pods, current.as_deref()) else {
             return Ok(Outcome::Done);
         };

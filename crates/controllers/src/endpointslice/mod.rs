@@ -7,7 +7,7 @@ mod plan;
 use std::sync::Arc;
 
 use client::controller::Outcome;
-use client::{Change, Informer, ObjectKey, WorkQueue, retry};
+use client::{Change, Index, Informer, ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
@@ -15,13 +15,14 @@ use kube::api::{DeleteParams, PostParams};
 use tokio_util::sync::CancellationToken;
 use trace::{Hop, Span};
 
+use crate::lookup::{self, Labelled, Selecting, in_namespace};
 use crate::service_pods::{self, services_selecting};
 use crate::watching::{self, enqueue, own_key};
 use crate::written::{CATCH_UP, Written};
-use crate::{Config, Error};
+use crate::{Config, Error, meta};
 use plan::{Action, Place};
 
-pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+pub use crate::lookup::SERVICE_LABEL;
 pub const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 pub const MANAGED_BY: &str = "endpointslice-controller.k8s.io";
 
@@ -34,15 +35,22 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let feeds = futures::future::join4(
         enqueue(&services, &queue, own_key),
         enqueue(&pods, &queue, {
-            let services = services.clone();
+            let services = Selecting::of(&services);
             move |pod: &Pod| services_selecting(&services, pod)
         }),
         enqueue(&slices, &queue, service_of_slice),
-        follow_nodes(nodes.clone(), services.clone(), queue.clone()),
+        follow_nodes(
+            nodes.clone(),
+            lookup::by_node(&pods),
+            Selecting::of(&services),
+            queue.clone(),
+        ),
     );
     let controller = Arc::new(Controller {
         config,
         services,
+        labelled_pods: Labelled::of(&pods),
+        slices_of: lookup::by_service(&slices),
         pods,
         slices,
         nodes,
@@ -61,6 +69,8 @@ struct Controller {
     pods: Informer<Pod>,
     slices: Informer<EndpointSlice>,
     nodes: Informer<Node>,
+    labelled_pods: Labelled<Pod>,
+    slices_of: Index<EndpointSlice>,
     written: Written,
 }
 
@@ -84,24 +94,9 @@ impl Controller {
         if !self.written.is_shown(key, &self.slices) {
             return Ok(Outcome::After(CATCH_UP));
         }
-        let pods: Vec<Arc<Pod>> = self
-            .pods
-            .list_in(&key.namespace)
-            .into_iter()
-            .filter(|pod| service_pods::labels_match(selector, pod))
-            .collect();
-        let slices: Vec<Arc<EndpointSlice>> = self
-            .slices
-            .list_in(&key.namespace)
-            .into_iter()
-            .filter(|slice| {
-                let labels = slice.metadata.labels.as_ref();
-                labels.is_some_and(|labels| {
-                    labels.get(SERVICE_LABEL) == Some(&key.name)
-                        && labels.get(MANAGED_BY_LABEL).map(String::as_str) == Some(MANAGED_BY)
-                })
-            })
-            .collect();
+        let pods = self.labelled_pods.having(&key.namespace, selector);
+        let mut slices = self.slices_of.get(&in_namespace(&key.namespace, &key.name));
+        slices.retain(|slice| meta::label(&slice.metadata, MANAGED_BY_LABEL) == Some(MANAGED_BY));
         let started = self.config.environment.now_micros();
         let place_of = |node: &str| {
             let node = self.nodes.get("", node)?;
@@ -151,28 +146,31 @@ impl Controller {
                     queue_us: 0,
                     work_us: (now - started).max(0) as u64,
                     bytes: 0,
+                    failure: None,
                 },
             );
         }
     }
 }
 
-/// A node that moved to another zone takes its endpoints along; one that came or went, too.
+/// A node that moved to another zone takes its endpoints along; one that came or went, too. Only
+/// Services with pods on that node are concerned.
 async fn follow_nodes(
     nodes: Informer<Node>,
-    services: Informer<Service>,
+    pods: Index<Pod>,
+    services: Selecting<Service>,
     queue: WorkQueue<ObjectKey>,
 ) {
     let mut changes = nodes.subscribe();
     loop {
         let moved = match changes.next().await {
-            Change::Added(_) | Change::Deleted(_) => true,
-            Change::Modified { old, new } => zone(&old) != zone(&new),
-            Change::Resynced => false,
+            Change::Added(node) | Change::Deleted(node) => node,
+            Change::Modified { old, new } if zone(&old) != zone(&new) => new,
+            _ => continue,
         };
-        if moved {
-            for service in services.list() {
-                queue.add(ObjectKey::of(&*service));
+        for pod in pods.get(moved.metadata.name.as_deref().unwrap_or_default()) {
+            for service in services_selecting(&services, &pod) {
+                queue.add(service);
             }
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use client::controller::Outcome;
 use client::events::Recorder;
-use client::{Informer, ObjectKey, WorkQueue, retry};
+use client::{Index, Informer, ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::endpointslice::packing::Action;
 use crate::endpointslice::{MANAGED_BY_LABEL, SERVICE_LABEL};
+use crate::lookup::{self, in_namespace};
 use crate::watching::{self, enqueue, own_key};
 use crate::written::{CATCH_UP, Written};
 use crate::{Config, Error};
@@ -37,6 +38,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         config,
         services,
         endpoints,
+        slices_of: lookup::by_service(&slices),
         slices,
         written: Written::default(),
     });
@@ -61,6 +63,7 @@ struct Controller {
     services: Informer<Service>,
     endpoints: Informer<Endpoints>,
     slices: Informer<EndpointSlice>,
+    slices_of: Index<EndpointSlice>,
     written: Written,
 }
 
@@ -70,8 +73,8 @@ impl Controller {
         self.endpoints.synced().await;
         self.slices.synced().await;
         let existing: Vec<Arc<EndpointSlice>> = self
-            .slices
-            .list_in(&key.namespace)
+            .slices_of
+            .get(&in_namespace(&key.namespace, &key.name))
             .into_iter()
             .filter(|slice| mirrored(slice).contains(key))
             .collect();

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use environment::work;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 pub const FOREGROUND: &str = "foregroundDeletion";
@@ -208,7 +209,13 @@ impl Graph {
             };
         }
         if node.waits_for_dependents() {
-            let blocked = self.dependents(uid).iter().any(|dependent| {
+            // Ends with the first that blocks: each of many dependents that goes asks this.
+            let dependents = self.dependents.get(uid).into_iter().flatten();
+            let mut dependents = dependents.filter_map(|dependent| {
+                work::visit(1);
+                self.nodes.get(dependent)
+            });
+            let blocked = dependents.any(|dependent| {
                 dependent
                     .owners
                     .iter()
@@ -261,9 +268,12 @@ impl Graph {
     }
 
     pub fn dependents(&self, uid: &str) -> Vec<Node> {
-        self.dependents_of(uid)
-            .filter_map(|uid| self.nodes.get(&uid).cloned())
-            .collect()
+        let dependents = self.dependents.get(uid).into_iter().flatten();
+        let found: Vec<Node> = dependents
+            .filter_map(|uid| self.nodes.get(uid).cloned())
+            .collect();
+        work::visit(found.len());
+        found
     }
 
     fn dependents_of(&self, uid: &str) -> impl Iterator<Item = String> + use<> {

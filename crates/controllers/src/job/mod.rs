@@ -26,6 +26,7 @@ use kube::api::PostParams;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::lookup::{Controlled, Selecting};
 use crate::owned_pods::{PodControl, claim};
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::written::{CATCH_UP, Written};
@@ -52,8 +53,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         enqueue(&jobs, &queue, own_key),
         enqueue(&pods, &queue, owner_key("Job")),
         enqueue(&pods, &queue, {
-            let jobs = jobs.clone();
-            move |pod: &Pod| watching::possible_owners(&jobs, pod, selector)
+            let jobs = Selecting::of(&jobs);
+            move |pod: &Pod| watching::possible_owners(&jobs, pod)
         }),
     );
     let controller = Arc::new(Controller {
@@ -62,6 +63,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         memory: Mutex::default(),
         config,
         jobs,
+        owned_pods: Controlled::of(&pods),
         pods,
     });
     let reconcile = move |key: ObjectKey| {
@@ -76,6 +78,7 @@ struct Controller {
     config: Config,
     jobs: Informer<Job>,
     pods: Informer<Pod>,
+    owned_pods: Controlled<Pod>,
     control: PodControl,
     written: Written,
     memory: Mutex<BTreeMap<ObjectKey, Memory>>,
@@ -116,8 +119,7 @@ impl Controller {
             return Ok(Outcome::Done);
         }
         let uid = job.metadata.uid.as_deref().unwrap_or_default();
-        let all = self.pods.list_in(&key.namespace);
-        let is_current = self.control.is_current(key, uid, &all).await?;
+        let is_current = self.control.is_current(key, uid, &self.pods).await?;
         let client = &self.config.client;
         let finalizers = [pod::TRACKING];
         let selector = selector(&job);
@@ -125,6 +127,7 @@ impl Controller {
             // It would never recognise its own pods and make new ones for ever.
             return Ok(Outcome::Done);
         }
+        let all = self.owned_pods.claimable(&job.metadata, &selector);
         let pods = claim::claim_with(client, &*job, &selector, all, |_| true, &finalizers).await?;
         let memory = self.remember(key, &pods);
 

@@ -9,7 +9,8 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use tokio_util::sync::CancellationToken;
 
-use super::{CONTROLLER, is_finished, pod, selector};
+use super::{CONTROLLER, is_finished, pod};
+use crate::lookup::{Controlled, Selecting};
 use crate::owned_pods::PodControl;
 use crate::watching::{self, enqueue};
 use crate::{Config, Error, meta};
@@ -24,19 +25,21 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             false => Vec::new(),
         }),
         enqueue(&jobs, &queue, {
-            let pods = pods.clone();
+            let pods = Controlled::of(&pods);
             move |job: &Job| tracked_pods_of(&pods, job)
         }),
     );
     let control = Arc::new(PodControl::new(&config, CONTROLLER));
+    let selecting = Selecting::of(&jobs);
     let reconcile = move |key: ObjectKey| {
         let (jobs, pods, control) = (jobs.clone(), pods.clone(), control.clone());
+        let selecting = selecting.clone();
         async move {
             jobs.synced().await;
             pods.synced().await;
             if let Some(pod) = pods.get(&key.namespace, &key.name)
                 && pod::is_tracked(&pod)
-                && is_orphan(&jobs, &pod)
+                && is_orphan(&jobs, &selecting, &pod)
             {
                 control.remove_finalizer(&pod, pod::TRACKING).await?;
             }
@@ -47,28 +50,28 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
 }
 
 /// Whether no unfinished Job counts this pod or is about to adopt it.
-fn is_orphan(jobs: &Informer<Job>, pod: &Pod) -> bool {
+fn is_orphan(jobs: &Informer<Job>, selecting: &Selecting<Job>, pod: &Pod) -> bool {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     match meta::controller_of(&pod.metadata) {
         Some(owner) if owner.kind != "Job" => true,
         Some(owner) => jobs
             .get(namespace, &owner.name)
             .is_none_or(|job| job.metadata.uid.as_ref() != Some(&owner.uid) || is_finished(&job)),
-        None => !jobs.list_in(namespace).iter().any(|job| {
-            let labels = pod.metadata.labels.as_ref();
-            job.metadata.deletion_timestamp.is_none()
-                && !is_finished(job)
-                && labels.is_some_and(|labels| meta::selects(&selector(job), labels))
-        }),
+        None => {
+            let jobs = selecting.of_labels(namespace, pod.metadata.labels.as_ref());
+            !jobs
+                .iter()
+                .any(|job| job.metadata.deletion_timestamp.is_none() && !is_finished(job))
+        }
     }
 }
 
 /// Pods may have been seen to go before their Job was, so they are looked at again with it.
-fn tracked_pods_of(pods: &Informer<Pod>, job: &Job) -> Vec<ObjectKey> {
+fn tracked_pods_of(pods: &Controlled<Pod>, job: &Job) -> Vec<ObjectKey> {
     let uid = job.metadata.uid.as_deref().unwrap_or_default();
-    pods.list_in(job.metadata.namespace.as_deref().unwrap_or_default())
+    pods.by(uid)
         .into_iter()
-        .filter(|pod| pod::is_tracked(pod) && meta::is_controlled_by(&pod.metadata, uid))
+        .filter(|pod| pod::is_tracked(pod))
         .map(|pod| ObjectKey::of(&*pod))
         .collect()
 }

@@ -3,11 +3,13 @@
 
 mod plan;
 
+pub use plan::host_name;
+
 use std::sync::Arc;
 
 use client::controller::Outcome;
 use client::events::Recorder;
-use client::{Informer, ObjectKey, WorkQueue, retry};
+use client::{Index, Informer, ObjectKey, Terms, WorkQueue, retry};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -39,13 +41,14 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         enqueue(&claims, &queue, own_key),
         enqueue(&volumes, &queue, own_key),
         enqueue(&nodes, &queue, {
-            let volumes = volumes.clone();
-            move |_: &Node| {
-                let leaving = volumes
-                    .list()
-                    .into_iter()
-                    .filter(|volume| volume.metadata.deletion_timestamp.is_some());
-                leaving.map(|volume| ObjectKey::of(&*volume)).collect()
+            let leaving = volumes.index("leaving-host", Terms::All(leaving_host));
+            move |node: &Node| {
+                let hosts = host_names(node);
+                let leaving = leaving.get_any(&hosts);
+                leaving
+                    .iter()
+                    .map(|volume| ObjectKey::of(&**volume))
+                    .collect()
             }
         }),
     );
@@ -55,6 +58,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         volumes,
         claims,
         classes,
+        hosts: nodes.index("host-name", Terms::All(host_names)),
         nodes,
     });
     let reconcile = move |key: ObjectKey| {
@@ -78,6 +82,19 @@ struct Controller {
     claims: Informer<PersistentVolumeClaim>,
     classes: Informer<StorageClass>,
     nodes: Informer<Node>,
+    hosts: Index<Node>,
+}
+
+/// The host name that volumes on a node name it by.
+fn host_names(node: &Node) -> Vec<String> {
+    let name = crate::meta::label(&node.metadata, plan::HOST_NAME);
+    Vec::from_iter(name.map(str::to_owned))
+}
+
+/// Where the directory is of a volume that is being deleted.
+fn leaving_host(volume: &PersistentVolume) -> Vec<String> {
+    let host = plan::host_name(volume).filter(|_| volume.metadata.deletion_timestamp.is_some());
+    Vec::from_iter(host.map(str::to_owned))
 }
 
 impl Controller {
@@ -163,14 +180,7 @@ impl Controller {
             return Ok(());
         };
         let volumes: Api<PersistentVolume> = Api::all(self.config.client.clone());
-        let node_exists = |host_name: &str| {
-            self.nodes.list().iter().any(|node| {
-                let labels = node.metadata.labels.as_ref();
-                labels
-                    .and_then(|labels| labels.get("kubernetes.io/hostname"))
-                    .is_some_and(|label| label == host_name)
-            })
-        };
+        let node_exists = |host_name: &str| self.hosts.count(host_name) > 0;
         match plan::fate(&volume, node_exists) {
             Fate::Keep => Ok(()),
             Fate::Delete => {

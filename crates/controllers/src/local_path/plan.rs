@@ -12,7 +12,7 @@ use super::{DIRECTORY_ANNOTATION, FINALIZER, PROVISIONER};
 use crate::persistent_volume::matching;
 use crate::persistent_volume::plan::{PROVISIONED_BY, SELECTED_NODE};
 
-const HOST_NAME: &str = "kubernetes.io/hostname";
+pub const HOST_NAME: &str = "kubernetes.io/hostname";
 /// Where volumes go on nodes that are not ours and so offer no directory.
 const ELSEWHERE: &str = "/var/lib/coracle-local-path";
 
@@ -156,7 +156,8 @@ pub fn fate(volume: &PersistentVolume, node_exists: impl Fn(&str) -> bool) -> Fa
     }
 }
 
-fn host_name(volume: &PersistentVolume) -> Option<&str> {
+/// The host name of the node that a volume of ours is on.
+pub fn host_name(volume: &PersistentVolume) -> Option<&str> {
     let affinity = volume.spec.as_ref()?.node_affinity.as_ref()?;
     let term = affinity.required.as_ref()?.node_selector_terms.first()?;
     let requirement = term.match_expressions.as_ref()?.first()?;

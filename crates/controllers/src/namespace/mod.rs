@@ -21,8 +21,8 @@ use crate::discovery::{self, Served};
 use crate::watching::{self, enqueue, own_key};
 use crate::{Config, Error, meta};
 
-/// Content with finalizers or a grace period is looked at again after this; the end of a pod is
-/// seen at once.
+/// Content with finalizers or a grace period is looked at again after this; the end of the last
+/// pod is seen at once.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const LOOK_SELDOM: Duration = Duration::from_secs(8);
 const FRESH_SECONDS: i64 = 60;
@@ -34,8 +34,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let feeds = futures::future::join(
         enqueue(&namespaces, &queue, own_key),
         enqueue(&pods, &queue, {
-            let namespaces = namespaces.clone();
-            move |pod: &Pod| emptying(&namespaces, pod)
+            let (namespaces, pods) = (namespaces.clone(), pods.clone());
+            move |pod: &Pod| emptied(&namespaces, &pods, pod)
         }),
     );
     let controller = Arc::new(Controller {
@@ -51,9 +51,13 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     watching::run("namespace", 10, queue, feeds, reconcile, shutdown).await;
 }
 
-/// The pod's namespace, if it is being deleted.
-fn emptying(namespaces: &Informer<Namespace>, pod: &Pod) -> Vec<ObjectKey> {
+/// The pod's namespace, if it is being deleted and this was its last pod. To look at all that is
+/// left each time that one of many pods goes would be too much.
+fn emptied(namespaces: &Informer<Namespace>, pods: &Informer<Pod>, pod: &Pod) -> Vec<ObjectKey> {
     let name = pod.metadata.namespace.as_deref().unwrap_or_default();
+    if pods.count_in(name) > 0 {
+        return Vec::new();
+    }
     namespaces
         .get("", name)
         .filter(|namespace| namespace.metadata.deletion_timestamp.is_some())

@@ -1,13 +1,14 @@
 //! Node IPAM: gives each node that has none a /24 of the cluster's pod range, outside the ranges of
-//! Services. Nodes that bring a range keep it, and it is never given twice.
+//! Services. A node that was invited gets the range of its invitation, and nobody else does. Nodes
+//! that bring a range keep it, and it is never given twice.
 
-use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+mod pool;
+
 use std::sync::Arc;
 
 use client::controller::Outcome;
 use client::events::Recorder;
-use client::{Informer, ObjectKey, WorkQueue, retry};
+use client::{Change, Informer, ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::Api;
@@ -15,10 +16,10 @@ use kube::api::{Patch, PatchParams};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::watching::{self, enqueue, own_key};
+use crate::watching;
+use crate::written::CATCH_UP;
 use crate::{Config, Error};
-
-const NODE_BITS: u8 = 24;
+use pool::{Holder, NODE_BITS, Pool, Range, parse};
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
     let Some(text) = config.pod_range.as_deref() else {
@@ -34,72 +35,115 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let nodes = config.informers.of::<Node>();
     let service_ranges = config.informers.of::<ServiceCIDR>();
     let queue = WorkQueue::new();
-    let feed = enqueue(&nodes, &queue, own_key);
+    let known = Arc::new(Mutex::new(Known {
+        pool: Pool::new(range),
+        nodes_are_listed: false,
+        service_ranges_are_listed: false,
+    }));
+    let feeds = futures::future::join(
+        follow_service_ranges(service_ranges, known.clone()),
+        follow_nodes(nodes.clone(), known.clone(), queue.clone()),
+    );
     let controller = Arc::new(Controller {
         events: config.events("cidrAllocator"),
         config,
         nodes,
-        service_ranges,
-        range,
-        given: Mutex::default(),
+        known,
     });
     let reconcile = move |key: ObjectKey| {
         let controller = controller.clone();
         async move { controller.reconcile(&key.name).await }
     };
     // One worker: two nodes must not choose the same range.
-    watching::run("node-ipam", 1, queue, feed, reconcile, shutdown).await;
+    watching::run("node-ipam", 1, queue, feeds, reconcile, shutdown).await;
 }
 
-type Range = (Ipv4Addr, u8);
+/// Which ranges are taken, as far as our caches have told.
+struct Known {
+    pool: Pool,
+    nodes_are_listed: bool,
+    service_ranges_are_listed: bool,
+}
+
+/// Takes in what nodes have, and enqueues each of them after that.
+async fn follow_nodes(
+    nodes: Informer<Node>,
+    known: Arc<Mutex<Known>>,
+    queue: WorkQueue<ObjectKey>,
+) {
+    let mut changes = nodes.subscribe();
+    loop {
+        let (node, has) = match changes.next().await {
+            Change::Added(node) | Change::Modified { new: node, .. } => {
+                let has = ranges(&node);
+                (node, has)
+            }
+            Change::Deleted(node) => (node, Vec::new()),
+            Change::Resynced => {
+                known.lock().nodes_are_listed = true;
+                continue;
+            }
+        };
+        let key = ObjectKey::of(&*node);
+        known.lock().pool.set(Holder::Node(key.name.clone()), has);
+        queue.add(key);
+    }
+}
+
+async fn follow_service_ranges(service_ranges: Informer<ServiceCIDR>, known: Arc<Mutex<Known>>) {
+    let mut changes = service_ranges.subscribe();
+    loop {
+        let (object, is_there) = match changes.next().await {
+            Change::Added(object) | Change::Modified { new: object, .. } => (object, true),
+            Change::Deleted(object) => (object, false),
+            Change::Resynced => {
+                known.lock().service_ranges_are_listed = true;
+                continue;
+            }
+        };
+        let spec = object.spec.as_ref().filter(|_| is_there);
+        let texts = spec
+            .into_iter()
+            .flat_map(|spec| spec.cidrs.iter().flatten());
+        let has = texts.filter_map(|text| parse(text)).collect();
+        let name = object.metadata.name.clone().unwrap_or_default();
+        known.lock().pool.set(Holder::Services(name), has);
+    }
+}
 
 struct Controller {
     config: Config,
     events: Recorder,
     nodes: Informer<Node>,
-    service_ranges: Informer<ServiceCIDR>,
-    range: Range,
-    /// Given in this life; the cache may not show it yet.
-    given: Mutex<BTreeSet<(String, Range)>>,
+    known: Arc<Mutex<Known>>,
 }
 
 impl Controller {
     async fn reconcile(&self, name: &str) -> Result<Outcome, Error> {
-        self.nodes.synced().await;
-        self.service_ranges.synced().await;
+        let promised = Holder::Promised(name.to_owned());
         let Some(node) = self.nodes.get("", name) else {
-            self.given.lock().retain(|(owner, _)| owner != name);
+            self.known.lock().pool.remove(&promised);
             return Ok(Outcome::Done);
         };
         if !ranges(&node).is_empty() {
             return Ok(Outcome::Done);
         }
-        let mut taken: Vec<Range> = self
-            .nodes
-            .list()
-            .iter()
-            .flat_map(|node| ranges(node))
-            .collect();
-        taken.extend(
-            self.given
-                .lock()
-                .iter()
-                .filter(|(owner, _)| owner != name)
-                .map(|(_, range)| *range),
-        );
-        for range in self.service_ranges.list() {
-            let texts = range
-                .spec
-                .iter()
-                .flat_map(|spec| spec.cidrs.iter().flatten());
-            taken.extend(texts.filter_map(|text| parse(text)));
-        }
-        let Some(free) = choose(self.range, &taken) else {
+        let invitations = self.invitations()?;
+        let free = {
+            let mut known = self.known.lock();
+            if !known.nodes_are_listed || !known.service_ranges_are_listed {
+                return Ok(Outcome::After(CATCH_UP));
+            }
+            known.pool.remove(&promised);
+            let free = known.pool.give(name, &invitations);
+            known.pool.set(promised, Vec::from_iter(free));
+            free
+        };
+        let Some(free) = free else {
             let message = format!("Node {name} status is now: CIDRNotAvailable");
             self.events.normal(&*node, "CIDRNotAvailable", message);
             return Ok(Outcome::Done);
         };
-        self.given.lock().insert((name.to_string(), free));
         let text = format!("{}/{}", free.0, free.1);
         let patch = serde_json::json!({
             "metadata": {"resourceVersion": node.metadata.resource_version},
@@ -114,31 +158,18 @@ impl Controller {
             _ => Ok(Outcome::Done),
         }
     }
-}
 
-/// The first free part of `range` that overlaps nothing taken.
-fn choose(range: Range, taken: &[Range]) -> Option<Range> {
-    let step = 1u32 << (32 - NODE_BITS);
-    let count = 1u32 << (NODE_BITS - range.1);
-    let first = u32::from(range.0) & mask(range.1);
-    (0..count)
-        .map(|index| (Ipv4Addr::from(first + index * step), NODE_BITS))
-        .find(|candidate| !taken.iter().any(|other| overlap(*candidate, *other)))
-}
-
-fn overlap(a: Range, b: Range) -> bool {
-    let mask = mask(a.1.min(b.1));
-    u32::from(a.0) & mask == u32::from(b.0) & mask
-}
-
-fn mask(bits: u8) -> u32 {
-    u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0)
-}
-
-fn parse(text: &str) -> Option<Range> {
-    let (address, bits) = text.split_once('/')?;
-    let bits: u8 = bits.parse().ok()?;
-    (bits <= 32).then_some((address.parse().ok()?, bits))
+    /// The ranges of invitations, by node.
+    fn invitations(&self) -> Result<Vec<(String, Range)>, Error> {
+        let Some(reserved) = &self.config.reserved_pod_ranges else {
+            return Ok(Vec::new());
+        };
+        let all = reserved().map_err(Error::Object)?;
+        let all = all.into_iter();
+        Ok(all
+            .filter_map(|(node, text)| Some((node, parse(&text)?)))
+            .collect())
+    }
 }
 
 fn ranges(node: &Node) -> Vec<Range> {
@@ -151,25 +182,4 @@ fn ranges(node: &Node) -> Vec<Range> {
         .chain(&single)
         .filter_map(|text| parse(text))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_range_that_overlaps_nothing_is_chosen() {
-        let range = parse("10.244.0.0/16").unwrap();
-        let check = |taken: &[&str], expected: Option<&str>| {
-            let taken: Vec<Range> = taken.iter().map(|text| parse(text).unwrap()).collect();
-            let found = choose(range, &taken).map(|(address, _)| address.to_string());
-            assert_eq!(found.as_deref(), expected);
-        };
-        check(&[], Some("10.244.0.0"));
-        check(&["10.244.0.0/24", "10.244.2.0/24"], Some("10.244.1.0"));
-        check(&["10.244.0.0/23"], Some("10.244.2.0"));
-        check(&["10.244.1.128/25", "10.244.0.0/24"], Some("10.244.2.0"));
-        check(&["10.244.0.0/16"], None);
-        check(&["10.0.0.0/8"], None);
-    }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use client::controller::Outcome;
 use client::events::Recorder;
-use client::{Informer, ObjectKey, WorkQueue, retry};
+use client::{Change, Index, Informer, ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -21,8 +21,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::watching::{self, enqueue, own_key};
-use crate::{Config, Error};
+use crate::watching::{self, enqueue};
+use crate::written::CATCH_UP;
+use crate::{Config, Error, lookup};
 use zones::{Census, Limiter};
 
 /// v1.36's default node-monitor-grace-period.
@@ -38,8 +39,9 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     });
     let pods = config.informers.of::<Pod>();
     let queue = WorkQueue::new();
+    let census: Arc<Mutex<Census>> = Arc::default();
     let feeds = futures::future::join(
-        enqueue(&nodes, &queue, own_key),
+        follow_nodes(nodes.clone(), census.clone(), queue.clone()),
         enqueue(&leases, &queue, |lease: &Lease| {
             vec![ObjectKey::new(
                 "",
@@ -52,7 +54,9 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         config,
         nodes,
         leases,
+        pods_on: lookup::by_node(&pods),
         pods,
+        census,
         known: Mutex::default(),
         limiter: Mutex::default(),
     });
@@ -61,6 +65,33 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         async move { controller.reconcile(&key.name).await }
     };
     watching::run("node-lifecycle", 2, queue, feeds, reconcile, shutdown).await;
+}
+
+/// Keeps the census in step with the nodes, and enqueues each node after it was counted.
+async fn follow_nodes(
+    nodes: Informer<Node>,
+    census: Arc<Mutex<Census>>,
+    queue: WorkQueue<ObjectKey>,
+) {
+    let mut changes = nodes.subscribe();
+    loop {
+        let node = match changes.next().await {
+            Change::Added(node) | Change::Modified { new: node, .. } => {
+                census.lock().set(&node);
+                node
+            }
+            Change::Deleted(node) => {
+                let name = node.metadata.name.as_deref().unwrap_or_default();
+                census.lock().remove(name);
+                node
+            }
+            Change::Resynced => {
+                census.lock().complete();
+                continue;
+            }
+        };
+        queue.add(ObjectKey::of(&*node));
+    }
 }
 
 /// A node, its last sign of life and when *we* saw it: clocks of nodes are not compared with ours.
@@ -76,6 +107,9 @@ struct Controller {
     nodes: Informer<Node>,
     leases: Informer<Lease>,
     pods: Informer<Pod>,
+    pods_on: Index<Pod>,
+    /// Follows the cache of nodes by their changes.
+    census: Arc<Mutex<Census>>,
     known: Mutex<BTreeMap<String, Known>>,
     limiter: Mutex<Limiter>,
 }
@@ -85,6 +119,9 @@ impl Controller {
         self.nodes.synced().await;
         self.leases.synced().await;
         self.pods.synced().await;
+        if !self.census.lock().is_complete() {
+            return Ok(Outcome::After(CATCH_UP));
+        }
         let Some(node) = self.nodes.get("", name) else {
             let known = self.known.lock().remove(name);
             if let Some(known) = known {
@@ -164,7 +201,10 @@ impl Controller {
         if plan::ready_status(node) != Some("Unknown") {
             return Ok(());
         }
-        for pod in self.pods.list() {
+        for pod in self
+            .pods_on
+            .get(node.metadata.name.as_deref().unwrap_or_default())
+        {
             if !plan::is_unspoken_for(node, &pod) {
                 continue;
             }
@@ -194,14 +234,15 @@ impl Controller {
     /// Writes the node's taints; gives how long its turn to be emptied is away.
     async fn update_taints(&self, node: &Node, name: &str) -> Result<Option<Duration>, Error> {
         let wants_to_expel = plan::expelling(plan::ready_status(node)).is_some();
-        let all = self.nodes.list();
-        let census = Census::of(all.iter().map(|node| &**node));
+        let zone = zones::zone_of(node);
+        let (everything_is_lost, pace) = {
+            let census = self.census.lock();
+            (census.is_everything_lost(), census.pace(&zone))
+        };
         let mut wait = None;
         // When no node is left anywhere it is us who lost the others: whoever was to leave stays.
-        let mut expel = plan::is_expelling(node) && !census.is_everything_lost();
+        let mut expel = plan::is_expelling(node) && !everything_is_lost;
         if wants_to_expel && !expel {
-            let zone = zones::zone_of(node);
-            let pace = census.pace(&zone);
             match self.limiter.lock().take(&zone, pace, Instant::now()) {
                 Ok(()) => expel = true,
                 Err(left) => wait = Some(left),

@@ -44,28 +44,70 @@ pub fn zone_of(node: &Node) -> String {
     )
 }
 
-/// How many nodes of each zone are well and how many are not.
+/// How many nodes of each zone are well and how many are not, kept up to date node by node.
+#[derive(Default)]
 pub struct Census {
+    /// What each node counts as, by its name: its zone, and whether it is well.
+    nodes: BTreeMap<String, (String, bool)>,
+    /// How many are well and how many are not; zones without nodes are not here.
     zones: BTreeMap<String, (usize, usize)>,
+    /// How many are well in all zones.
+    well: usize,
+    is_complete: bool,
 }
 
 impl Census {
-    /// Nodes that are excluded from disruption do not count.
-    pub fn of<'a>(nodes: impl Iterator<Item = &'a Node>) -> Census {
-        let mut zones: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-        for node in nodes.filter(|node| meta::label(&node.metadata, EXCLUDED).is_none()) {
-            let (well, lost) = zones.entry(zone_of(node)).or_default();
-            match ready_status(node) {
-                Some("True") => *well += 1,
-                _ => *lost += 1,
+    /// Counts the node as it is now. Nodes that are excluded from disruption do not count.
+    pub fn set(&mut self, node: &Node) {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        if meta::label(&node.metadata, EXCLUDED).is_some() {
+            return self.remove(name);
+        }
+        let (zone, is_well) = (zone_of(node), ready_status(node) == Some("True"));
+        let known = self.nodes.get(name);
+        if known.is_some_and(|known| known.0 == zone && known.1 == is_well) {
+            return;
+        }
+        self.remove(name);
+        let (well, lost) = self.zones.entry(zone.clone()).or_default();
+        match is_well {
+            true => *well += 1,
+            false => *lost += 1,
+        }
+        self.well += usize::from(is_well);
+        self.nodes.insert(name.to_owned(), (zone, is_well));
+    }
+
+    /// Every node of a first list has been counted.
+    pub fn complete(&mut self) {
+        self.is_complete = true;
+    }
+
+    /// Whether the counts can be acted on.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// The node does not exist any more.
+    pub fn remove(&mut self, name: &str) {
+        let Some((zone, is_well)) = self.nodes.remove(name) else {
+            return;
+        };
+        self.well -= usize::from(is_well);
+        if let Some((well, lost)) = self.zones.get_mut(&zone) {
+            match is_well {
+                true => *well -= 1,
+                false => *lost -= 1,
+            }
+            if (*well, *lost) == (0, 0) {
+                self.zones.remove(&zone);
             }
         }
-        Census { zones }
     }
 
     /// Whether no node of any zone is ready.
     pub fn is_everything_lost(&self) -> bool {
-        !self.zones.is_empty() && self.zones.values().all(|(well, _)| *well == 0)
+        !self.nodes.is_empty() && self.well == 0
     }
 
     /// The time between two nodes of a zone; none while its nodes are left alone.
@@ -123,19 +165,53 @@ mod tests {
     use super::*;
 
     fn nodes(zone: &str, well: usize, lost: usize) -> Vec<Node> {
-        let node = |status: &str| -> Node {
+        let node = |number: usize, status: &str| -> Node {
             serde_json::from_value(serde_json::json!({
-                "metadata": {"labels": {"topology.kubernetes.io/zone": zone}},
+                "metadata": {
+                    "name": format!("{zone}-{number}"),
+                    "labels": {"topology.kubernetes.io/zone": zone},
+                },
                 "status": {"conditions": [{"type": "Ready", "status": status}]},
             }))
             .unwrap()
         };
-        let well = (0..well).map(|_| node("True"));
-        well.chain((0..lost).map(|_| node("Unknown"))).collect()
+        let statuses = (0..well + lost).map(|number| (number, number < well));
+        statuses
+            .map(|(number, is_well)| node(number, if is_well { "True" } else { "Unknown" }))
+            .collect()
+    }
+
+    fn census(nodes: &[Node]) -> Census {
+        let mut census = Census::default();
+        nodes.iter().for_each(|node| census.set(node));
+        census
     }
 
     fn pace(nodes: &[Node], zone: &str) -> Option<Duration> {
-        Census::of(nodes.iter()).pace(&format!("/{zone}"))
+        census(nodes).pace(&format!("/{zone}"))
+    }
+
+    #[test]
+    fn counts_follow_nodes_that_change_move_and_go() {
+        let mut census = census(&nodes("a", 2, 1));
+        assert_eq!(census.zones["/a"], (2, 1));
+        for lost in &nodes("a", 0, 3) {
+            census.set(lost);
+            census.set(lost);
+        }
+        assert_eq!(census.zones["/a"], (0, 3));
+        assert!(census.is_everything_lost());
+        let mut moved = nodes("a", 1, 0).remove(0);
+        let labels = moved.metadata.labels.get_or_insert_default();
+        labels.insert("topology.kubernetes.io/zone".to_owned(), "b".to_owned());
+        census.set(&moved);
+        assert_eq!((census.zones["/a"], census.zones["/b"]), ((0, 2), (1, 0)));
+        assert!(!census.is_everything_lost());
+        for name in ["a-0", "a-1", "a-2", "a-2", "never-seen"] {
+            census.remove(name);
+        }
+        assert!(census.zones.is_empty() && census.nodes.is_empty() && census.well == 0);
+        assert!(!census.is_everything_lost());
     }
 
     #[test]
@@ -160,7 +236,7 @@ mod tests {
         }
         assert_eq!(pace(&zone, "a"), NORMAL);
         let excluded = &zone[2..];
-        assert!(!Census::of(excluded.iter()).is_everything_lost());
+        assert!(!census(excluded).is_everything_lost());
         assert_eq!(pace(excluded, "a"), NORMAL);
     }
 

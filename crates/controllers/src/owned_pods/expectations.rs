@@ -2,7 +2,7 @@
 //! Acting on a cache that lacks our own writes would create or delete twice. A write whose answer
 //! was lost is a doubt, to be settled by asking the server.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,8 +24,9 @@ pub struct Expectations {
 struct Expected {
     /// Another owner of the same name expects nothing of what the former one did.
     owner: String,
-    created: BTreeSet<String>,
-    deleted: BTreeSet<String>,
+    /// The names of pods by their UIDs.
+    created: BTreeMap<String, String>,
+    deleted: BTreeMap<String, String>,
     /// By the pod's name.
     doubts: BTreeMap<String, Deed>,
     since: Instant,
@@ -43,8 +44,8 @@ impl Expected {
     fn of(owner: &str) -> Expected {
         Expected {
             owner: owner.to_owned(),
-            created: BTreeSet::new(),
-            deleted: BTreeSet::new(),
+            created: BTreeMap::new(),
+            deleted: BTreeMap::new(),
             doubts: BTreeMap::new(),
             since: Instant::now(),
         }
@@ -52,15 +53,16 @@ impl Expected {
 }
 
 impl Expectations {
-    pub fn created(&self, key: &ObjectKey, owner: &str, pod: &str) {
+    /// The owner, with that UID, has created a pod.
+    pub fn created(&self, key: &ObjectKey, owner: &str, uid: &str, name: &str) {
         self.with(key, owner, |expected| {
-            expected.created.insert(pod.to_owned());
+            expected.created.insert(uid.to_owned(), name.to_owned());
         });
     }
 
-    pub fn deleted(&self, key: &ObjectKey, owner: &str, pod: &str) {
+    pub fn deleted(&self, key: &ObjectKey, owner: &str, uid: &str, name: &str) {
         self.with(key, owner, |expected| {
-            expected.deleted.insert(pod.to_owned());
+            expected.deleted.insert(uid.to_owned(), name.to_owned());
         });
     }
 
@@ -99,21 +101,26 @@ impl Expectations {
         self.expected.lock().remove(key);
     }
 
-    /// Whether the cache shows all we did; `pods` are those of the namespace, `owner` is a UID. A
-    /// deletion is seen when the pod is gone or marked.
-    pub fn are_met(&self, key: &ObjectKey, owner: &str, pods: &[Arc<Pod>]) -> bool {
+    /// Whether the cache shows all we did; `shown` gives the pod of a name as the cache has it,
+    /// `owner` is a UID. A deletion is seen when the pod is gone or marked.
+    pub fn are_met(
+        &self,
+        key: &ObjectKey,
+        owner: &str,
+        shown: impl Fn(&str) -> Option<Arc<Pod>>,
+    ) -> bool {
         let mut all = self.expected.lock();
         let Some(expected) = all.get_mut(key) else {
             return true;
         };
-        for pod in pods {
-            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-            expected.created.remove(uid);
-        }
-        expected.deleted.retain(|uid| {
-            pods.iter().any(|pod| {
-                pod.metadata.uid.as_ref() == Some(uid) && pod.metadata.deletion_timestamp.is_none()
-            })
+        let shown = |uid: &String, name: &str| {
+            shown(name).filter(|pod| pod.metadata.uid.as_ref() == Some(uid))
+        };
+        expected
+            .created
+            .retain(|uid, name| shown(uid, name).is_none());
+        expected.deleted.retain(|uid, name| {
+            shown(uid, name).is_some_and(|pod| pod.metadata.deletion_timestamp.is_none())
         });
         let met = expected.created.is_empty()
             && expected.deleted.is_empty()
@@ -145,6 +152,7 @@ mod tests {
     fn pod(uid: &str, terminating: bool) -> Arc<Pod> {
         let mut pod = Pod::default();
         pod.metadata.uid = Some(uid.to_owned());
+        pod.metadata.name = Some(format!("web-{uid}"));
         if terminating {
             pod.metadata.deletion_timestamp = Some(
                 k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH),
@@ -157,26 +165,33 @@ mod tests {
     async fn they_are_met_by_the_cache_or_by_time() {
         let key = ObjectKey::new("default", "web");
         let expectations = Expectations::default();
-        expectations.created(&key, "owner", "a");
-        expectations.deleted(&key, "owner", "b");
-        assert!(!expectations.are_met(&key, "owner", &[pod("b", false)]));
-        assert!(!expectations.are_met(&key, "owner", &[pod("a", false), pod("b", false)]));
-        assert!(expectations.are_met(&key, "owner", &[pod("a", false), pod("b", true)]));
+        let are_met = |owner: &str, pods: &[Arc<Pod>]| {
+            expectations.are_met(&key, owner, |name| {
+                let mut pods = pods.iter();
+                pods.find(|pod| pod.metadata.name.as_deref() == Some(name))
+                    .cloned()
+            })
+        };
+        expectations.created(&key, "owner", "a", "web-a");
+        expectations.deleted(&key, "owner", "b", "web-b");
+        assert!(!are_met("owner", &[pod("b", false)]));
+        assert!(!are_met("owner", &[pod("a", false), pod("b", false)]));
+        assert!(are_met("owner", &[pod("a", false), pod("b", true)]));
 
-        expectations.created(&key, "owner", "never-seen");
-        assert!(!expectations.are_met(&key, "owner", &[]));
+        expectations.created(&key, "owner", "never-seen", "web-never-seen");
+        assert!(!are_met("owner", &[]));
         tokio::time::advance(LONGEST_WAIT).await;
-        assert!(expectations.are_met(&key, "owner", &[]));
+        assert!(are_met("owner", &[]));
 
         let lost = Deed::Delete("d".to_owned());
         expectations.doubt(&key, "owner", "web-d", lost.clone());
-        assert!(!expectations.are_met(&key, "owner", &[]));
+        assert!(!are_met("owner", &[]));
         let doubts = expectations.doubts(&key, "owner");
         assert_eq!(doubts, [("web-d".to_owned(), lost)]);
         expectations.settle(&key, "web-d");
-        assert!(expectations.are_met(&key, "owner", &[]));
+        assert!(are_met("owner", &[]));
 
-        expectations.created(&key, "former", "c");
-        assert!(expectations.are_met(&key, "successor", &[]));
+        expectations.created(&key, "former", "c", "web-c");
+        assert!(are_met("successor", &[]));
     }
 }

@@ -3,11 +3,12 @@
 
 pub mod claim;
 pub mod expectations;
+pub mod failures;
 pub mod rank;
 
 use std::sync::Arc;
 
-use client::{Object, ObjectKey, events, retry};
+use client::{Informer, Object, ObjectKey, events, retry};
 use environment::Environment;
 use expectations::{Deed, Expectations};
 use futures::future::join_all;
@@ -50,13 +51,13 @@ impl PodControl {
         }
     }
 
-    /// Whether `pods`, those of the namespace in our cache, show all that we did for the owner. What
-    /// became of a write whose answer was lost is asked of the server first.
+    /// Whether our cache of pods shows all that we did for the owner. What became of a write whose
+    /// answer was lost is asked of the server first.
     pub async fn is_current(
         &self,
         key: &ObjectKey,
         owner: &str,
-        pods: &[Arc<Pod>],
+        pods: &Informer<Pod>,
     ) -> Result<bool, Error> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         for (name, deed) in self.expectations.doubts(key, owner) {
@@ -67,7 +68,7 @@ impl PodControl {
                 Deed::Create => {
                     let own = found.filter(|pod| meta::is_controlled_by(&pod.metadata, owner));
                     if let Some(uid) = own.and_then(|pod| pod.metadata.uid) {
-                        self.expectations.created(key, owner, &uid);
+                        self.expectations.created(key, owner, &uid, &name);
                     }
                 }
                 Deed::Delete(uid) => {
@@ -75,13 +76,14 @@ impl PodControl {
                         pod.metadata.uid.as_ref() == Some(&uid) && !meta::is_terminating(&pod)
                     });
                     if !stays {
-                        self.expectations.deleted(key, owner, &uid);
+                        self.expectations.deleted(key, owner, &uid, &name);
                     }
                 }
             }
             self.expectations.settle(key, &name);
         }
-        Ok(self.expectations.are_met(key, owner, pods))
+        let shown = |name: &str| pods.get(&key.namespace, name);
+        Ok(self.expectations.are_met(key, owner, shown))
     }
 
     /// The pods among `pods` that belong to `owner`.
@@ -146,7 +148,7 @@ impl PodControl {
         match api.create(&PostParams::default(), &pod).await {
             Ok(pod) => {
                 let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-                self.expectations.created(key, owner_uid(owner), uid);
+                self.expectations.created(key, owner_uid(owner), uid, &name);
                 self.events
                     .normal(owner, "SuccessfulCreate", format!("Created pod: {name}"));
                 Ok(true)
@@ -193,7 +195,7 @@ impl PodControl {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         // Recorded first: the watch may be quicker than the answer.
-        self.expectations.deleted(key, owner_uid(owner), uid);
+        self.expectations.deleted(key, owner_uid(owner), uid, name);
         match api.delete(name, &if_unchanged(pod)).await {
             Ok(_) => {
                 self.events
@@ -242,7 +244,7 @@ impl PodControl {
             }
             marked => marked?,
         };
-        self.expectations.deleted(key, owner_uid(owner), uid);
+        self.expectations.deleted(key, owner_uid(owner), uid, name);
         match api.delete(name, &if_unchanged(&marked)).await {
             Ok(_) => {
                 let message = format!("Deleted pod: {name}");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use client::controller::Outcome;
 use client::events::Recorder;
-use client::{Informer, ObjectKey, WorkQueue, retry};
+use client::{Index, Informer, ObjectKey, Terms, WorkQueue, retry};
 use k8s_openapi::api::core::v1::{
     ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus, Pod,
 };
@@ -19,8 +19,9 @@ use kube::Api;
 use kube::api::PostParams;
 use tokio_util::sync::CancellationToken;
 
+use crate::lookup::{self, in_namespace};
 use crate::watching::{self, enqueue, own_key};
-use crate::{Config, Error};
+use crate::{Config, Error, meta};
 use plan::{ClaimStep, Notice, Reclaim, VolumeStep};
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
@@ -30,10 +31,13 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let pods = config.informers.of::<Pod>();
     let queue = WorkQueue::new();
     let waiting = {
-        let claims = claims.clone();
-        move || -> Vec<ObjectKey> {
-            let unbound = claims.list().into_iter().filter(|claim| !is_bound(claim));
-            unbound.map(|claim| ObjectKey::of(&*claim)).collect()
+        let unbound = claims.index("unbound", Terms::All(waiting_for));
+        move |classes: &[String]| -> Vec<ObjectKey> {
+            let unbound = unbound.get_any(classes);
+            unbound
+                .iter()
+                .map(|claim| ObjectKey::of(&**claim))
+                .collect()
         }
     };
     let feeds = futures::future::join4(
@@ -54,13 +58,20 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
                 let mut keys = own_key(volume);
                 match claim_key(volume) {
                     Some(claim) => keys.push(claim),
-                    // It may be what a claim waits for.
-                    None => keys.extend(waiting()),
+                    // It may be what a claim of its class waits for.
+                    None => {
+                        let class = matching::volume_class(volume).to_owned();
+                        keys.extend(waiting(&[class]));
+                    }
                 }
                 keys
             }
         }),
-        enqueue(&classes, &queue, move |_: &StorageClass| waiting()),
+        // Claims without a class wait for a default one.
+        enqueue(&classes, &queue, move |class: &StorageClass| {
+            let name = class.metadata.name.clone().unwrap_or_default();
+            waiting(&[name, String::new()])
+        }),
         enqueue(&pods, &queue, {
             let claims = claims.clone();
             move |pod: &Pod| {
@@ -77,6 +88,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let controller = Arc::new(Controller {
         events: config.events("persistentvolume-controller"),
         config,
+        usable_volumes: volumes.index("usable", Terms::All(usable_by)),
+        pods_using: lookup::by_claim(&pods),
         volumes,
         claims,
         classes,
@@ -98,7 +111,23 @@ struct Controller {
     claims: Informer<PersistentVolumeClaim>,
     classes: Informer<StorageClass>,
     pods: Informer<Pod>,
+    usable_volumes: Index<PersistentVolume>,
+    pods_using: Index<Pod>,
     queue: WorkQueue<ObjectKey>,
+}
+
+/// The class of which an unbound claim waits for a volume.
+fn waiting_for(claim: &PersistentVolumeClaim) -> Vec<String> {
+    let class = matching::claim_class(claim).to_owned();
+    Vec::from_iter((!is_bound(claim)).then_some(class))
+}
+
+/// A volume is found by the claim it is meant for, otherwise by its class.
+fn usable_by(volume: &PersistentVolume) -> Vec<String> {
+    vec![match claim_key(volume) {
+        Some(claim) => format!("claim\n{claim}"),
+        None => format!("class\n{}", matching::volume_class(volume)),
+    }]
 }
 
 impl Controller {
@@ -118,19 +147,23 @@ impl Controller {
         let Some(claim) = self.claims.get(&key.namespace, &key.name) else {
             return Ok(());
         };
-        let waiting_pods: Vec<String> =
-            self.pods
-                .list_in(&key.namespace)
-                .into_iter()
-                .filter(|pod| {
-                    let unplaced = pod.spec.as_ref().is_some_and(|spec| {
-                        spec.node_name.as_deref().unwrap_or_default().is_empty()
-                    });
-                    unplaced && plan::claims_of(pod).contains(&key.name)
-                })
-                .filter_map(|pod| pod.metadata.name.clone())
-                .collect();
-        let (volumes, classes) = (self.volumes.list(), self.classes.list());
+        let waiting_pods: Vec<String> = self
+            .pods_using
+            .get(&in_namespace(&key.namespace, &key.name))
+            .into_iter()
+            .filter(|pod| meta::node_name(pod).is_empty())
+            .filter_map(|pod| pod.metadata.name.clone())
+            .collect();
+        let named = claim.spec.as_ref();
+        let named = named.and_then(|spec| spec.volume_name.as_deref());
+        let volumes = match named.filter(|name| !name.is_empty()) {
+            Some(name) => Vec::from_iter(self.volumes.get("", name)),
+            None => self.usable_volumes.get_any(&[
+                format!("claim\n{key}"),
+                format!("class\n{}", matching::claim_class(&claim)),
+            ]),
+        };
+        let classes = self.classes.list();
         match plan::plan_claim(&claim, &volumes, &classes, &waiting_pods) {
             ClaimStep::Wait(notice) => {
                 if let Some(notice) = notice {

@@ -3,7 +3,7 @@
 
 mod plan;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use client::{Change, Informer, retry};
@@ -76,10 +76,10 @@ impl Collector {
         for name in away {
             self.away_since.entry(name).or_insert_with(Instant::now);
         }
-        let mut gone = Vec::new();
+        let mut gone = BTreeSet::new();
         for (name, since) in &self.away_since {
             if since.elapsed() >= QUARANTINE && self.is_gone(name).await {
-                gone.push(name.clone());
+                gone.insert(name.clone());
             }
         }
         for removal in plan::plan(&pods, &nodes, &gone, MOST_ENDED) {

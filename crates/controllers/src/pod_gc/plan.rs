@@ -30,7 +30,7 @@ pub struct Removal {
 pub fn plan(
     pods: &[Arc<Pod>],
     nodes: &[Arc<Node>],
-    gone: &[String],
+    gone: &BTreeSet<String>,
     most_ended: usize,
 ) -> Vec<Removal> {
     let mut removals = surplus(pods, most_ended);
@@ -47,7 +47,7 @@ pub fn plan(
                 .is_some_and(|node| is_out_of_service(node))
         {
             Reason::OutOfService
-        } else if gone.iter().any(|name| name == node) {
+        } else if gone.contains(node) {
             Reason::Orphaned
         } else if is_unscheduled_and_leaving(pod) {
             Reason::Unscheduled
@@ -185,7 +185,7 @@ mod tests {
         ];
         let away = nodes_away(&pods, &nodes);
         assert_eq!(away, ["away", "gone"].map(str::to_owned).into());
-        let removals = plan(&pods, &nodes, &["gone".to_owned()], 10);
+        let removals = plan(&pods, &nodes, &BTreeSet::from(["gone".to_owned()]), 10);
         let found: Vec<(&str, Reason)> = removals
             .iter()
             .map(|removal| {

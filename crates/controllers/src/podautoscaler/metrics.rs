@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use api::quantity::Quantity;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use super::usage::{Measure, milli};
+use super::usage::Measure;
 use crate::meta;
 
 #[derive(Deserialize)]
@@ -69,7 +70,7 @@ pub async fn fetch(
         let counted = counted.filter(|one| container.is_none_or(|wanted| one.name == wanted));
         // A pod without a measurement of every container is one without a measurement.
         let used: Option<Vec<i64>> = counted
-            .map(|one| one.usage.get(resource).map(|usage| milli(usage)))
+            .map(|one| measured(one.usage.get(resource)?))
             .collect();
         let used = used.filter(|used| !used.is_empty())?;
         let measure = Measure {
@@ -82,6 +83,24 @@ pub async fn fetch(
     Ok(measures.collect())
 }
 
+/// In thousandths; `None` for what is no quantity: it says nothing about the use.
+fn measured(usage: &str) -> Option<i64> {
+    Quantity::parse(usage).ok().map(Quantity::milli)
+}
+
 fn window(text: &str) -> SignedDuration {
     text.parse().unwrap_or(SignedDuration::from_secs(30))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_use_that_cannot_be_read_is_unknown_and_not_zero() {
+        assert_eq!(measured("250m"), Some(250));
+        assert_eq!(measured("0"), Some(0));
+        assert_eq!(measured("a lot"), None);
+        assert_eq!(measured(""), None);
+    }
 }

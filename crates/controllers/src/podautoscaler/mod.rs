@@ -3,6 +3,7 @@
 
 mod behavior;
 mod metrics;
+mod selectors;
 mod status;
 mod usage;
 
@@ -29,8 +30,10 @@ use kube::discovery::oneshot;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::lookup::Labelled;
 use crate::{Config, Error, meta, watching};
 use behavior::Memory;
+use selectors::Selectors;
 use status::Conditions;
 use usage::{Observed, Proposal, Target, Tolerance};
 
@@ -50,6 +53,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         selectors: Mutex::default(),
         config,
         scalers,
+        labelled_pods: Labelled::of(&pods),
         pods,
     });
     let reconcile = move |key: ObjectKey| {
@@ -63,11 +67,12 @@ struct Controller {
     config: Config,
     scalers: Informer<HorizontalPodAutoscaler>,
     pods: Informer<Pod>,
+    labelled_pods: Labelled<Pod>,
     events: events::Recorder,
     /// By autoscaler; forgotten with it.
     memory: Mutex<BTreeMap<ObjectKey, Memory>>,
     /// By autoscaler, as last seen: no pod may follow two of them.
-    selectors: Mutex<BTreeMap<ObjectKey, LabelSelector>>,
+    selectors: Mutex<Selectors>,
 }
 
 /// The best of all metrics.
@@ -309,10 +314,12 @@ impl Controller {
             conditions.set("ScalingActive", false, "InvalidSelector", &message);
             message
         })?;
-        let mut pods = self.pods.list_in(&key.namespace);
-        pods.retain(|pod| selector.matches(|label| meta::label(&pod.metadata, label)));
-        self.selectors.lock().insert(key.clone(), selector);
-        let rivals = self.selecting(&key.namespace, &pods);
+        let pods = self.labelled_pods.matching(&key.namespace, &selector);
+        let rivals = {
+            let mut selectors = self.selectors.lock();
+            selectors.set(key, selector);
+            selectors.selecting(&pods)
+        };
         if rivals.len() > 1 {
             let rivals: Vec<String> = rivals
                 .iter()
@@ -388,20 +395,6 @@ impl Controller {
             }
             (None, None) => Err("no metrics are given".to_owned()),
         }
-    }
-
-    /// The autoscalers that have pods in common with these, themselves included.
-    fn selecting(&self, namespace: &str, pods: &[Arc<Pod>]) -> Vec<ObjectKey> {
-        let selectors = self.selectors.lock();
-        let near = selectors
-            .iter()
-            .filter(|(key, _)| key.namespace == namespace);
-        near.filter(|(_, selector)| {
-            let mut pods = pods.iter();
-            pods.any(|pod| selector.matches(|label| meta::label(&pod.metadata, label)))
-        })
-        .map(|(key, _)| key.clone())
-        .collect()
     }
 
     /// What one metric asks for, and its name; or the reason and message why it is not known.

@@ -1,13 +1,14 @@
 //! PVC protection: a claim that a pod uses is not removed under it.
 
 use client::controller::Outcome;
-use client::{Informer, ObjectKey, WorkQueue};
+use client::{Index, Informer, ObjectKey, WorkQueue};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::Api;
 use kube::api::ListParams;
 use tokio_util::sync::CancellationToken;
 
 use crate::finalizers::Step;
+use crate::lookup::{self, in_namespace};
 use crate::persistent_volume::plan::claims_of;
 use crate::watching::{self, enqueue, own_key};
 use crate::{Config, Error, finalizers, meta};
@@ -28,9 +29,14 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
                 .collect()
         }),
     );
+    let users = lookup::by_claim(&pods);
     let reconcile = move |key: ObjectKey| {
-        let (config, claims, pods) = (config.clone(), claims.clone(), pods.clone());
-        async move { reconcile(&config, &claims, &pods, &key).await }
+        let (config, claims) = (config.clone(), claims.clone());
+        let (pods, users) = (pods.clone(), users.clone());
+        async move {
+            pods.synced().await;
+            reconcile(&config, &claims, &users, &key).await
+        }
     };
     watching::run("pvc-protection", 2, queue, feeds, reconcile, shutdown).await;
 }
@@ -38,14 +44,13 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
 async fn reconcile(
     config: &Config,
     claims: &Informer<PersistentVolumeClaim>,
-    pods: &Informer<Pod>,
+    users: &Index<Pod>,
     key: &ObjectKey,
 ) -> Result<Outcome, Error> {
-    pods.synced().await;
     let Some(claim) = claims.get(&key.namespace, &key.name) else {
         return Ok(Outcome::Done);
     };
-    let cached = pods.list_in(&key.namespace);
+    let cached = users.get(&in_namespace(&key.namespace, &key.name));
     let in_use = cached.iter().any(|pod| uses(pod, &claim));
     let mut step = finalizers::step(&*claim, FINALIZER, in_use);
     if step == Step::Remove {

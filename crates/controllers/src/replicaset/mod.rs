@@ -1,10 +1,12 @@
 //! ReplicaSet and ReplicationController: as many pods as asked for, no more, no fewer.
 
 mod plan;
+mod replacements;
 mod replicated;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::controller::Outcome;
 use client::{Informer, ObjectKey, WorkQueue, retry};
@@ -13,10 +15,12 @@ use kube::Api;
 use kube::api::PostParams;
 use tokio_util::sync::CancellationToken;
 
+use crate::lookup::{Controlled, Selecting};
 use crate::owned_pods::{PodControl, expectations, from_template};
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::{Config, Error, meta};
 use plan::{Observed, Plan};
+use replacements::Replacements;
 use replicated::Replicated;
 
 /// Runs the controller of one of the two kinds until `shutdown`.
@@ -25,8 +29,8 @@ pub async fn run<K: Replicated>(config: Config, shutdown: CancellationToken) {
     let pods = config.informers.of::<Pod>();
     let queue = WorkQueue::new();
     let orphans = enqueue(&pods, &queue, {
-        let sets = sets.clone();
-        move |pod: &Pod| watching::possible_owners(&sets, pod, |set: &K| set.selector())
+        let sets = Selecting::of(&sets);
+        move |pod: &Pod| watching::possible_owners(&sets, pod)
     });
     let feeds = futures::future::join3(
         enqueue(&sets, &queue, own_key),
@@ -35,7 +39,10 @@ pub async fn run<K: Replicated>(config: Config, shutdown: CancellationToken) {
     );
     let controller = Arc::new(Controller {
         control: PodControl::new(&config, K::CONTROLLER),
+        replacements: Replacements::default(),
         config,
+        owned_sets: Controlled::of(&sets),
+        owned_pods: Controlled::of(&pods),
         sets,
         pods,
     });
@@ -50,7 +57,10 @@ struct Controller<K> {
     config: Config,
     sets: Informer<K>,
     pods: Informer<Pod>,
+    owned_sets: Controlled<K>,
+    owned_pods: Controlled<Pod>,
     control: PodControl,
+    replacements: Replacements,
 }
 
 impl<K: Replicated> Controller<K> {
@@ -62,24 +72,27 @@ impl<K: Replicated> Controller<K> {
         self.pods.synced().await;
         let Some(set) = self.sets.get(&key.namespace, &key.name) else {
             self.control.expectations.forget(key);
+            self.replacements.forget(key);
             return Ok(Outcome::Done);
         };
         let uid = set.meta().uid.as_deref().unwrap_or_default();
-        let pods = self.pods.list_in(&key.namespace);
-        if !self.control.is_current(key, uid, &pods).await? {
+        if !self.control.is_current(key, uid, &self.pods).await? {
             return Ok(Outcome::After(expectations::LONGEST_WAIT));
         }
-        let siblings = self.siblings_by_node(&set, &pods);
+        let pods = self.owned_pods.claimable(set.meta(), &set.selector());
         let owned = self
             .control
             .claim(&*set, &set.selector(), pods, meta::is_active)
             .await?;
         let now = self.config.environment.now();
         let observed = Observed::new(&*set, &owned);
+        let mut replacing = None;
         let failure = match set.meta().deletion_timestamp {
             Some(_) => None,
             None => {
-                let plan = plan::plan(&observed, &siblings, now);
+                let siblings = || self.siblings_by_node(&set);
+                let mut plan = plan::plan(&observed, siblings, now);
+                replacing = self.hold_back(key, &set, &owned, &mut plan);
                 self.carry_out(key, &set, plan).await
             }
         };
@@ -87,11 +100,40 @@ impl<K: Replicated> Controller<K> {
             .await?;
         match failure {
             Some(failure) => Err(failure.error),
-            None => Ok(match observed.next_availability(now) {
-                Some(delay) => Outcome::After(delay),
-                None => Outcome::Done,
-            }),
+            None => {
+                let next = [observed.next_availability(now), replacing];
+                let next = next.into_iter().flatten().min();
+                Ok(next.map_or(Outcome::Done, Outcome::After))
+            }
         }
+    }
+
+    /// Takes those pods from the plan whose creation has to wait because others before them failed.
+    /// Returns when they may be created.
+    fn hold_back(
+        &self,
+        key: &ObjectKey,
+        set: &K,
+        owned: &[Arc<Pod>],
+        plan: &mut Plan,
+    ) -> Option<Duration> {
+        let generation = set.meta().generation;
+        let allowance = self.replacements.allow(key, generation, owned, plan.create);
+        plan.create = allowance.create;
+        let later = allowance.later?;
+        if let Some(failed) = allowance.announce {
+            let name = failed.metadata.name.as_deref().unwrap_or_default();
+            let status = failed.status.as_ref();
+            let reason = status.and_then(|status| status.reason.as_deref());
+            let message = format!(
+                "Pod {name} failed ({}), as pods before it did: its replacement is created in {} s",
+                reason.unwrap_or("no reason given"),
+                later.as_secs_f64().ceil()
+            );
+            let events = &self.control.events;
+            events.warning(set, "ReplacementBackOff", message);
+        }
+        Some(later)
     }
 
     async fn carry_out(&self, key: &ObjectKey, set: &K, plan: Plan) -> Option<Failure> {
@@ -141,24 +183,17 @@ impl<K: Replicated> Controller<K> {
     }
 
     /// How many active pods of this set, and of the other sets of its owner, each node has.
-    fn siblings_by_node(&self, set: &K, pods: &[Arc<Pod>]) -> BTreeMap<String, usize> {
-        let owner = meta::controller_of(set.meta()).map(|owner| owner.uid.as_str());
-        let related: Vec<String> = self
-            .sets
-            .list_in(set.meta().namespace.as_deref().unwrap_or_default())
-            .iter()
-            .filter(|other| {
-                other.meta().uid == set.meta().uid
-                    || owner.is_some_and(|uid| meta::is_controlled_by(other.meta(), uid))
-            })
-            .filter_map(|other| other.meta().uid.clone())
-            .collect();
+    fn siblings_by_node(&self, set: &K) -> BTreeMap<String, usize> {
+        let siblings = match meta::controller_of(set.meta()) {
+            Some(owner) => self.owned_sets.by(&owner.uid),
+            None => Vec::new(),
+        };
+        let siblings = siblings.iter().filter_map(|other| other.meta().uid.clone());
+        let related: BTreeSet<String> = siblings.chain(set.meta().uid.clone()).collect();
         let mut counts = BTreeMap::new();
-        for pod in pods.iter().filter(|pod| meta::is_active(pod)) {
-            let node = meta::node_name(pod);
-            let is_related = meta::controller_of(&pod.metadata)
-                .is_some_and(|controller| related.contains(&controller.uid));
-            if is_related && !node.is_empty() {
+        for pod in related.iter().flat_map(|uid| self.owned_pods.by(uid)) {
+            let node = meta::node_name(&pod);
+            if meta::is_active(&pod) && !node.is_empty() {
                 *counts.entry(node.to_owned()).or_default() += 1;
             }
         }

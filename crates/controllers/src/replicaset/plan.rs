@@ -52,8 +52,13 @@ impl Observed {
     }
 }
 
-/// `siblings` counts related pods by node: of pods that share a node one is worth less.
-pub fn plan(observed: &Observed, siblings: &BTreeMap<String, usize>, now: Timestamp) -> Plan {
+/// `siblings` counts related pods by node: of pods that share a node one is worth less. They are
+/// counted only when a pod has to go.
+pub fn plan(
+    observed: &Observed,
+    siblings: impl FnOnce() -> BTreeMap<String, usize>,
+    now: Timestamp,
+) -> Plan {
     let have = observed.active.len();
     if have < observed.wanted {
         return Plan {
@@ -61,6 +66,13 @@ pub fn plan(observed: &Observed, siblings: &BTreeMap<String, usize>, now: Timest
             delete: Vec::new(),
         };
     }
+    if have == observed.wanted {
+        return Plan {
+            create: 0,
+            delete: Vec::new(),
+        };
+    }
+    let siblings = siblings();
     let mut candidates = observed.active.clone();
     candidates.sort_by_cached_key(|pod| {
         let doubled_up = siblings.get(meta::node_name(pod)).copied().unwrap_or(0);
@@ -152,7 +164,8 @@ mod tests {
         let siblings = siblings
             .iter()
             .map(|(node, count)| (node.to_string(), *count));
-        let made = plan(&Observed::new(&set(wanted), pods), &siblings.collect(), now);
+        let siblings = || siblings.collect();
+        let made = plan(&Observed::new(&set(wanted), pods), siblings, now);
         let names = made
             .delete
             .iter()

@@ -1,6 +1,6 @@
 //! What ReplicaSet and ReplicationController have in common, which is everything but their names.
 
-use client::Object;
+use crate::lookup::Selects;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::{
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// An object that asks for a number of equal pods.
 pub trait Replicated:
-    Object + kube::Resource<Scope = NamespaceResourceScope> + serde::Serialize + std::fmt::Debug
+    Selects + kube::Resource<Scope = NamespaceResourceScope> + serde::Serialize + std::fmt::Debug
 {
     const KIND: &'static str;
     /// The component that Events name.

@@ -2,6 +2,7 @@
 //! as objects come; this counts down as they go, and mends what went wrong in between.
 
 mod plan;
+mod tally;
 mod usage;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Value;
+use api::quota::Evaluator;
 use api::resources::Amounts;
 use client::controller::Outcome;
 use client::{Change, Informer, Metadata, Object, ObjectKey, WorkQueue, retry};
@@ -25,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::watching;
 use crate::{Config, Error, discovery, meta};
 use plan::Counts;
+use tally::Tally;
 use usage::Counted;
 
 /// Mends what nobody told us of.
@@ -37,26 +40,20 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let claims = config.informers.of::<PersistentVolumeClaim>();
     let queue = WorkQueue::new();
     let seen: Arc<Mutex<BTreeMap<ObjectKey, Seen>>> = Arc::default();
+    let tallies: Tallies = Arc::default();
+    let follower = |evaluator| Follower {
+        quotas: quotas.clone(),
+        queue: queue.clone(),
+        counted: Some((evaluator, tallies.clone())),
+    };
     let feeds = futures::future::join4(
-        follow_quotas(quotas.clone(), queue.clone(), seen.clone()),
-        follow(
-            pods.clone(),
-            quotas.clone(),
-            queue.clone(),
-            pod_uses_another_amount,
-        ),
-        follow(
-            services.clone(),
-            quotas.clone(),
-            queue.clone(),
-            |old: &Service, new| old.spec != new.spec,
-        ),
-        follow(
-            claims.clone(),
-            quotas.clone(),
-            queue.clone(),
-            |old: &PersistentVolumeClaim, new| old.spec != new.spec,
-        ),
+        follow_quotas(quotas.clone(), queue.clone(), seen.clone(), tallies.clone()),
+        follower(Evaluator::Pods).follow(pods.clone(), pod_uses_another_amount),
+        follower(Evaluator::Services)
+            .follow(services.clone(), |old: &Service, new| old.spec != new.spec),
+        follower(Evaluator::Claims).follow(claims.clone(), |old: &PersistentVolumeClaim, new| {
+            old.spec != new.spec
+        }),
     );
     let controller = Arc::new(Controller {
         config,
@@ -67,6 +64,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         queue: queue.clone(),
         others: Mutex::default(),
         seen,
+        tallies,
     });
     let reconcile = move |key: ObjectKey| {
         let controller = controller.clone();
@@ -82,6 +80,7 @@ async fn follow_quotas(
     quotas: Informer<ResourceQuota>,
     queue: WorkQueue<ObjectKey>,
     seen: Arc<Mutex<BTreeMap<ObjectKey, Seen>>>,
+    tallies: Tallies,
 ) {
     let mut changes = quotas.subscribe();
     loop {
@@ -93,6 +92,7 @@ async fn follow_quotas(
             }
             Change::Deleted(quota) => {
                 seen.lock().remove(&ObjectKey::of(&*quota));
+                tallies.lock().remove(&ObjectKey::of(&*quota));
                 continue;
             }
             Change::Resynced => continue,
@@ -105,22 +105,41 @@ async fn follow_quotas(
     }
 }
 
-/// Enqueues a namespace's quotas when something in it is gone or has changed what it uses.
-async fn follow<K: Object>(
-    objects: Informer<K>,
+/// By quota.
+type Tallies = Arc<Mutex<BTreeMap<ObjectKey, Tally>>>;
+
+/// Follows the objects of one kind that quotas count.
+struct Follower {
     quotas: Informer<ResourceQuota>,
     queue: WorkQueue<ObjectKey>,
-    differs: impl Fn(&K, &K) -> bool,
-) {
-    let mut changes = objects.subscribe();
-    loop {
-        let object = match changes.next().await {
-            Change::Deleted(object) => object,
-            Change::Modified { old, new } if differs(&old, &new) => new,
-            _ => continue,
-        };
-        for quota in quotas.list_in(object.meta().namespace.as_deref().unwrap_or_default()) {
-            queue.add(ObjectKey::of(&*quota));
+    /// For kinds that are counted by what each object uses.
+    counted: Option<(Evaluator, Tallies)>,
+}
+
+impl Follower {
+    /// Enqueues a namespace's quotas when something in it is gone or has changed what it uses, and
+    /// marks what has to be counted again. What is new is only marked: admission has counted it.
+    async fn follow<K: Object>(self, objects: Informer<K>, differs: impl Fn(&K, &K) -> bool) {
+        let mut changes = objects.subscribe();
+        loop {
+            let (object, uses_less_or_more) = match changes.next().await {
+                Change::Deleted(object) => (object, true),
+                Change::Modified { old, new } if differs(&old, &new) => (new, true),
+                Change::Added(object) => (object, false),
+                _ => continue,
+            };
+            let key = ObjectKey::of(&*object);
+            for quota in self.quotas.list_in(&key.namespace) {
+                let quota = ObjectKey::of(&*quota);
+                if let Some((evaluator, tallies)) = &self.counted
+                    && let Some(tally) = tallies.lock().get_mut(&quota)
+                {
+                    tally.mark(*evaluator, &key.name);
+                }
+                if uses_less_or_more {
+                    self.queue.add(quota);
+                }
+            }
         }
     }
 }
@@ -188,6 +207,7 @@ struct Controller {
     /// of that name is served.
     others: Mutex<BTreeMap<String, Option<Informer<Metadata>>>>,
     seen: Arc<Mutex<BTreeMap<ObjectKey, Seen>>>,
+    tallies: Tallies,
 }
 
 impl Controller {
@@ -196,32 +216,19 @@ impl Controller {
         self.services.synced().await;
         self.claims.synced().await;
         let Some(quota) = self.quotas.get(&key.namespace, &key.name) else {
+            self.tallies.lock().remove(key);
             return Ok(Outcome::Done);
         };
         let (still, waited) = Seen::look(&self.seen, key, &quota);
         let document = value(&*quota)?;
-        let mut used = Amounts::new();
-        let now = self.config.environment.now();
+        let mut used = self.count(key, &quota, &document)?;
         for counted in usage::counted(&document) {
-            let more = match &counted {
-                Counted::Pods => {
-                    usage::of_objects(&document, &counted, &self.values(&self.pods, key)?, now)
-                }
-                Counted::Services => {
-                    usage::of_objects(&document, &counted, &self.values(&self.services, key)?, now)
-                }
-                Counted::Claims => {
-                    usage::of_objects(&document, &counted, &self.values(&self.claims, key)?, now)
-                }
-                Counted::Others { names, resource } => match self.other(resource).await? {
-                    Some(objects) => {
-                        let count = objects.list_in(&key.namespace).len();
-                        usage::of_number(&document, names, count)
-                    }
-                    None => Amounts::new(),
-                },
-            };
-            used.extend(more);
+            if let Counted::Others { names, resource } = &counted
+                && let Some(objects) = self.other(resource).await?
+            {
+                let count = objects.count_in(&key.namespace);
+                used.extend(usage::of_number(&document, names, count));
+            }
         }
         let status = quota.status.clone().unwrap_or_default();
         let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone());
@@ -243,13 +250,58 @@ impl Controller {
         Ok(Outcome::After(plan.again.unwrap_or(RECOUNT)))
     }
 
-    fn values<K: Object + Serialize>(
+    /// What the pods, Services and claims of the namespace use. Only those are looked at that have
+    /// changed since the last time; all of them when the quota's spec has, or after a while.
+    fn count(
         &self,
-        objects: &Informer<K>,
         key: &ObjectKey,
-    ) -> Result<Vec<Value>, Error> {
-        let objects = objects.list_in(&key.namespace);
-        objects.iter().map(|object| value(&**object)).collect()
+        quota: &ResourceQuota,
+        document: &Value,
+    ) -> Result<Amounts, Error> {
+        let mut tallies = self.tallies.lock();
+        let known = tallies
+            .remove(key)
+            .filter(|known| known.is_current(quota.spec.as_ref(), RECOUNT));
+        let (mut tally, marked) = match known {
+            Some(mut known) => {
+                let marked = known.take_marked();
+                (known, marked)
+            }
+            None => {
+                let zeros = usage::zeros(document);
+                let namespace = &key.namespace;
+                let mut all = Vec::new();
+                for counted in usage::counted(document) {
+                    match counted {
+                        Counted::Pods => {
+                            all.extend(names_in(&self.pods, namespace, Evaluator::Pods))
+                        }
+                        Counted::Services => {
+                            all.extend(names_in(&self.services, namespace, Evaluator::Services));
+                        }
+                        Counted::Claims => {
+                            all.extend(names_in(&self.claims, namespace, Evaluator::Claims));
+                        }
+                        Counted::Others { .. } => {}
+                    }
+                }
+                (Tally::new(quota.spec.clone(), zeros), all)
+            }
+        };
+        let now = self.config.environment.now();
+        for (evaluator, name) in marked {
+            let object = match evaluator {
+                Evaluator::Pods => one(&self.pods, key, &name)?,
+                Evaluator::Services => one(&self.services, key, &name)?,
+                Evaluator::Claims => one(&self.claims, key, &name)?,
+                _ => None,
+            };
+            let usage = object.map(|object| usage::of_object(document, evaluator, &object, now));
+            tally.set(evaluator, &name, usage.unwrap_or_default());
+        }
+        let total = tally.total();
+        tallies.insert(key.clone(), tally);
+        Ok(total)
     }
 
     /// Watches a kind from its first use by a quota on.
@@ -277,12 +329,12 @@ impl Controller {
             .or_insert_with(|| Some(objects.clone()))
             .clone();
         if let Some(kept) = &kept {
-            let following = follow(
-                kept.clone(),
-                self.quotas.clone(),
-                self.queue.clone(),
-                |_: &Metadata, _: &Metadata| false,
-            );
+            let follower = Follower {
+                quotas: self.quotas.clone(),
+                queue: self.queue.clone(),
+                counted: None,
+            };
+            let following = follower.follow(kept.clone(), |_: &Metadata, _: &Metadata| false);
             // Ends with the informers.
             tokio::spawn(following);
             kept.synced().await;
@@ -317,6 +369,26 @@ impl Controller {
             _ => Ok(()),
         }
     }
+}
+
+fn names_in<K: Object>(
+    objects: &Informer<K>,
+    namespace: &str,
+    evaluator: Evaluator,
+) -> Vec<tally::Counted> {
+    let objects = objects.list_in(namespace);
+    let names = objects.iter().filter_map(|one| one.meta().name.clone());
+    names.map(|name| (evaluator, name)).collect()
+}
+
+/// The object of that name in the quota's namespace.
+fn one<K: Object + Serialize>(
+    objects: &Informer<K>,
+    quota: &ObjectKey,
+    name: &str,
+) -> Result<Option<Value>, Error> {
+    let object = objects.get(&quota.namespace, name);
+    object.map(|object| value(&*object)).transpose()
 }
 
 fn value<K: Serialize>(object: &K) -> Result<Value, Error> {

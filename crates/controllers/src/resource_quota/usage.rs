@@ -1,10 +1,12 @@
 //! What a quota counts, and how much of it there is. Pure; the rules for each kind are `api`'s,
 //! shared with admission.
 
+use std::collections::BTreeSet;
+
 use api::Value;
 use api::quantity::{Format, Quantity};
 use api::quota::Evaluator;
-use api::resources::{self, Amounts};
+use api::resources::Amounts;
 use jiff::Timestamp;
 
 /// A kind that a quota counts.
@@ -60,28 +62,25 @@ pub fn counted(quota: &Value) -> Vec<Counted> {
     all
 }
 
-/// What `objects` of a kind use of the quota; zero for what none of them uses.
-pub fn of_objects(quota: &Value, counted: &Counted, objects: &[Value], now: Timestamp) -> Amounts {
-    let evaluator = match counted {
-        Counted::Pods => Evaluator::Pods,
-        Counted::Services => Evaluator::Services,
-        Counted::Claims => Evaluator::Claims,
-        Counted::Others { .. } => return Amounts::new(),
-    };
-    let mut total: Amounts = hard_names(quota)
-        .into_iter()
-        .filter(|name| evaluator.counts(name))
+/// Zero for everything that the quota limits and that objects use.
+pub fn zeros(quota: &Value) -> Amounts {
+    let kinds = [Evaluator::Pods, Evaluator::Services, Evaluator::Claims];
+    let names = hard_names(quota).into_iter();
+    names
+        .filter(|name| kinds.iter().any(|evaluator| evaluator.counts(name)))
         .map(|name| (name, number(0)))
-        .collect();
-    for object in objects {
-        if !evaluator.matches(quota, object) {
-            continue;
-        }
-        let mut usage = evaluator.usage(object, now);
-        usage.retain(|name, _| total.contains_key(name));
-        resources::add(&mut total, &usage);
+        .collect()
+}
+
+/// What an object uses of the quota; nothing if the quota is not about it.
+pub fn of_object(quota: &Value, evaluator: Evaluator, object: &Value, now: Timestamp) -> Amounts {
+    if !evaluator.matches(quota, object) {
+        return Amounts::new();
     }
-    total
+    let names: BTreeSet<String> = hard_names(quota).into_iter().collect();
+    let mut usage = evaluator.usage(object, now);
+    usage.retain(|name, _| evaluator.counts(name) && names.contains(name));
+    usage
 }
 
 /// Kinds that are only counted have no scopes to match.
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     fn text(amounts: &Amounts) -> String {
-        resources::to_document(amounts).to_string()
+        api::resources::to_document(amounts).to_string()
     }
 
     #[test]
@@ -143,7 +142,11 @@ mod tests {
         let best_effort = api::document!({"spec": {"containers": [{"name": "c"}]}});
         let pods = [pod("100m"), pod("200m"), best_effort];
         let now = Timestamp::UNIX_EPOCH;
-        let used = of_objects(&quota, &Counted::Pods, &pods, now);
+        let mut used = zeros(&quota);
+        for pod in &pods {
+            let usage = of_object(&quota, Evaluator::Pods, pod, now);
+            api::resources::add(&mut used, &usage);
+        }
         assert_eq!(
             text(&used),
             r#"{"limits.cpu":"0","pods":"2","requests.cpu":"300m"}"#

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use client::controller::Outcome;
-use client::{Informer, ObjectKey, WorkQueue, retry};
+use client::{Index, Informer, ObjectKey, Terms, WorkQueue, retry};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::Api;
@@ -16,6 +16,7 @@ use kube::api::PostParams;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::lookup::{in_namespace, namespace_of};
 use crate::owned_pods::of_uid;
 use crate::watching::{self, enqueue, own_key};
 use crate::{Config, Error, TokenSigner};
@@ -46,6 +47,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         config,
         signer,
         accounts,
+        secrets_of: secrets.index("account", Terms::All(account_of)),
         secrets,
         held: Mutex::default(),
     });
@@ -56,11 +58,19 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     watching::run("serviceaccount-token", 5, queue, feeds, reconcile, shutdown).await;
 }
 
+/// The account that a Secret names.
+fn account_of(secret: &Secret) -> Vec<String> {
+    let name = crate::meta::annotation(&secret.metadata, NAME);
+    let term = name.map(|name| in_namespace(namespace_of(&secret.metadata), name));
+    Vec::from_iter(term)
+}
+
 struct Controller {
     config: Config,
     signer: TokenSigner,
     accounts: Informer<ServiceAccount>,
     secrets: Informer<Secret>,
+    secrets_of: Index<Secret>,
     /// The Secrets that each account had when it was looked at last.
     held: Mutex<BTreeMap<ObjectKey, BTreeSet<String>>>,
 }
@@ -70,8 +80,8 @@ impl Controller {
         self.accounts.synced().await;
         self.secrets.synced().await;
         let secrets: Vec<Arc<Secret>> = self
-            .secrets
-            .list_in(&key.namespace)
+            .secrets_of
+            .get(&in_namespace(&key.namespace, &key.name))
             .into_iter()
             .filter(|secret| plan::names(secret, &key.name))
             .collect();

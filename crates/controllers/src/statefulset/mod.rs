@@ -6,11 +6,11 @@ mod retention;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::controller::Outcome;
-use client::{Informer, ObjectKey, WorkQueue, retry};
+use client::{Index, Informer, ObjectKey, Terms, WorkQueue, retry};
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -18,7 +18,9 @@ use kube::Api;
 use kube::api::PostParams;
 use tokio_util::sync::CancellationToken;
 
+use crate::lookup::{Controlled, Selecting, in_namespace, namespace_of};
 use crate::owned_pods::expectations::Deed;
+use crate::owned_pods::failures::FailuresByPlace;
 use crate::owned_pods::{PodControl, claim, expectations, of_uid};
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::{Config, Error, history, meta};
@@ -26,6 +28,8 @@ use plan::{Action, Observed, Revision};
 
 const CONTROLLER: &str = "statefulset-controller";
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
+/// How long the replacement of a pod waits at most that fails again and again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
     let sets = config.informers.of::<StatefulSet>();
@@ -37,19 +41,22 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         enqueue(&sets, &queue, own_key),
         enqueue(&pods, &queue, owner_key("StatefulSet")),
         enqueue(&pods, &queue, {
-            let sets = sets.clone();
-            move |pod: &Pod| watching::possible_owners(&sets, pod, selector)
+            let sets = Selecting::of(&sets);
+            move |pod: &Pod| watching::possible_owners(&sets, pod)
         }),
         enqueue(&revisions, &queue, owner_key("StatefulSet")),
         enqueue(&claims, &queue, {
-            let sets = sets.clone();
+            let sets = sets.index("claims", Terms::All(prefixes_of_claims));
             move |claim: &PersistentVolumeClaim| sets_of_claim(&sets, claim)
         }),
     );
     let controller = Arc::new(Controller {
         control: PodControl::new(&config, CONTROLLER),
+        failures: FailuresByPlace::new(LONGEST_PAUSE),
         config,
         sets,
+        owned_pods: Controlled::of(&pods),
+        owned_revisions: Controlled::of(&revisions),
         pods,
         claims,
         revisions,
@@ -67,7 +74,11 @@ struct Controller {
     pods: Informer<Pod>,
     claims: Informer<PersistentVolumeClaim>,
     revisions: Informer<ControllerRevision>,
+    owned_pods: Controlled<Pod>,
+    owned_revisions: Controlled<ControllerRevision>,
     control: PodControl,
+    /// By set and name of the pod.
+    failures: FailuresByPlace,
 }
 
 impl Controller {
@@ -82,17 +93,18 @@ impl Controller {
         self.revisions.synced().await;
         let Some(set) = self.sets.get(&key.namespace, &key.name) else {
             self.control.expectations.forget(key);
+            self.failures.forget(key);
             return Ok(Outcome::Done);
         };
         let uid = set.metadata.uid.as_deref().unwrap_or_default();
-        let mut pods = self.pods.list_in(&key.namespace);
-        if !self.control.is_current(key, uid, &pods).await? {
+        if !self.control.is_current(key, uid, &self.pods).await? {
             return Ok(Outcome::After(expectations::LONGEST_WAIT));
         }
         let selector = selector(&set);
+        let mut pods = self.owned_pods.claimable(&set.metadata, &selector);
         pods.retain(|pod| identity::ordinal(&set, pod).is_some());
         let pods = self.control.claim(&*set, &selector, pods, |_| true).await?;
-        let revisions = self.revisions.list_in(&key.namespace);
+        let revisions = self.owned_revisions.claimable(&set.metadata, &selector);
         let client = &self.config.client;
         let mut revisions = claim::claim(client, &*set, &selector, revisions, |_| true).await?;
         history::sort(&mut revisions);
@@ -109,20 +121,21 @@ impl Controller {
             .find(|revision| revision.metadata.name == old.current_revision)
             .unwrap_or(&update);
         let (current, update) = (versioned(current)?, versioned(&update)?);
-        let claims = self.claims.list_in(&key.namespace).into_iter();
-        let claims: BTreeMap<String, Arc<PersistentVolumeClaim>> = claims
-            .map(|claim| (claim.metadata.name.clone().unwrap_or_default(), claim))
-            .collect();
         let now = self.config.environment.now();
+        let generation = set.metadata.generation;
         let plan = plan::plan(&Observed {
             set: &set,
             pods: &pods,
-            claims: &claims,
+            claims: &|name| self.claims.get(&key.namespace, name),
             current: &current,
             update: &update,
             collisions,
             now,
+            pause: &|pod| self.failures.remaining(key, pod, generation),
         });
+        for pod in &plan.replaced {
+            self.failures.replaced(key, pod, generation);
+        }
         let mut failure = None;
         for action in plan.actions {
             if let Err(error) = self.carry_out(key, &set, action).await {
@@ -156,12 +169,9 @@ impl Controller {
         history::forget(client, history::surplus(&revisions, is_live, limit)).await?;
         let min_ready_seconds = spec.min_ready_seconds.unwrap_or(0);
         let ready = pods.iter().map(|pod| &**pod);
-        Ok(
-            match meta::next_availability(ready, min_ready_seconds, now) {
-                Some(delay) => Outcome::After(delay),
-                None => Outcome::Done,
-            },
-        )
+        let available = meta::next_availability(ready, min_ready_seconds, now);
+        let next = [available, plan.retry].into_iter().flatten().min();
+        Ok(next.map_or(Outcome::Done, Outcome::After))
     }
 
     async fn carry_out(
@@ -181,8 +191,9 @@ impl Controller {
                 }
                 match pods.create(&PostParams::default(), &pod).await {
                     Ok(created) => {
-                        let created = created.metadata.uid.unwrap_or_default();
-                        self.control.expectations.created(key, uid, &created);
+                        let made = created.metadata.uid.unwrap_or_default();
+                        let name = created.metadata.name.unwrap_or_default();
+                        self.control.expectations.created(key, uid, &made, &name);
                         self.report(set, "create", &pod, Ok(()))
                     }
                     Err(error) if retry::is_namespace_terminating(&error) => Ok(()),
@@ -202,7 +213,7 @@ impl Controller {
             Action::Delete(pod) => {
                 let name = pod.metadata.name.as_deref().unwrap_or_default();
                 let pod_uid = pod.metadata.uid.as_deref().unwrap_or_default();
-                self.control.expectations.deleted(key, uid, pod_uid);
+                self.control.expectations.deleted(key, uid, pod_uid, name);
                 match pods.delete(name, &of_uid(pod_uid)).await {
                     Ok(_) => self.report(set, "delete", &pod, Ok(())),
                     Err(error) => {
@@ -329,17 +340,27 @@ fn selector(set: &StatefulSet) -> LabelSelector {
 }
 
 /// The sets whose pods may wait for a claim that changed.
-fn sets_of_claim(sets: &Informer<StatefulSet>, claim: &PersistentVolumeClaim) -> Vec<ObjectKey> {
+fn sets_of_claim(sets: &Index<StatefulSet>, claim: &PersistentVolumeClaim) -> Vec<ObjectKey> {
     let name = claim.metadata.name.as_deref().unwrap_or_default();
-    sets.list_in(claim.metadata.namespace.as_deref().unwrap_or_default())
-        .into_iter()
-        .filter(|set| {
-            let set_name = set.metadata.name.as_deref().unwrap_or_default();
-            identity::claim_templates(set).iter().any(|template| {
-                let template = template.metadata.name.as_deref().unwrap_or_default();
-                name.starts_with(&format!("{template}-{set_name}-"))
-            })
+    // The last part is the pod's ordinal.
+    let Some((prefix, _)) = name.rsplit_once('-') else {
+        return Vec::new();
+    };
+    let sets = sets.get(&in_namespace(namespace_of(&claim.metadata), prefix));
+    sets.iter().map(|set| ObjectKey::of(&**set)).collect()
+}
+
+/// What the names of a set's claims begin with.
+fn prefixes_of_claims(set: &StatefulSet) -> Vec<String> {
+    let set_name = set.metadata.name.as_deref().unwrap_or_default();
+    let templates = identity::claim_templates(set).iter();
+    templates
+        .map(|template| {
+            let template = template.metadata.name.as_deref().unwrap_or_default();
+            in_namespace(
+                namespace_of(&set.metadata),
+                &format!("{template}-{set_name}"),
+            )
         })
-        .map(|set| ObjectKey::of(&*set))
         .collect()
 }

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
@@ -28,14 +29,16 @@ pub struct Observed<'a> {
     pub set: &'a StatefulSet,
     /// The pods that belong to the set.
     pub pods: &'a [Arc<Pod>],
-    /// The claims of the namespace, by name.
-    pub claims: &'a BTreeMap<String, Arc<PersistentVolumeClaim>>,
+    /// The claim of that name in the set's namespace.
+    pub claims: &'a dyn Fn(&str) -> Option<Arc<PersistentVolumeClaim>>,
     /// What pods had before the update under way.
     pub current: &'a Revision,
     /// What they shall have.
     pub update: &'a Revision,
     pub collisions: i32,
     pub now: Timestamp,
+    /// How long the replacement of a failed pod of this name still has to wait.
+    pub pause: &'a dyn Fn(&str) -> Duration,
 }
 
 #[derive(Debug, PartialEq)]
@@ -53,6 +56,10 @@ pub enum Action {
 pub struct Plan {
     pub actions: Vec<Action>,
     pub status: StatefulSetStatus,
+    /// The names of failed pods that are deleted to be created anew.
+    pub replaced: Vec<String>,
+    /// When a failed pod that has to wait may be replaced.
+    pub retry: Option<Duration>,
 }
 
 pub fn plan(observed: &Observed<'_>) -> Plan {
@@ -60,15 +67,24 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
         observed,
         ordered: spec(observed.set).pod_management_policy.as_deref() != Some("Parallel"),
         actions: Vec::new(),
+        replaced: Vec::new(),
+        retry: None,
     };
     let updating = match observed.set.metadata.deletion_timestamp {
         Some(_) => 0,
         None => planner.run(),
     };
-    let actions = planner.actions;
+    let Planner {
+        actions,
+        replaced,
+        retry,
+        ..
+    } = planner;
     Plan {
         actions,
         status: status(observed, updating),
+        replaced,
+        retry,
     }
 }
 
@@ -76,6 +92,8 @@ struct Planner<'a> {
     observed: &'a Observed<'a>,
     ordered: bool,
     actions: Vec<Action>,
+    replaced: Vec<String>,
+    retry: Option<Duration>,
 }
 
 /// Whether a stage is through, or something has to be waited for.
@@ -132,7 +150,7 @@ impl Planner<'_> {
         let claims = identity::claims(set, ordinal);
         let waits_for_claim = claims.iter().any(|claim| {
             self.existing(claim)
-                .is_some_and(|claim| retention::belongs_to_former_pod(set, &pod, claim))
+                .is_some_and(|claim| retention::belongs_to_former_pod(set, &pod, &claim))
         });
         if !waits_for_claim {
             let missing = self.missing(ordinal);
@@ -145,7 +163,7 @@ impl Planner<'_> {
         let set = self.observed.set;
         if meta::is_terminal(pod) {
             if pod.metadata.deletion_timestamp.is_none() {
-                self.actions.push(Action::Delete(pod.clone()));
+                self.replace(pod);
             }
             return Stage::Waits;
         }
@@ -166,6 +184,21 @@ impl Planner<'_> {
         }
         self.correct_owners(pod);
         Stage::Through
+    }
+
+    /// Deletes a pod that has ended; the next round creates it anew. One that fails again and again
+    /// waits before.
+    fn replace(&mut self, pod: &Arc<Pod>) {
+        if meta::phase(pod) == "Failed" {
+            let name = pod.metadata.name.clone().unwrap_or_default();
+            let pause = (self.observed.pause)(&name);
+            if !pause.is_zero() {
+                self.retry = Some(self.retry.map_or(pause, |earlier| earlier.min(pause)));
+                return;
+            }
+            self.replaced.push(name);
+        }
+        self.actions.push(Action::Delete(pod.clone()));
     }
 
     fn reduce(
@@ -281,7 +314,7 @@ impl Planner<'_> {
             let Some(claim) = self.existing(&claim) else {
                 continue;
             };
-            if let Some(owners) = retention::corrected_owners(set, pod, claim) {
+            if let Some(owners) = retention::corrected_owners(set, pod, &claim) {
                 self.actions.push(Action::SetOwners(claim.clone(), owners));
             }
         }
@@ -297,9 +330,9 @@ impl Planner<'_> {
         claims
     }
 
-    fn existing(&self, claim: &PersistentVolumeClaim) -> Option<&Arc<PersistentVolumeClaim>> {
+    fn existing(&self, claim: &PersistentVolumeClaim) -> Option<Arc<PersistentVolumeClaim>> {
         let name = claim.metadata.name.as_ref()?;
-        self.observed.claims.get(name)
+        (self.observed.claims)(name)
     }
 
     fn is_unavailable(&self, pod: &Pod) -> bool {

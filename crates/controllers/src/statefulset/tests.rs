@@ -65,11 +65,12 @@ impl World {
         plan(&Observed {
             set: &self.set,
             pods: &pods,
-            claims: &self.claims,
+            claims: &|name| self.claims.get(name).cloned(),
             current: &revision(&self.current),
             update: &revision(&self.update),
             collisions: 0,
             now: Timestamp::from_second(1_000_000).unwrap(),
+            pause: &|_| std::time::Duration::ZERO,
         })
     }
 

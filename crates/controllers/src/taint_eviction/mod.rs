@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use client::controller::Outcome;
 use client::events::Recorder;
-use client::{Change, Informer, ObjectKey, WorkQueue, retry};
+use client::{Change, Index, Informer, ObjectKey, WorkQueue, retry};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::watching::{self, enqueue, own_key};
-use crate::{Config, Error};
+use crate::{Config, Error, lookup};
 use plan::Stay;
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
@@ -26,7 +26,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     let queue = WorkQueue::new();
     let feeds = futures::future::join(
         enqueue(&pods, &queue, own_key),
-        follow_taints(nodes.clone(), pods.clone(), queue.clone()),
+        follow_taints(nodes.clone(), lookup::by_node(&pods), queue.clone()),
     );
     let controller = Arc::new(Controller {
         events: config.events("taint-eviction-controller"),
@@ -43,7 +43,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
 }
 
 /// Looks at all pods of a node whose taints have changed.
-async fn follow_taints(nodes: Informer<Node>, pods: Informer<Pod>, queue: WorkQueue<ObjectKey>) {
+async fn follow_taints(nodes: Informer<Node>, pods: Index<Pod>, queue: WorkQueue<ObjectKey>) {
     let mut changes = nodes.subscribe();
     let taints = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone());
     loop {
@@ -52,10 +52,8 @@ async fn follow_taints(nodes: Informer<Node>, pods: Informer<Pod>, queue: WorkQu
             Change::Modified { old, new } if taints(&old) != taints(&new) => new,
             _ => continue,
         };
-        for pod in pods.list() {
-            if node_of(&pod) == node.metadata.name.as_deref() {
-                queue.add(ObjectKey::of(&*pod));
-            }
+        for pod in pods.get(node.metadata.name.as_deref().unwrap_or_default()) {
+            queue.add(ObjectKey::of(&*pod));
         }
     }
 }

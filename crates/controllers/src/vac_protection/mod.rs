@@ -1,7 +1,7 @@
 //! VolumeAttributesClass protection: a class that claims or volumes have is not removed.
 
 use client::controller::Outcome;
-use client::{ObjectKey, WorkQueue};
+use client::{ObjectKey, Terms, WorkQueue};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::Api;
@@ -32,8 +32,11 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             keys(of_volume(volume))
         }),
     );
+    let claims_of = claims.index("attributes-class", Terms::All(of_claim));
+    let volumes_of = volumes.index("attributes-class", Terms::All(of_volume));
     let reconcile = move |key: ObjectKey| {
         let (classes, claims, volumes) = (classes.clone(), claims.clone(), volumes.clone());
+        let (claims_of, volumes_of) = (claims_of.clone(), volumes_of.clone());
         let api: Api<VolumeAttributesClass> = Api::all(config.client.clone());
         async move {
             claims.synced().await;
@@ -41,14 +44,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             let Some(class) = classes.get("", &key.name) else {
                 return Ok(Outcome::Done);
             };
-            let in_use = claims
-                .list()
-                .iter()
-                .any(|claim| of_claim(claim).contains(&key.name))
-                || volumes
-                    .list()
-                    .iter()
-                    .any(|volume| of_volume(volume).contains(&key.name));
+            let in_use = claims_of.count(&key.name) > 0 || volumes_of.count(&key.name) > 0;
             let step = finalizers::step(&*class, FINALIZER, in_use);
             finalizers::carry_out(&api, &*class, FINALIZER, step).await?;
             Ok(Outcome::Done)

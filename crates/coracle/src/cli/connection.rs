@@ -1,5 +1,6 @@
 //! A connection to a server and raw requests over it, with the `Status` of a failure as the error.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
@@ -15,6 +16,9 @@ use crate::layout::Layout;
 pub struct Connection {
     pub client: kube::Client,
     pub namespace: String,
+    /// Host and port.
+    server: String,
+    data_dir: PathBuf,
 }
 
 /// A failed request as the server explained it.
@@ -28,15 +32,29 @@ pub struct ServerError {
 
 impl Connection {
     pub async fn open(arguments: &ConnectionArguments) -> Result<Connection> {
-        let path = kubeconfig_path(arguments)?;
-        let client = client::connect::from_kubeconfig(&path)
-            .await
-            .with_context(|| format!("kubeconfig {}", path.display()))?;
+        let paths = kubeconfig_paths(arguments)?;
+        let config = match paths.as_slice() {
+            [path] => client::connect::configuration(path, "coracle")
+                .await
+                .with_context(|| format!("kubeconfig {}", path.display()))?,
+            paths => client::connect::merged_configuration(paths, "coracle").await?,
+        };
+        let server = match (config.cluster_url.host(), config.cluster_url.port_u16()) {
+            (Some(host), Some(port)) => format!("{host}:{port}"),
+            (Some(host), None) => host.to_string(),
+            _ => config.cluster_url.to_string(),
+        };
+        let client = client::connect::from_config(config)?;
         let namespace = arguments
             .namespace
             .clone()
             .unwrap_or_else(|| client.default_namespace().to_string());
-        Ok(Connection { client, namespace })
+        Ok(Connection {
+            client,
+            namespace,
+            server,
+            data_dir: arguments.data_dir.clone(),
+        })
     }
 
     /// Sends a request and returns the response of a success, its body still to be read.
@@ -45,7 +63,7 @@ impl Connection {
             .client
             .send(request)
             .await
-            .map_err(|error| anyhow!("the server cannot be reached: {error}"))?;
+            .map_err(|error| self.unreachable(&error))?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -66,6 +84,31 @@ impl Connection {
             message,
         }
         .into())
+    }
+
+    /// Why no answer came, in kubectl's words.
+    fn unreachable(&self, error: &kube::Error) -> anyhow::Error {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+        let (mut innermost, mut is_refused) = (error.to_string(), false);
+        while let Some(next) = cause {
+            innermost = next.to_string();
+            is_refused |= next
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+            cause = next.source();
+        }
+        let server = &self.server;
+        if !is_refused {
+            return anyhow!("Unable to connect to the server {server}: {innermost}");
+        }
+        let start = match self.data_dir.as_os_str() == super::DEFAULT_DATA_DIR {
+            true => "coracle up".to_string(),
+            false => format!("coracle up --data-dir {}", self.data_dir.display()),
+        };
+        anyhow!(
+            "The connection to the server {server} was refused - did you specify the right host \
+             or port? If it is a cluster of this machine, `{start}` starts it."
+        )
     }
 
     /// Sends a request and reads the answer as a document.
@@ -121,16 +164,79 @@ pub fn encode(text: &str) -> String {
         .collect()
 }
 
-fn kubeconfig_path(arguments: &ConnectionArguments) -> Result<PathBuf> {
+/// Several, where KUBECONFIG names several.
+fn kubeconfig_paths(arguments: &ConnectionArguments) -> Result<Vec<PathBuf>> {
     if let Some(path) = &arguments.kubeconfig {
-        return Ok(path.clone());
+        return Ok(vec![path.clone()]);
     }
     if arguments.data_dir.as_os_str() == super::DEFAULT_DATA_DIR
-        && let Some(path) = std::env::var_os("KUBECONFIG")
+        && let Some(list) = std::env::var_os("KUBECONFIG")
     {
-        return Ok(path.into());
+        let paths = listed(&list);
+        if !paths.is_empty() {
+            return Ok(paths);
+        }
     }
-    Ok(Layout::existing(&arguments.data_dir)
-        .context("no --kubeconfig given and no cluster there")?
-        .kubeconfig())
+    let layout = Layout::existing(&arguments.data_dir)
+        .context("there is no cluster: start one with `coracle up`, or name a kubeconfig")?;
+    Ok(vec![layout.kubeconfig()])
+}
+
+/// The files of a list as KUBECONFIG is one, each once.
+fn listed(list: &std::ffi::OsStr) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for path in std::env::split_paths(list) {
+        if !path.as_os_str().is_empty() && !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubeconfig_is_a_list_of_files() {
+        let paths = listed(std::ffi::OsStr::new("/a::/b:/a:"));
+        assert_eq!(paths, [PathBuf::from("/a"), PathBuf::from("/b")]);
+        assert!(listed(std::ffi::OsStr::new(":")).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_down_is_told_as_kubectl_tells_it() {
+        client::connect::install_crypto_provider();
+        let port = {
+            let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+            listener.local_addr().unwrap().port()
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config");
+        std::fs::write(
+            &file,
+            format!(
+                "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+                 clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:{port}'}}}}]\n\
+                 contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+                 users: [{{name: u, user: {{token: x}}}}]\n"
+            ),
+        )
+        .unwrap();
+        let connection = Connection::open(&ConnectionArguments {
+            kubeconfig: Some(file),
+            data_dir: super::super::DEFAULT_DATA_DIR.into(),
+            namespace: None,
+        })
+        .await
+        .unwrap();
+        let said = connection.get("/version").await.unwrap_err().to_string();
+        assert_eq!(
+            said,
+            format!(
+                "The connection to the server 127.0.0.1:{port} was refused - did you specify the \
+                 right host or port? If it is a cluster of this machine, `coracle up` starts it."
+            )
+        );
+    }
 }

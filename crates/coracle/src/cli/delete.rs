@@ -29,6 +29,9 @@ pub struct DeleteArguments {
     /// Do not complain about objects that do not exist
     #[arg(long)]
     ignore_not_found: bool,
+    /// How long to wait until the objects are gone, e.g. 90s or 5m; 0 for as long as it takes
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = crate::flags::duration)]
+    timeout: std::time::Duration,
     /// Return before the objects are gone
     #[arg(long)]
     no_wait: bool,
@@ -98,14 +101,24 @@ pub async fn run(arguments: DeleteArguments) -> Result<ExitCode> {
             }
             Err(error) if is_not_found(&error) && arguments.ignore_not_found => {}
             Err(error) => {
-                eprintln!("{error:#}");
+                complain!("{error:#}");
                 code = ExitCode::FAILURE;
             }
         }
     }
     if !arguments.no_wait {
-        for (resource, namespace, name) in deleted {
-            wait::until_gone(&connection, resource, &namespace, &name).await?;
+        let all_gone = async {
+            for (resource, namespace, name) in &deleted {
+                wait::until_gone(&connection, resource, namespace, name).await?;
+            }
+            anyhow::Ok(())
+        };
+        match arguments.timeout.is_zero() {
+            true => all_gone.await?,
+            false => match tokio::time::timeout(arguments.timeout, all_gone).await {
+                Ok(result) => result?,
+                Err(_) => bail!("timed out waiting for the objects to be gone"),
+            },
         }
     }
     Ok(code)

@@ -47,7 +47,10 @@ pub async fn run(arguments: GetArguments) -> Result<ExitCode> {
         false => connection.namespace.as_str(),
     };
     let mut code = ExitCode::SUCCESS;
-    for (resource, name) in resource::parse_targets(&arguments.targets)? {
+    let targets = resource::parse_targets(&arguments.targets)?;
+    let is_one_object = matches!(targets.as_slice(), [(_, name)] if !name.is_empty());
+    let mut objects = Vec::new();
+    for (resource, name) in targets {
         let path = match name.as_str() {
             "" => resource::collection_path(resource, namespace),
             name if namespace.is_empty() && resource.namespaced => {
@@ -76,7 +79,7 @@ pub async fn run(arguments: GetArguments) -> Result<ExitCode> {
         {
             Ok(answer) => answer,
             Err(error) => {
-                eprintln!("{error:#}");
+                complain!("{error:#}");
                 code = ExitCode::FAILURE;
                 continue;
             }
@@ -88,12 +91,48 @@ pub async fn run(arguments: GetArguments) -> Result<ExitCode> {
                 arguments.all_namespaces && resource.namespaced,
                 namespace,
             ),
-            Output::Json => println!("{}", serde_json::to_string_pretty(&answer)?),
-            Output::Yaml => print!("{}", api::document::yaml::to_yaml(&answer)),
+            Output::Json | Output::Yaml => objects.extend(taken_apart(resource, answer)),
             Output::Name => print_names(resource, &answer),
         }
     }
+    let document = match is_one_object {
+        true => objects.pop(),
+        false => Some(list_of(objects)),
+    };
+    match (arguments.output, document) {
+        (Output::Json, Some(document)) => println!("{}", serde_json::to_string_pretty(&document)?),
+        (Output::Yaml, Some(document)) => print!("{}", api::document::yaml::to_yaml(&document)),
+        _ => {}
+    }
     Ok(code)
+}
+
+/// The objects of an answer, each with its type and without bookkeeping, so that they can be applied.
+fn taken_apart(resource: &Resource, mut answer: Value) -> Vec<Value> {
+    let mut objects = match answer.get_mut("items").map(std::mem::take) {
+        Some(Value::Array(items)) => items,
+        Some(_) => Vec::new(),
+        None => vec![answer],
+    };
+    let version = match resource.group {
+        "" => resource.version.to_string(),
+        group => format!("{group}/{}", resource.version),
+    };
+    for object in &mut objects {
+        object.set(&["apiVersion"], version.as_str());
+        object.set(&["kind"], resource.kind);
+        object.remove(&["metadata", "managedFields"]);
+    }
+    objects
+}
+
+/// Objects of any kinds, as kubectl prints them.
+fn list_of(objects: Vec<Value>) -> Value {
+    let mut list = api::document!({
+        "apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""},
+    });
+    list.set(&["items"], objects);
+    list
 }
 
 fn print_names(resource: &Resource, answer: &Value) {
@@ -121,8 +160,8 @@ fn print_table(table: &Value, wide: bool, with_namespace: bool, namespace: &str)
         .unwrap_or(&empty);
     if rows.is_empty() {
         match namespace {
-            "" => eprintln!("No resources found"),
-            namespace => eprintln!("No resources found in {namespace} namespace."),
+            "" => complain!("No resources found"),
+            namespace => complain!("No resources found in {namespace} namespace."),
         }
         return;
     }
@@ -195,6 +234,25 @@ pub fn align(lines: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn items_of_a_list_can_be_applied() {
+        let deployments = resource::find("deployments").unwrap();
+        let answer = api::document!({
+            "kind": "DeploymentList", "apiVersion": "apps/v1", "metadata": {"resourceVersion": "7"},
+            "items": [{"metadata": {"name": "web", "managedFields": [{"manager": "x"}]}}],
+        });
+        let list = list_of(taken_apart(deployments, answer));
+        let expected = "apiVersion: v1\nitems:\n- apiVersion: apps/v1\n  kind: Deployment\n  metadata:\n    name: web\nkind: List\nmetadata:\n  resourceVersion: \"\"\n";
+        assert_eq!(api::document::yaml::to_yaml(&list), expected);
+        let empty = api::document!({"kind": "DeploymentList", "items": null});
+        assert_eq!(taken_apart(deployments, empty), Vec::<Value>::new());
+        let one = api::document!({"metadata": {"name": "web"}});
+        assert_eq!(
+            taken_apart(deployments, one)[0].str_at(&["kind"]),
+            "Deployment"
+        );
+    }
 
     #[test]
     fn columns_are_aligned() {

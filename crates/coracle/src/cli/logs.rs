@@ -29,6 +29,9 @@ pub struct LogsArguments {
     /// Only the last lines
     #[arg(long, value_name = "LINES")]
     tail: Option<u64>,
+    /// Only lines younger than this, e.g. 5s, 2m or 3h
+    #[arg(long, value_name = "TIME", value_parser = crate::flags::duration)]
+    since: Option<std::time::Duration>,
     /// Begin each line with its time
     #[arg(long)]
     timestamps: bool,
@@ -58,6 +61,12 @@ pub async fn run(arguments: LogsArguments) -> Result<ExitCode> {
     }
     if let Some(lines) = arguments.tail {
         query.push(format!("tailLines={lines}"));
+    }
+    if let Some(since) = arguments.since {
+        query.push(format!(
+            "sinceSeconds={}",
+            since.as_secs_f64().ceil().max(1.0)
+        ));
     }
     let pod = resource::object_path(resource::find("pods")?, &connection.namespace, name);
     let path = format!("{pod}/log?{}", query.join("&"));

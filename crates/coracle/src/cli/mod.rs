@@ -75,10 +75,27 @@ pub enum Command {
     Cni,
 }
 
+impl Command {
+    /// Commands that print what a server says, and end when nobody reads it any more. Others go on:
+    /// they change this machine, and must not stop half-way.
+    pub fn only_asks(&self) -> bool {
+        matches!(
+            self,
+            Command::Apply(_)
+                | Command::Get(_)
+                | Command::Describe(_)
+                | Command::Logs(_)
+                | Command::Delete(_)
+                | Command::Wait(_)
+                | Command::Trace(_)
+        )
+    }
+}
+
 /// Flags of every command that talks to a server.
 #[derive(Args, Clone)]
 pub struct ConnectionArguments {
-    /// Kubeconfig to use [default: $KUBECONFIG, else the data directory's]
+    /// Kubeconfig to use [default: the files of $KUBECONFIG, else the data directory's]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Data directory whose kubeconfig to use

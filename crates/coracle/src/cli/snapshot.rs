@@ -95,7 +95,7 @@ async fn save(arguments: SaveArguments) -> Result<()> {
         }
     };
     fs::rename(&temporary, file).with_context(|| file.display().to_string())?;
-    println!("Saved {described} to {}.", file.display());
+    tell!("Saved {described} to {}.", file.display());
     Ok(())
 }
 
@@ -256,14 +256,14 @@ async fn restore(arguments: RestoreArguments) -> Result<()> {
     }
     fs::rename(&fresh, &place).with_context(|| place.display().to_string())?;
     File::open(&layout.data_dir)?.sync_all()?;
-    println!(
+    tell!(
         "Restored {} keys to {}; resource versions go on after {}.",
         contents.keys,
         place.display(),
         contents.revision
     );
     if let Some(old) = aside {
-        println!("The store that was there is now {}.", old.display());
+        tell!("The store that was there is now {}.", old.display());
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use http_body_util::BodyExt;
 
 use super::connection::{Connection, encode, is_not_found, request};
 use super::{ConnectionArguments, resource};
+use crate::flags;
 
 #[derive(Args)]
 pub struct WaitArguments {
@@ -25,11 +26,18 @@ pub struct WaitArguments {
     /// Label selector instead of names
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
-    /// Give up after this many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    timeout: u64,
+    /// Give up after this time, e.g. 90s or 5m; 0 looks once, and a negative time waits a week
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = limit, allow_hyphen_values = true)]
+    timeout: Duration,
     #[command(flatten)]
     connection: ConnectionArguments,
+}
+
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// How long to wait, as kubectl reads it.
+fn limit(text: &str) -> Result<Duration, String> {
+    Ok(flags::signed_duration(text)?.unwrap_or(WEEK))
 }
 
 /// What an object must show.
@@ -67,20 +75,42 @@ pub async fn run(arguments: WaitArguments) -> Result<ExitCode> {
             bail!("no matching resources found");
         }
     }
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(arguments.timeout);
+    let deadline = tokio::time::Instant::now() + arguments.timeout;
     for (resource, name) in targets {
         let namespace = connection.namespace.clone();
-        let waiting = until(&connection, resource, &namespace, &name, &goal);
-        match tokio::time::timeout_at(deadline, waiting).await {
-            Ok(result) => result?,
-            Err(_) => bail!(
+        let met = match arguments.timeout.is_zero() {
+            true => is_met_now(&connection, resource, &namespace, &name, &goal).await?,
+            false => {
+                let waiting = until(&connection, resource, &namespace, &name, &goal);
+                let waited = tokio::time::timeout_at(deadline, waiting).await;
+                waited.map_or(Ok(false), |result| result.map(|()| true))?
+            }
+        };
+        if !met {
+            bail!(
                 "timed out waiting for the condition on {}",
                 resource::display_name(resource, &name)
-            ),
+            );
         }
         println!("{} condition met", resource::display_name(resource, &name));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// One look.
+async fn is_met_now(
+    connection: &Connection,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+    goal: &Goal,
+) -> Result<bool> {
+    let path = resource::object_path(resource, namespace, name);
+    match connection.get(&path).await {
+        Ok(object) => Ok(goal.is_met(&object)),
+        Err(error) if matches!(goal, Goal::Gone) && is_not_found(&error) => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Waits until the object does not exist.
@@ -226,5 +256,19 @@ mod tests {
             assert_eq!(parse_goal(text).unwrap().is_met(&pod), met, "{text}");
         }
         assert!(parse_goal("sunshine").is_err());
+    }
+
+    #[test]
+    fn the_time_to_wait_is_read_as_kubectl_reads_it() {
+        for (text, seconds) in [
+            ("5s", 5),
+            ("1m30s", 90),
+            ("30", 30),
+            ("0", 0),
+            ("-1s", 604_800),
+        ] {
+            assert_eq!(limit(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        assert!(limit("soon").is_err());
     }
 }

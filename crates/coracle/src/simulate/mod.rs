@@ -49,9 +49,9 @@ pub struct SimulateArguments {
     /// Keep the nodes alive until interrupted
     #[arg(long)]
     stay: bool,
-    /// Give up when no pod was bound for so many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
-    patience: u64,
+    /// Give up when no pod was bound for so long, e.g. 90s or 5m
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = crate::flags::duration)]
+    patience: Duration,
 }
 
 /// When the simulated nodes write the status of pods that they were given.
@@ -98,7 +98,7 @@ async fn simulate(arguments: &SimulateArguments, stop: &CancellationToken) -> Re
             result = measure(arguments, &kubeconfig, Some(&mut own), stop) => result,
         };
         own.remove()?;
-        println!("{}", result?);
+        tell!("{}", result?);
         return Ok(());
     };
     let result = tokio::select! {
@@ -108,7 +108,7 @@ async fn simulate(arguments: &SimulateArguments, stop: &CancellationToken) -> Re
     };
     let requests = Requests::open(kubeconfig).await?;
     let cleaned = nodes::remove_all(&requests, arguments.nodes).await;
-    println!("{}", result?);
+    tell!("{}", result?);
     cleaned
 }
 
@@ -126,7 +126,7 @@ async fn measure(
     let has_others = nodes::are_there(&requests).await?;
     let nodes = Nodes::register(&requests, arguments.nodes, &environment).await?;
     let registered = environment.now_micros();
-    println!(
+    tell!(
         "{} nodes registered in {:.1} s",
         arguments.nodes,
         seconds(started, registered)
@@ -141,7 +141,7 @@ async fn measure(
         .create(&requests, arguments.nodes, arguments.pods, has_others)
         .await?;
     let created = environment.now_micros();
-    println!(
+    tell!(
         "{} pods created in {:.1} s{}",
         arguments.pods,
         seconds(registered, created),
@@ -152,17 +152,17 @@ async fn measure(
     );
     match own.as_deref_mut() {
         Some(own) => own.restart_with_scheduler().await?,
-        None => println!("pods wait for a scheduler"),
+        None => tell!("pods wait for a scheduler"),
     }
-    let patience = Duration::from_secs(arguments.patience);
+    let patience = arguments.patience;
     let bound = watcher.wait_for(arguments.pods, patience).await?;
     let summary = bound.summary(arguments.nodes).context("no pod was bound")?;
-    println!("{}", bound.by_second());
+    tell!("{}", bound.by_second());
     watcher.report_all();
     watcher.wait_until_running(patience).await?;
-    println!("{} pods run", arguments.pods);
+    tell!("{} pods run", arguments.pods);
     if arguments.stay {
-        println!(
+        tell!(
             "{summary}\nstaying until interrupted; KUBECONFIG={}",
             kubeconfig.display()
         );

@@ -93,6 +93,14 @@ struct State {
     problem: Option<String>,
 }
 
+impl State {
+    fn forget(&mut self, uid: &str) {
+        self.ending.insert(uid.to_owned());
+        self.later.remove(uid);
+        self.running.remove(uid);
+    }
+}
+
 pub struct Watcher {
     state: Arc<Mutex<State>>,
     /// Told of every change of the state.
@@ -246,6 +254,7 @@ impl Follower {
                     // Bound while nobody looked: counted as early as that can have been.
                     self.take(pod, self.last_seen_micros);
                 }
+                self.take_missing(&list.items);
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -320,11 +329,17 @@ impl Follower {
     }
 
     fn take_gone(&mut self, pod: &SeenPod) {
+        self.state.lock().forget(&pod.metadata.uid);
+        self.changed.notify_waiters();
+    }
+
+    /// Pods that went while nobody looked are not waited for.
+    fn take_missing(&mut self, listed: &[SeenPod]) {
+        let listed: BTreeSet<&str> = listed.iter().map(|pod| &*pod.metadata.uid).collect();
         let mut state = self.state.lock();
-        let uid = &pod.metadata.uid;
-        state.ending.insert(uid.clone());
-        state.later.remove(uid);
-        state.running.remove(uid);
+        let is_missing = |uid: &&String| !listed.contains(uid.as_str());
+        let missing: Vec<String> = state.bound.iter().filter(is_missing).cloned().collect();
+        missing.iter().for_each(|uid| state.forget(uid));
         drop(state);
         self.changed.notify_waiters();
     }
@@ -351,7 +366,7 @@ async fn carry_out(requests: Requests, mut duties: mpsc::UnboundedReceiver<Duty>
             if let Err(error) = done
                 && !client::retry::is_not_found(&error)
             {
-                eprintln!("a simulated node could not write: {error}");
+                complain!("a simulated node could not write: {error}");
             }
             drop(permit);
         });

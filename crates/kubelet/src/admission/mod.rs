@@ -226,6 +226,25 @@ impl Admission {
         }
     }
 
+    /// Takes what they were granted from all pods that do not stay.
+    pub fn release_unless(&self, stays: impl Fn(&Pod) -> bool) {
+        let mut grants = self.shared.grants.lock();
+        let leaving: Vec<String> = grants
+            .granted
+            .iter()
+            .filter(|(_, pod)| !stays(pod))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in &leaving {
+            grants.deferred.remove(uid);
+            grants.granted.remove(uid);
+        }
+        drop(grants);
+        if !leaving.is_empty() {
+            self.shared.released.notify_waiters();
+        }
+    }
+
     /// Waits until none of these pods has anything any more.
     pub async fn without(&self, uids: &[String]) {
         loop {

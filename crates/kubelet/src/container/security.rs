@@ -47,7 +47,27 @@ pub enum Error {
         pod: String,
         container: String,
     },
+    #[error(
+        "container has runAsNonRoot and image has an invalid user id ({uid}). (Must be 1-({LARGEST_ID})): must be between 0 and {LARGEST_ID}, inclusive (pod: \"{pod}\", container: {container})"
+    )]
+    ImageUserInvalid {
+        uid: i64,
+        pod: String,
+        container: String,
+    },
+    #[error(
+        "{field}: Invalid value: {id}: must be between 0 and {LARGEST_ID}, inclusive (pod: \"{pod}\", container: {container})"
+    )]
+    OutOfRange {
+        field: &'static str,
+        id: i64,
+        pod: String,
+        container: String,
+    },
 }
+
+/// The largest user and group id; some programs take larger ones for negative numbers.
+const LARGEST_ID: i64 = i32::MAX as i64;
 
 /// The part of a sandbox's configuration that is about security.
 pub fn sandbox(pod: &Pod) -> v1::LinuxSandboxSecurityContext {
@@ -90,6 +110,7 @@ pub fn container(
     if own.run_as_non_root.or(shared.run_as_non_root) == Some(true) {
         verify_non_root(pod, container, user, image)?;
     }
+    verify_range(pod, container, user.or(image.uid), group)?;
     let (mut run_as_user, mut run_as_username) = (user.map(int64), String::new());
     if user.is_none() {
         run_as_user = image.uid.map(int64);
@@ -178,6 +199,11 @@ fn verify_non_root(
             container,
         }),
         (Some(_), _) => Ok(()),
+        (None, Some(uid)) if !(0..=LARGEST_ID).contains(&uid) => Err(Error::ImageUserInvalid {
+            uid,
+            pod: pod_name,
+            container,
+        }),
         (None, Some(uid)) if uid != 0 => Ok(()),
         (None, None) if !image.username.is_empty() => Err(Error::ImageUserUnknown {
             user: image.username.clone(),
@@ -187,6 +213,36 @@ fn verify_non_root(
         (None, _) => Err(Error::ImageRunsAsRoot {
             pod: pod_name,
             container,
+        }),
+    }
+}
+
+/// The API server refuses such ids; static pods and images do not pass it.
+fn verify_range(
+    pod: &Pod,
+    container: &Container,
+    user: Option<i64>,
+    group: Option<i64>,
+) -> Result<(), Error> {
+    let shared = pod_context(pod);
+    let supplemental = shared.supplemental_groups.iter().flatten().copied();
+    let named = [
+        ("runAsUser", user),
+        ("runAsGroup", group),
+        ("fsGroup", shared.fs_group),
+    ];
+    let wrong = named
+        .into_iter()
+        .filter_map(|(field, id)| Some((field, id?)))
+        .chain(supplemental.map(|id| ("supplementalGroups", id)))
+        .find(|(_, id)| !(0..=LARGEST_ID).contains(id));
+    match wrong {
+        None => Ok(()),
+        Some((field, id)) => Err(Error::OutOfRange {
+            field,
+            id,
+            pod: format_pod(pod),
+            container: container.name.clone(),
         }),
     }
 }
@@ -354,5 +410,46 @@ mod tests {
             convert(&pod, &image(None, "www")),
             Err(Error::ImageUserUnknown { .. })
         ));
+    }
+
+    #[test]
+    fn an_image_with_an_id_that_no_user_can_have_does_not_run() {
+        let image = |uid| Image {
+            uid: Some(uid),
+            ..Image::default()
+        };
+        let non_root = pod(json!({"runAsNonRoot": true}), json!({}));
+        for uid in [-1, 1 << 31, 4_294_967_295, 4_294_967_296] {
+            let error = convert(&non_root, &image(uid)).expect_err("refused");
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "container has runAsNonRoot and image has an invalid user id ({uid}). (Must be 1-(2147483647)): must be between 0 and 2147483647, inclusive (pod: \"web_shop(u1)\", container: c)"
+                )
+            );
+            let any = pod(json!({}), json!({}));
+            assert!(matches!(
+                convert(&any, &image(uid)),
+                Err(Error::OutOfRange { .. })
+            ));
+        }
+        assert!(convert(&non_root, &image(LARGEST_ID)).is_ok());
+    }
+
+    #[test]
+    fn ids_out_of_range_are_refused_wherever_a_pod_names_them() {
+        for context in [
+            json!({"runAsUser": 4_294_967_295_i64}),
+            json!({"runAsUser": -1}),
+            json!({"runAsUser": 1, "runAsGroup": 1_i64 << 31}),
+            json!({"fsGroup": 4_294_967_295_i64}),
+            json!({"supplementalGroups": [1, -1]}),
+        ] {
+            let refused = convert(&pod(context.clone(), json!({})), &Image::default());
+            assert!(
+                matches!(refused, Err(Error::OutOfRange { .. })),
+                "{context}: {refused:?}"
+            );
+        }
     }
 }

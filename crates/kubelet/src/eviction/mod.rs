@@ -52,10 +52,20 @@ impl Pressure {
         self.0.lock().now.clone()
     }
 
-    /// A look at the node found `met`; what was found less than `transition` ago still holds.
-    fn look(&self, met: impl Iterator<Item = &'static str>, now: i64, transition: Duration) {
+    /// A look at the node found `met`; what was found less than `transition` ago still holds. What
+    /// is `unknown` stays as it was.
+    fn look(
+        &self,
+        met: impl Iterator<Item = &'static str>,
+        unknown: impl Iterator<Item = &'static str>,
+        now: i64,
+        transition: Duration,
+    ) {
         let mut seen = self.0.lock();
-        for condition in met {
+        let unchanged: Vec<&str> = unknown
+            .filter(|condition| seen.now.contains(condition))
+            .collect();
+        for condition in met.chain(unchanged) {
             seen.last.insert(condition, now);
         }
         let transition = transition.as_micros() as i64;
@@ -73,14 +83,18 @@ pub async fn run(node: Arc<NodeContext>, pods: Pods, shutdown: CancellationToken
     let transition = node.configuration.transition_period();
     let mut met_since: BTreeMap<usize, i64> = BTreeMap::new();
     let mut acted = BTreeSet::new();
+    let mut unknown = BTreeSet::new();
     loop {
         let measured = measure(&node).await;
+        report_unknown(&measured.unknown, &mut unknown);
         let now = node.environment.now_micros();
         let met = thresholds::met(&thresholds, &measured.levels, &acted);
         let conditions = met
             .iter()
             .map(|index| thresholds[*index].signal.condition());
-        node.pressure.look(conditions, now, transition);
+        let unknown = thresholds::conditions_of(&thresholds, &measured.unknown);
+        node.pressure
+            .look(conditions, unknown.into_iter(), now, transition);
         acted = due(&thresholds, &met, &mut met_since, now);
         let relief = Relief {
             node: &node,
@@ -138,10 +152,27 @@ fn due(
         .collect()
 }
 
+/// Says once which figures cannot be read, and once when they can be again.
+fn report_unknown(unknown: &BTreeSet<Signal>, reported: &mut BTreeSet<Signal>) {
+    if unknown == reported {
+        return;
+    }
+    let names: Vec<&str> = unknown.iter().map(|signal| signal.name()).collect();
+    match names.is_empty() {
+        true => tracing::info!("all eviction signals can be read again"),
+        false => tracing::warn!(
+            signals = names.join(", "),
+            "eviction signals cannot be read: conditions stay as they are, and no pod is evicted for them"
+        ),
+    }
+    reported.clone_from(unknown);
+}
+
 /// What the node has left.
-#[derive(Default)]
 struct Measured {
     levels: BTreeMap<Signal, Level>,
+    /// What could not be measured. A signal that this machine does not have is in neither.
+    unknown: BTreeSet<Signal>,
     layout: Layout,
 }
 
@@ -152,34 +183,41 @@ async fn measure(node: &Arc<NodeContext>) -> Measured {
         (stats::read_machine(), of_pods)
     });
     let (read, found) = tokio::join!(read, stats::file_systems(node));
-    let Ok((machine, of_pods)) = read else {
-        return Measured::default();
-    };
+    let (machine, of_pods) = read.unwrap_or_default();
+    let reserved = node.configuration.reserved_milli("memory") / 1000;
+    judge(&machine, of_pods, node.capacity.memory - reserved, &found)
+}
+
+/// `of_pods` is the memory that pods use, `theirs` how much they may have.
+fn judge(
+    machine: &stats::Machine,
+    of_pods: Option<i64>,
+    theirs: i64,
+    found: &stats::FileSystems,
+) -> Measured {
     let level = |available: u64, capacity: u64| Level {
         available: available as i64,
         capacity: capacity as i64,
     };
-    let mut levels = BTreeMap::from([
+    let memory = machine.memory_available.zip(machine.memory_total);
+    let processes = machine.processes.zip(machine.max_processes);
+    let mut figures = vec![
         (
             Signal::MemoryAvailable,
-            level(machine.memory_available, machine.memory_total),
+            memory.map(|(available, total)| level(available, total)),
         ),
         (
             Signal::PidAvailable,
-            level(
-                machine.max_processes.saturating_sub(machine.processes),
-                machine.max_processes,
-            ),
+            processes.map(|(running, most)| level(most.saturating_sub(running), most)),
         ),
-    ]);
-    if let Some(of_pods) = of_pods {
-        let capacity = node.capacity.memory - node.configuration.reserved_milli("memory") / 1000;
-        let level = Level {
-            available: capacity - of_pods,
-            capacity,
-        };
-        levels.insert(Signal::AllocatableMemory, level);
-    }
+        (
+            Signal::AllocatableMemory,
+            of_pods.map(|used| Level {
+                available: theirs - used,
+                capacity: theirs,
+            }),
+        ),
+    ];
     for (space, bytes, inodes) in [
         (
             found.node,
@@ -192,17 +230,27 @@ async fn measure(node: &Arc<NodeContext>) -> Measured {
             Signal::ImageFsInodesFree,
         ),
     ] {
-        // One that could not be looked at is not full.
-        if space.capacity > 0 {
-            levels.insert(bytes, level(space.available, space.capacity));
-        }
+        // A file system without any room of its own tells nothing.
+        let space = space.filter(|space| space.capacity > 0);
+        figures.push((
+            bytes,
+            space.map(|space| level(space.available, space.capacity)),
+        ));
         // Some file systems make inodes as they need them and count none.
-        if space.inodes > 0 {
-            levels.insert(inodes, level(space.inodes_free, space.inodes));
+        if space.is_none_or(|space| space.inodes > 0) {
+            figures.push((
+                inodes,
+                space.map(|space| level(space.inodes_free, space.inodes)),
+            ));
         }
     }
+    let unknown = figures.iter().filter(|(_, level)| level.is_none());
     Measured {
-        levels,
+        unknown: unknown.map(|(signal, _)| *signal).collect(),
+        levels: figures
+            .into_iter()
+            .filter_map(|(signal, level)| Some((signal, level?)))
+            .collect(),
         layout: found.layout,
     }
 }
@@ -315,6 +363,7 @@ impl Relief<'_> {
         }
         let again = measure(self.node).await;
         let all = (0..self.thresholds.len()).collect();
+        // Where that cannot be told, the next round tells it: nobody is evicted on a guess.
         thresholds::met(self.thresholds, &again.levels, &all).is_empty()
     }
 
@@ -393,16 +442,57 @@ mod tests {
         let pressure = Pressure::default();
         let period = Duration::from_secs(300);
         let none = || std::iter::empty();
-        pressure.look(none(), 0, period);
+        pressure.look(none(), none(), 0, period);
         assert!(pressure.now().is_empty());
-        pressure.look(["MemoryPressure"].into_iter(), 10, period);
-        pressure.look(none(), 299_000_000, period);
+        pressure.look(["MemoryPressure"].into_iter(), none(), 10, period);
+        pressure.look(none(), none(), 299_000_000, period);
         assert_eq!(pressure.now(), ["MemoryPressure"]);
-        pressure.look(none(), 301_000_000, period);
+        pressure.look(none(), none(), 301_000_000, period);
         assert!(pressure.now().is_empty());
         // The clock was set back meanwhile.
-        pressure.look(["MemoryPressure"].into_iter(), 500_000_000, period);
-        pressure.look(none(), 10, period);
+        pressure.look(["MemoryPressure"].into_iter(), none(), 500_000_000, period);
+        pressure.look(none(), none(), 10, period);
         assert!(pressure.now().is_empty());
+    }
+
+    #[test]
+    fn a_condition_that_nobody_can_tell_stays_as_it_was() {
+        let pressure = Pressure::default();
+        let period = Duration::from_secs(1);
+        let none = || std::iter::empty();
+        let memory = || ["MemoryPressure"].into_iter();
+        pressure.look(none(), memory(), 0, period);
+        assert!(pressure.now().is_empty(), "unknown is no pressure");
+        pressure.look(memory(), none(), 1_000_000, period);
+        for second in 2..100 {
+            pressure.look(none(), memory(), second * 1_000_000, period);
+            assert_eq!(pressure.now(), ["MemoryPressure"]);
+        }
+        pressure.look(none(), none(), 101_000_000, period);
+        assert!(pressure.now().is_empty(), "known to be over");
+    }
+
+    #[test]
+    fn what_cannot_be_read_meets_no_threshold() {
+        let thresholds = thresholds::from_configuration(&Default::default());
+        assert!(!thresholds.is_empty());
+        let found = stats::FileSystems::default();
+        let measured = judge(&stats::Machine::default(), None, 1 << 30, &found);
+        assert!(measured.levels.is_empty());
+        let met = thresholds::met(&thresholds, &measured.levels, &BTreeSet::new());
+        assert!(met.is_empty());
+        let unknown = thresholds::conditions_of(&thresholds, &measured.unknown);
+        assert!(unknown.contains("MemoryPressure") && unknown.contains("DiskPressure"));
+
+        // The same machine when it really has nothing left.
+        let machine = stats::Machine {
+            memory_available: Some(0),
+            memory_total: Some(1 << 30),
+            ..stats::Machine::default()
+        };
+        let measured = judge(&machine, None, 1 << 30, &found);
+        let met = thresholds::met(&thresholds, &measured.levels, &BTreeSet::new());
+        assert_eq!(met.len(), 1);
+        assert!(!measured.unknown.contains(&Signal::MemoryAvailable));
     }
 }

@@ -13,23 +13,25 @@ use crate::{
 
 type Candidate = (Arc<Pod>, Option<PodSample>);
 
-/// The first to leave first: of whom nothing is known, then who uses more than was asked for, then
-/// the less important, then who is furthest above its request.
+/// The first to leave first: who uses more than was asked for, then the less important, then who is
+/// furthest above its request. Pods of which nothing is known come last.
 pub fn order(mut candidates: Vec<Candidate>, signal: Signal, layout: Layout) -> Vec<Candidate> {
     candidates.sort_by_key(|(pod, sample)| {
         let used = sample
             .as_ref()
-            .map_or(0, |sample| used(sample, signal, layout));
+            .and_then(|sample| used(sample, signal, layout));
         let request = request(pod, signal);
         let priority = pod
             .spec
             .as_ref()
             .and_then(|spec| spec.priority)
             .unwrap_or(0);
-        let exceeds = request.is_some_and(|request| used > request);
-        let above = used - request.unwrap_or(0);
-        let known = sample.is_some();
-        (known, !exceeds, priority, std::cmp::Reverse(above))
+        let exceeds = used
+            .zip(request)
+            .is_some_and(|(used, request)| used > request);
+        let above = used.map(|used| used - request.unwrap_or(0));
+        // A pod that nobody could measure is the last to go.
+        (used.is_none(), !exceeds, priority, std::cmp::Reverse(above))
     });
     candidates
 }
@@ -72,7 +74,8 @@ pub fn reason(
     let own = resources::pod_level(pod).and_then(|own| own.requests.as_ref()?.get("memory"));
     if let (Some(request), Some(memory), "memory") = (own, &sample.memory, resource) {
         let name = pod.metadata.name.clone().unwrap_or_default();
-        let used = binary(memory.working_set as i64);
+        let used = memory.working_set.map(|used| binary(used as i64));
+        let used = used.unwrap_or_else(|| "an unknown amount".to_owned());
         message.push_str(&format!(
             "Pod {name} was using {used}, request is {}, has larger consumption of {resource}. ",
             request.0
@@ -89,8 +92,13 @@ pub fn reason(
             .find(|declared| declared.name == container.name);
         let Some(declared) = declared else { continue };
         let used = match resource {
-            "memory" => container.memory.as_ref().map(|memory| memory.working_set),
-            "ephemeral-storage" => Some(container.rootfs.bytes + container.logs.bytes),
+            "memory" => container
+                .memory
+                .as_ref()
+                .and_then(|memory| memory.working_set),
+            "ephemeral-storage" => {
+                Usage::at_least([container.rootfs, container.logs]).map(|usage| usage.bytes)
+            }
             _ => None,
         };
         let asked = resources::request_whole(declared, resource);
@@ -117,27 +125,22 @@ pub fn reason(
     }
 }
 
-fn used(sample: &PodSample, signal: Signal, layout: Layout) -> i64 {
+fn used(sample: &PodSample, signal: Signal, layout: Layout) -> Option<i64> {
     let disk = || match (layout, signal.is_of_images()) {
-        (Layout::Shared, _) | (Layout::ImagesAloneApart, false) => sample.disk(),
-        (Layout::ImagesApart, false) => sample.logs_and_volumes(),
-        (Layout::ImagesApart, true) => sample.layers(),
-        // No pod holds anything there.
-        (Layout::ImagesAloneApart, true) => Usage::default(),
+        (Layout::Shared, _) | (Layout::ImagesAloneApart, false) => Usage::at_least(sample.disk()),
+        (Layout::ImagesApart, false) => Usage::at_least(sample.logs_and_volumes()),
+        (Layout::ImagesApart, true) => Usage::at_least(sample.layers()),
+        (Layout::ImagesAloneApart, true) => Some(Usage::ZERO),
     };
     let used = match signal.resource() {
-        "memory" => sample
-            .memory
-            .as_ref()
-            .map_or(0, |memory| memory.working_set),
-        "ephemeral-storage" => disk().bytes,
-        "inodes" => disk().inodes,
-        _ => sample.processes.unwrap_or(0),
+        "memory" => sample.memory.as_ref()?.working_set?,
+        "ephemeral-storage" => disk()?.bytes,
+        "inodes" => disk()?.inodes?,
+        _ => sample.processes?,
     };
-    used as i64
+    Some(used as i64)
 }
 
-/// `None` where nothing can be asked for: then nobody exceeds.
 fn request(pod: &Pod, signal: Signal) -> Option<i64> {
     match signal.resource() {
         resource @ ("memory" | "ephemeral-storage") => Some(resources::pod_request(pod, resource)),
@@ -166,7 +169,7 @@ mod tests {
                 {"name": "c", "resources": {"requests": {"memory": request}}}]},
         });
         let memory = Some(Memory {
-            working_set: used,
+            working_set: Some(used),
             ..Memory::default()
         });
         let sample = PodSample {
@@ -197,7 +200,7 @@ mod tests {
         let all = all.chain([unseen]).collect();
         assert_eq!(
             names(order(all, Signal::MemoryAvailable, Layout::Shared)),
-            ["unseen", "much", "little", "important", "modest"]
+            ["much", "little", "important", "modest", "unseen"]
         );
     }
 
@@ -211,7 +214,12 @@ mod tests {
     #[test]
     fn only_what_lies_on_the_starved_disk_counts() {
         let holding = |name: &str, layer: u64, volume: u64| {
-            let usage = |bytes| Usage { bytes, inodes: 1 };
+            let usage = |bytes| {
+                Some(Usage {
+                    bytes,
+                    inodes: Some(1),
+                })
+            };
             let (pod, mut sample) = candidate(name, 0, "1", 0);
             sample.containers[0].rootfs = usage(layer);
             let volume = VolumeSample {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::{
     resources,
-    stats::{Layout, PodSample},
+    stats::{Layout, PodSample, Usage},
 };
 
 /// Whether anything of the pod's disk use is limited.
@@ -44,7 +44,7 @@ pub fn excess(pod: &Pod, sample: &PodSample, layout: Layout) -> Option<Excess> {
         let used = sample
             .volumes
             .get(&volume.name)
-            .map(|volume| volume.usage.bytes);
+            .and_then(|volume| Some(volume.usage?.bytes));
         if let (Some(allowed), Some(used)) = (allowed, used)
             && used as i64 > allowed
         {
@@ -56,7 +56,7 @@ pub fn excess(pod: &Pod, sample: &PodSample, layout: Layout) -> Option<Excess> {
         }
     }
     if let Some(total) = total(pod)
-        && sample.disk().bytes as i64 > total
+        && at_least(sample.disk()) > total
     {
         let message = format!(
             "Pod ephemeral local storage usage exceeds the total limit of containers {}. ",
@@ -73,11 +73,11 @@ pub fn excess(pod: &Pod, sample: &PodSample, layout: Layout) -> Option<Excess> {
             .iter()
             .find(|one| one.name == container.name)
             .map_or(0, |one| match layout {
-                Layout::Shared => one.rootfs.bytes + one.logs.bytes,
+                Layout::Shared => at_least([one.rootfs, one.logs]),
                 // Layers lie elsewhere.
-                _ => one.logs.bytes,
+                _ => at_least([one.logs]),
             });
-        if used as i64 > limit {
+        if used > limit {
             let text = container
                 .resources
                 .as_ref()
@@ -94,6 +94,11 @@ pub fn excess(pod: &Pod, sample: &PodSample, layout: Layout) -> Option<Excess> {
     None
 }
 
+/// The bytes that are known of: what could not be measured never costs a pod its place.
+fn at_least(parts: impl IntoIterator<Item = Option<Usage>>) -> i64 {
+    Usage::at_least(parts).map_or(0, |known| known.bytes as i64)
+}
+
 /// What all containers together may hold, if any of them has a limit.
 fn total(pod: &Pod) -> Option<i64> {
     resources::pod_limit_of_any(pod, "ephemeral-storage")
@@ -106,7 +111,7 @@ fn limit(container: &k8s_openapi::api::core::v1::Container) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::{ContainerSample, Usage, VolumeSample};
+    use crate::stats::{ContainerSample, VolumeSample};
 
     fn check(volume: u64, log: u64, expected: Option<&str>) {
         let pod: Pod = serde_json::from_value(serde_json::json!({"spec": {
@@ -118,18 +123,18 @@ mod tests {
         let mut sample = PodSample {
             containers: vec![ContainerSample {
                 name: "a".to_owned(),
-                logs: Usage {
+                logs: Some(Usage {
                     bytes: log,
-                    inodes: 1,
-                },
+                    inodes: Some(1),
+                }),
                 ..ContainerSample::default()
             }],
             ..PodSample::default()
         };
-        let usage = Usage {
+        let usage = Some(Usage {
             bytes: volume,
-            inodes: 1,
-        };
+            inodes: Some(1),
+        });
         sample.volumes.insert(
             "v".to_owned(),
             VolumeSample {
@@ -166,7 +171,12 @@ mod tests {
         let limited = |name: &str, amount: &str| serde_json::json!({"name": name, "resources": {"limits": {"ephemeral-storage": amount}}});
         let one = pod(serde_json::json!({"containers": [limited("a", "1Mi"), {"name": "b"}]}));
         let mut sample = PodSample::default();
-        let layer = |bytes| Usage { bytes, inodes: 1 };
+        let layer = |bytes| {
+            Some(Usage {
+                bytes,
+                inodes: Some(1),
+            })
+        };
         for (name, bytes) in [("a", 1), ("b", 2 << 20)] {
             sample.containers.push(ContainerSample {
                 name: name.to_owned(),

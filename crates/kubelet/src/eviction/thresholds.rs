@@ -260,6 +260,17 @@ pub fn met(
     .collect()
 }
 
+/// The conditions that thresholds of these signals raise.
+pub fn conditions_of(
+    thresholds: &[Threshold],
+    signals: &BTreeSet<Signal>,
+) -> BTreeSet<&'static str> {
+    let of = thresholds
+        .iter()
+        .filter(|threshold| signals.contains(&threshold.signal));
+    of.map(|threshold| threshold.signal.condition()).collect()
+}
+
 /// A quantity, or a percentage of `total`.
 pub fn amount(text: &str, total: i64) -> Option<i64> {
     match text.strip_suffix('%') {

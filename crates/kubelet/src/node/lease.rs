@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use client::Informer;
+use client::retry;
 use environment::Environment;
 use k8s_openapi::{
     api::{
@@ -46,7 +47,10 @@ pub async fn run(
                 renewal
             }
             Err(error) => {
-                tracing::warn!(%error, "the node's lease was not renewed");
+                tracing::warn!(
+                    "the node's lease was not renewed: {}",
+                    retry::sentence(&error)
+                );
                 RETRY
             }
         };

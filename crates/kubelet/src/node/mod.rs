@@ -34,14 +34,15 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Reads the machine; `root` is where pods' files live.
-    pub fn read(root: &Path, configuration: &Configuration) -> Capacity {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let storage = nix::sys::statvfs::statvfs(root)
-            .map(|found| found.blocks() as i64 * found.fragment_size() as i64)
-            .unwrap_or(0);
-        let memory = total_memory(&meminfo).unwrap_or(0);
+    /// Reads the machine; `root` is where pods' files live. A node must not register with less than
+    /// it has because a figure could not be read.
+    pub fn read(root: &Path, configuration: &Configuration) -> std::io::Result<Capacity> {
+        let cpus = usize::from(std::thread::available_parallelism()?);
+        let meminfo = std::fs::read_to_string("/proc/meminfo")?;
+        let found = nix::sys::statvfs::statvfs(root)?;
+        let storage = found.blocks() as i64 * found.fragment_size() as i64;
+        let memory = total_memory(&meminfo)
+            .ok_or_else(|| std::io::Error::other("/proc/meminfo does not tell MemTotal"))?;
         let kept_free = |signal: &str, total: i64| {
             configuration
                 .eviction_hard
@@ -53,19 +54,19 @@ impl Capacity {
             per_core if per_core > 0 => configuration.max_pods.min(per_core * cpus as i64),
             _ => configuration.max_pods,
         };
-        Capacity {
+        Ok(Capacity {
             milli_cpu: cpus as i64 * 1000,
             memory,
             storage,
             max_pods,
             without_storage: !configuration.local_storage_capacity_isolation,
-            huge_pages: huge_pages(Path::new("/sys/kernel/mm/hugepages")),
+            huge_pages: huge_pages(Path::new("/sys/kernel/mm/hugepages"))?,
             reserved_milli_cpu: configuration.reserved_milli("cpu"),
             reserved_memory: configuration.reserved_milli("memory") / 1000
                 + kept_free("memory.available", memory),
             reserved_storage: configuration.reserved_milli("ephemeral-storage") / 1000
                 + kept_free("nodefs.available", storage),
-        }
+        })
     }
 
     pub fn pods(&self) -> i64 {
@@ -133,19 +134,33 @@ impl Capacity {
 }
 
 /// The sizes of huge pages that the kernel knows, and how many bytes of each are set aside.
-fn huge_pages(directory: &Path) -> BTreeMap<String, i64> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let kilobytes = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
-            let size: i64 = kilobytes.parse::<i64>().ok()?.checked_mul(1024)?;
-            let count = std::fs::read_to_string(entry.path().join("nr_hugepages")).ok()?;
-            let count: i64 = count.trim().parse().ok()?;
-            let size_text = Quantity64::from_units(size, Format::BinarySi);
-            Some((format!("hugepages-{size_text}"), size.checked_mul(count)?))
-        })
-        .collect()
+fn huge_pages(directory: &Path) -> std::io::Result<BTreeMap<String, i64>> {
+    let entries = match std::fs::read_dir(directory) {
+        // A kernel without huge pages.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        entries => entries?,
+    };
+    let mut found = BTreeMap::new();
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let kilobytes = name
+            .strip_prefix("hugepages-")
+            .and_then(|name| name.strip_suffix("kB")?.parse::<i64>().ok());
+        let Some(size) = kilobytes.and_then(|kilobytes| kilobytes.checked_mul(1024)) else {
+            continue;
+        };
+        let path = entry.path().join("nr_hugepages");
+        let count = std::fs::read_to_string(&path)?;
+        let bytes = count.trim().parse().ok();
+        let bytes = bytes.and_then(|count: i64| size.checked_mul(count));
+        let bytes = bytes.ok_or_else(|| {
+            std::io::Error::other(format!("{} does not tell a number", path.display()))
+        })?;
+        let size = Quantity64::from_units(size, Format::BinarySi);
+        found.insert(format!("hugepages-{size}"), bytes);
+    }
+    Ok(found)
 }
 
 fn total_memory(meminfo: &str) -> Option<i64> {
@@ -167,6 +182,21 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_that_cannot_be_read_has_no_capacity_to_register() {
+        let configuration = Configuration::default();
+        let nowhere = Path::new("/not/there");
+        assert!(Capacity::read(nowhere, &configuration).is_err());
+        let directory = tempfile::tempdir().expect("a directory");
+        let capacity = Capacity::read(directory.path(), &configuration).expect("readable");
+        assert!(capacity.memory > 0 && capacity.storage > 0 && capacity.milli_cpu > 0);
+        assert_eq!(huge_pages(nowhere).expect("none"), BTreeMap::new());
+        // A count that cannot be read.
+        let pages = directory.path().join("hugepages-2048kB");
+        std::fs::create_dir_all(pages.join("nr_hugepages")).expect("made");
+        assert!(huge_pages(directory.path()).is_err());
+    }
+
+    #[test]
     fn huge_pages_are_counted_and_missing_to_the_rest() {
         let directory = tempfile::tempdir().expect("a directory");
         for (name, count) in [("hugepages-2048kB", "3\n"), ("hugepages-1048576kB", "0\n")] {
@@ -176,7 +206,7 @@ mod tests {
         }
         let capacity = Capacity {
             memory: 8 << 20,
-            huge_pages: huge_pages(directory.path()),
+            huge_pages: huge_pages(directory.path()).expect("readable"),
             ..Capacity::default()
         };
         let amounts = capacity.quantities();

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use client::retry;
 use cri::v1;
 use k8s_openapi::{
     api::core::v1::{
@@ -157,10 +158,16 @@ pub async fn run(
                 // Somebody deleted the Node: it is still here, so it registers again.
                 match register(&context, &identity).await {
                     Ok(node) => written = node.status,
-                    Err(error) => tracing::warn!(%error, "the node was not registered again"),
+                    Err(error) => tracing::warn!(
+                        "the node was not registered again: {}",
+                        retry::sentence(&error)
+                    ),
                 }
             }
-            Err(error) => tracing::warn!(%error, "the node's status was not written"),
+            Err(error) => tracing::warn!(
+                "the node's status was not written: {}",
+                retry::sentence(&error)
+            ),
         }
     }
 }

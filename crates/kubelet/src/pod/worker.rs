@@ -6,6 +6,7 @@
 //! 4. probes are matched with the running containers; 5. the status is computed and, if it
 //! differs from what the API has, written. Nothing in the loop waits for a task.
 
+mod attempts;
 mod clock;
 mod measuring;
 mod outcomes;
@@ -29,7 +30,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use trace::Hop;
 
-use self::measuring::{Round, Told};
+use self::{
+    attempts::Attempts,
+    measuring::{Round, Told},
+};
 use super::{
     containers::{self, find_lasting as find_container},
     mailbox::{Mailbox, News},
@@ -59,6 +63,9 @@ const FIRST_MOUNT_RETRY: i64 = SECOND / 2;
 const LAST_MOUNT_RETRY: i64 = 122 * SECOND;
 /// When a volume that was not brought up to date is tried again, unless what it shows changes.
 const REFRESH_RETRY: i64 = 60 * SECOND;
+/// Steps as the timeline names them.
+const VOLUMES: &str = "volumes";
+const SANDBOX: &str = "RunPodSandbox";
 
 /// What a task came back with.
 enum Outcome {
@@ -196,6 +203,8 @@ pub struct Worker {
     /// Since when a status is held back.
     held_back: Option<i64>,
     told_running: bool,
+    /// The timeline has that a container runs.
+    traced_running: bool,
     told_ready: bool,
     received: i64,
     /// This pod had begun to run before this worker.
@@ -204,6 +213,7 @@ pub struct Worker {
     /// Ids of ended containers that have been counted; `None` before the first look.
     counted_ends: Option<BTreeSet<String>>,
     round: Option<Round>,
+    attempts: Attempts,
     /// What the next round is for.
     next_round: &'static str,
     wake_at: Option<i64>,
@@ -274,12 +284,14 @@ impl Worker {
             writing: false,
             held_back: None,
             told_running: false,
+            traced_running: false,
             told_ready: false,
             received,
             known_before: false,
             startup: Startup::default(),
             counted_ends: None,
             round: None,
+            attempts: Attempts::default(),
             next_round: "create",
             wake_at: None,
             clocks: None,
@@ -403,6 +415,7 @@ impl Worker {
         self.known_before = status.start_time.is_some();
         self.startup.told = self.known_before;
         self.told_running = status.phase.as_deref() == Some("Running");
+        self.traced_running = self.told_running;
         self.told_ready = self.told_running;
     }
 
@@ -506,6 +519,8 @@ impl Worker {
             self.let_go();
         }
         if self.observed.is_some() {
+            // First: what is decided about a container that ended is told with its end.
+            self.count_ends();
             self.ask_for_resources();
             self.refresh();
             self.show_pull_backoffs();
@@ -517,7 +532,6 @@ impl Worker {
             self.match_probes();
         }
         self.tell();
-        self.count_ends();
         self.time_round();
     }
 
@@ -552,6 +566,7 @@ impl Worker {
             Action::MountVolumes => self.mount_volumes(),
             Action::CreateSandbox { attempt } => {
                 self.busy.sandbox = true;
+                self.attempt_begins(SANDBOX);
                 if attempt > 0 {
                     node.events.normal(
                         &pod,
@@ -568,6 +583,7 @@ impl Worker {
                     return;
                 };
                 self.images.insert(container.clone(), Step::Busy);
+                self.attempt_begins(format!("EnsureImage {container}"));
                 let (held, received) = (self.held.clone(), self.received);
                 let handle = self.tasks.spawn(async move {
                     let result =
@@ -640,6 +656,7 @@ impl Worker {
     fn mount_volumes(&mut self) {
         self.volumes = Step::Busy;
         self.refresh_volumes = false;
+        self.attempt_begins(VOLUMES);
         let (node, pod, held) = (self.node.clone(), self.pod.clone(), self.held.clone());
         let wanted = self.now();
         let handle = self.tasks.spawn(async move {
@@ -649,7 +666,7 @@ impl Worker {
             let (mounted, failures) = node.volumes.set_up(&pod, &facts, &held, nothing).await;
             if failures.is_empty() {
                 node.spans
-                    .record(&uid(&pod), Hop::Node, "volumes", wanted, start);
+                    .record(&uid(&pod), Hop::Node, VOLUMES, wanted, start);
             }
             Outcome::Volumes(mounted, failures)
         });
@@ -726,6 +743,7 @@ impl Worker {
             stop: self.ending.clone(),
         };
         let node = self.node.clone();
+        self.attempt_begins(format!("StartContainer {container}"));
         self.tasks.spawn(async move {
             let result = tasks::start_container(node, start).await;
             Outcome::Started {

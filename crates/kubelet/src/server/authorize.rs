@@ -1,5 +1,6 @@
 //! Who calls, from the client certificate or a token, and whether they may, from a SubjectAccessReview.
 
+use api::certificate::Subject;
 use http::{HeaderMap, Method, StatusCode};
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec},
@@ -7,9 +8,8 @@ use k8s_openapi::api::{
 };
 use kube::{Api, api::PostParams};
 use rustls_pki_types::CertificateDer;
-use x509_parser::prelude::FromDer;
 
-use super::Refusal;
+use super::{Refusal, reviews::Reviews};
 use crate::node_context::NodeContext;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,21 +21,24 @@ pub struct User {
 /// The user a verified client certificate names: common name, and organizations as groups.
 pub fn user_of(certificates: Option<&[CertificateDer<'_>]>) -> Option<User> {
     let first = certificates?.first()?;
-    let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(first).ok()?;
-    let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-    let mut groups: Vec<String> = subject
-        .iter_organization()
-        .filter_map(|organization| organization.as_str().ok())
-        .map(str::to_owned)
-        .collect();
+    let Subject {
+        common_name: name,
+        organizations: mut groups,
+    } = Subject::of_certificate(first).ok()?;
     groups.push("system:authenticated".to_owned());
-    Some(User { name, groups })
+    (!name.is_empty()).then_some(User { name, groups })
 }
 
 /// The user a bearer token stands for, as the API server's TokenReview tells it.
-pub async fn user_of_token(node: &NodeContext, headers: &HeaderMap) -> Option<User> {
+pub async fn user_of_token(
+    node: &NodeContext,
+    reviews: &Reviews,
+    headers: &HeaderMap,
+) -> Option<User> {
     let token = bearer(headers)?;
+    if let Some(answer) = reviews.token(token) {
+        return answer;
+    }
     let review = TokenReview {
         spec: TokenReviewSpec {
             token: token.to_owned(),
@@ -45,17 +48,21 @@ pub async fn user_of_token(node: &NodeContext, headers: &HeaderMap) -> Option<Us
     };
     let api: Api<TokenReview> = Api::all(node.client.clone());
     let answer = match api.create(&PostParams::default(), &review).await {
-        Ok(answer) => answer.status?,
+        Ok(answer) => answer.status.unwrap_or_default(),
         Err(error) => {
             tracing::warn!(%error, "a token could not be reviewed");
             return None;
         }
     };
-    let user = answer.user.filter(|_| answer.authenticated == Some(true))?;
-    Some(User {
-        name: user.username?,
-        groups: user.groups.unwrap_or_default(),
-    })
+    let user = answer.user.filter(|_| answer.authenticated == Some(true));
+    let user = user.and_then(|user| {
+        Some(User {
+            name: user.username?,
+            groups: user.groups.unwrap_or_default(),
+        })
+    });
+    reviews.put_token(token, user.clone());
+    user
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -68,6 +75,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 /// Asks the API server whether `user` may do this to the node.
 pub async fn check(
     node: &NodeContext,
+    reviews: &Reviews,
     user: &User,
     method: &Method,
     path: &str,
@@ -75,6 +83,11 @@ pub async fn check(
     let verb = verb(method);
     let subresources = subresources(path);
     for subresource in subresources {
+        match reviews.decision(user, verb, subresource) {
+            Some(true) => return Ok(()),
+            Some(false) => continue,
+            None => {}
+        }
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: Some(user.name.clone()),
@@ -93,10 +106,13 @@ pub async fn check(
         };
         let api: Api<SubjectAccessReview> = Api::all(node.client.clone());
         match api.create(&PostParams::default(), &review).await {
-            Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => {
-                return Ok(());
+            Ok(answer) => {
+                let allowed = answer.status.as_ref().is_some_and(|status| status.allowed);
+                reviews.put_decision(user, verb, subresource, allowed);
+                if allowed {
+                    return Ok(());
+                }
             }
-            Ok(_) => {}
             Err(error) => {
                 tracing::warn!(%error, "a request could not be authorized");
                 return Err(Refusal {
@@ -120,13 +136,16 @@ pub async fn check(
     })
 }
 
+/// Other methods, HEAD too, have no verb: only who may do everything may use them, as upstream has
+/// it.
 fn verb(method: &Method) -> &'static str {
     match method.as_str() {
+        "GET" => "get",
         "POST" => "create",
         "PUT" => "update",
         "PATCH" => "patch",
         "DELETE" => "delete",
-        _ => "get",
+        _ => "",
     }
 }
 
@@ -165,6 +184,14 @@ mod tests {
             assert_eq!(bearer(&headers(bad)), None);
         }
         assert_eq!(bearer(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn only_reading_methods_are_asked_about_as_reading() {
+        assert_eq!(verb(&Method::GET), "get");
+        assert_eq!(verb(&Method::POST), "create");
+        let unknown = Method::from_bytes(b"PROPFIND").unwrap();
+        assert_eq!(verb(&unknown), "");
     }
 
     #[test]

@@ -39,23 +39,23 @@ impl Subject<'_> {
 pub fn page(
     machine: &Machine,
     cpus: usize,
-    space: Space,
+    space: Option<Space>,
     pods: &[PodSample],
     more: &RuntimeMetrics,
 ) -> String {
-    let whole_cpu = Cpu {
-        total: machine.cpu_total,
+    let whole_cpu = machine.cpu_total.map(|total| Cpu {
+        total,
         ..Cpu::default()
-    };
+    });
     let whole_memory = Memory {
         working_set: machine.memory_used(),
-        usage: machine.memory_total.saturating_sub(machine.memory_free),
+        usage: machine.memory_usage(),
         rss: machine.memory_anonymous,
         page_faults: machine.page_faults,
         major_page_faults: machine.major_page_faults,
         ..Memory::default()
     };
-    let subjects = subjects(pods, &whole_cpu, &whole_memory);
+    let subjects = subjects(pods, whole_cpu.as_ref(), &whole_memory);
     let mut page = Page::default();
     processor_and_memory(&mut page, &subjects);
     files(&mut page, &subjects, space);
@@ -65,28 +65,30 @@ pub fn page(
         (
             "machine_cpu_cores",
             "Processors of the machine",
-            cpus as f64,
+            Some(cpus as f64),
         ),
         (
             "machine_memory_bytes",
             "Memory of the machine in bytes",
-            machine.memory_total as f64,
+            machine.memory_total.map(|bytes| bytes as f64),
         ),
         (
             "machine_scrape_error",
             "1 if there was an error while getting machine metrics, 0 otherwise.",
-            0.0,
+            Some(f64::from(machine.memory_total.is_none())),
         ),
     ] {
         page.metric(name, "gauge", help);
-        page.value(name, &[], value, None);
+        if let Some(value) = value {
+            page.value(name, &[], value, None);
+        }
     }
     page.finish()
 }
 
 fn subjects<'a>(
     pods: &'a [PodSample],
-    whole_cpu: &'a Cpu,
+    whole_cpu: Option<&'a Cpu>,
     whole_memory: &'a Memory,
 ) -> Vec<Subject<'a>> {
     let mut subjects = vec![Subject {
@@ -96,7 +98,7 @@ fn subjects<'a>(
         name: "",
         namespace: "",
         pod: "",
-        cpu: Some(whole_cpu),
+        cpu: whole_cpu,
         memory: Some(whole_memory),
         detail: None,
     }];
@@ -137,7 +139,7 @@ fn processor_and_memory(page: &mut Page, subjects: &[Subject<'_>]) {
             page.value(name, &labels, cpu.total as f64 / NANOS, None);
         }
     }
-    type Of = fn(&Memory) -> u64;
+    type Of = fn(&Memory) -> Option<u64>;
     let gauges: [(&str, &str, Of); 3] = [
         (
             "container_memory_usage_bytes",
@@ -158,8 +160,8 @@ fn processor_and_memory(page: &mut Page, subjects: &[Subject<'_>]) {
     for (name, help, of) in gauges {
         page.metric(name, "gauge", help);
         for subject in subjects {
-            if let Some(memory) = subject.memory {
-                page.value(name, &subject.labels(), of(memory) as f64, None);
+            if let Some(value) = subject.memory.and_then(of) {
+                page.value(name, &subject.labels(), value as f64, None);
             }
         }
     }
@@ -174,6 +176,7 @@ fn processor_and_memory(page: &mut Page, subjects: &[Subject<'_>]) {
             ("pgfault", memory.page_faults),
             ("pgmajfault", memory.major_page_faults),
         ] {
+            let Some(count) = count else { continue };
             for scope in ["container", "hierarchy"] {
                 let mut labels = subject.labels();
                 labels.extend([("failure_type", kind), ("scope", scope)]);
@@ -183,47 +186,48 @@ fn processor_and_memory(page: &mut Page, subjects: &[Subject<'_>]) {
     }
 }
 
-fn files(page: &mut Page, subjects: &[Subject<'_>], space: Space) {
-    type Of = fn(&ContainerSample, Space) -> f64;
+fn files(page: &mut Page, subjects: &[Subject<'_>], space: Option<Space>) {
+    type Of = fn(&ContainerSample, Option<Space>) -> Option<f64>;
     let families: [(&str, &str, Of); 5] = [
         (
             "container_fs_usage_bytes",
             "Bytes that the container has on the file system",
-            |one, _| one.rootfs.bytes as f64,
+            |one, _| Some(one.rootfs?.bytes as f64),
         ),
         (
             "container_fs_limit_bytes",
             "Bytes that the file system can hold",
-            |_, space| space.capacity as f64,
+            |_, space| Some(space?.capacity as f64),
         ),
         (
             "container_fs_inodes_total",
             "Number of Inodes",
-            |_, space| space.inodes as f64,
+            |_, space| Some(space?.inodes as f64),
         ),
         (
             "container_fs_inodes_free",
             "Inodes of the file system that are free",
-            |_, space| space.inodes_free as f64,
+            |_, space| Some(space?.inodes_free as f64),
         ),
         (
             "container_start_time_seconds",
             "When it started, in seconds of Unix time",
-            |one, _| one.started_at as f64 / NANOS,
+            |one, _| (one.started_at > 0).then_some(one.started_at as f64 / NANOS),
         ),
     ];
     for (name, help, of) in families {
         page.metric(name, "gauge", help);
         for subject in subjects {
-            if let Some(container) = subject.detail {
-                page.value(name, &subject.labels(), of(container, space), None);
+            let value = subject.detail.and_then(|container| of(container, space));
+            if let Some(value) = value {
+                page.value(name, &subject.labels(), value, None);
             }
         }
     }
 }
 
 fn network(page: &mut Page, pods: &[PodSample]) {
-    type Of = fn(&crate::stats::NetworkSample) -> u64;
+    type Of = fn(&crate::stats::NetworkSample) -> Option<u64>;
     let families: [(&str, Of); 4] = [
         ("container_network_receive_bytes_total", |one| one.received),
         ("container_network_receive_errors_total", |one| {
@@ -239,6 +243,7 @@ fn network(page: &mut Page, pods: &[PodSample]) {
         page.metric(name, "counter", help);
         for pod in pods {
             for interface in &pod.network {
+                let Some(count) = of(interface) else { continue };
                 let labels = [
                     ("container", ""),
                     ("id", pod.cgroup.as_str()),
@@ -248,7 +253,7 @@ fn network(page: &mut Page, pods: &[PodSample]) {
                     ("namespace", &pod.namespace),
                     ("pod", &pod.name),
                 ];
-                page.value(name, &labels, of(interface) as f64, None);
+                page.value(name, &labels, count as f64, None);
             }
         }
     }
@@ -282,8 +287,9 @@ impl RuntimeMetrics {
                 let keys = descriptor.label_keys.iter().map(String::as_str);
                 let texts = metric.label_values.iter().map(String::as_str);
                 let labels: Vec<(&str, &str)> = keys.zip(texts).collect();
-                let value = metric.value.as_ref().map_or(0, |value| value.value);
-                page.value(name, &labels, value as f64, None);
+                if let Some(value) = &metric.value {
+                    page.value(name, &labels, value.value as f64, None);
+                }
             }
         }
     }
@@ -298,8 +304,8 @@ mod tests {
     fn the_machine_pods_and_containers_have_rows() {
         let memory = || {
             Some(Memory {
-                rss: 5,
-                major_page_faults: 2,
+                rss: Some(5),
+                major_page_faults: Some(2),
                 ..Memory::default()
             })
         };
@@ -312,10 +318,10 @@ mod tests {
                 name: "c".to_owned(),
                 id: "i".to_owned(),
                 memory: memory(),
-                rootfs: Usage {
+                rootfs: Some(Usage {
                     bytes: 9,
-                    inodes: 3,
-                },
+                    inodes: Some(3),
+                }),
                 ..ContainerSample::default()
             }],
             ..PodSample::default()
@@ -342,14 +348,18 @@ mod tests {
             inodes_free: 60,
             ..Space::default()
         };
-        let text = page(&Machine::default(), 2, space, &[pod], &more);
+        let machine = Machine {
+            memory_anonymous: Some(6),
+            ..Machine::default()
+        };
+        let text = page(&machine, 2, Some(space), &[pod], &more);
         let container = "{container=\"c\",id=\"/x/kubepods/podu/i\",image=\"\",name=\"i\",namespace=\"n\",pod=\"p\"";
         let pod = "{container=\"\",id=\"/x/kubepods/podu\",image=\"\",name=\"\",namespace=\"n\",pod=\"p\"";
         let root = "{container=\"\",id=\"/\",image=\"\",name=\"\",namespace=\"\",pod=\"\"";
         for line in [
             format!("container_memory_rss{container}}} 5\n"),
             format!("container_memory_rss{pod}}} 5\n"),
-            format!("container_memory_rss{root}}} 0\n"),
+            format!("container_memory_rss{root}}} 6\n"),
             format!(
                 "container_memory_failures_total{container},failure_type=\"pgmajfault\",scope=\"container\"}} 2\n"
             ),
@@ -361,5 +371,14 @@ mod tests {
             assert!(text.contains(&line), "{line} is not in {text}");
         }
         assert_eq!(text.matches("# TYPE container_memory_rss ").count(), 1);
+        let unknown = [
+            format!("\ncontainer_memory_usage_bytes{root}"),
+            format!("\ncontainer_cpu_usage_seconds_total{root}"),
+            "\nmachine_memory_bytes ".to_owned(),
+        ];
+        for line in unknown {
+            assert!(!text.contains(&line), "{line} is in {text}");
+        }
+        assert!(text.contains("\nmachine_scrape_error 1\n"));
     }
 }

@@ -53,7 +53,9 @@ async fn summarize(
     let summary = summary::build(&summary::Input {
         node_name: &node.node_name,
         now: node.environment.now(),
-        machine_cpu_rate: node.rates.sample("", machine.cpu_total, now),
+        machine_cpu_rate: machine
+            .cpu_total
+            .and_then(|total| node.rates.sample("", total, now)),
         machine: &machine,
         spaces,
         image_usage: told.image_usage,
@@ -75,15 +77,15 @@ async fn all_pods(node: &NodeContext, machine: &stats::Machine) -> Option<summar
     let reserved = node.configuration.reserved_milli("memory") / 1000;
     let theirs = u64::try_from(node.capacity.memory - reserved).ok()?;
     Some(summary::Group {
-        started_at: machine.boot_time.saturating_mul(1_000_000_000),
+        started_at: machine.boot_time?.saturating_mul(1_000_000_000),
         cpu: Cpu {
             total,
             rate: node.rates.sample("kubepods", total, now),
             stall: None,
         },
         memory: Memory {
-            working_set,
-            usage: working_set,
+            working_set: Some(working_set),
+            usage: Some(working_set),
             available: Some(theirs.saturating_sub(working_set)),
             ..Memory::default()
         },
@@ -96,9 +98,9 @@ async fn own_process() -> Option<summary::Group> {
         .await
         .ok()?;
     Some(summary::Group {
-        started_at: (process.started * 1e9) as i64,
+        started_at: (process.started? * 1e9) as i64,
         cpu: Cpu {
-            total: (process.cpu_seconds * 1e9) as u64,
+            total: (process.cpu_seconds? * 1e9) as u64,
             ..Cpu::default()
         },
         memory: Memory {
@@ -163,9 +165,9 @@ async fn itself(node: &NodeContext, pods: &Pods) -> Result<Response<Body>, tonic
     let running = running.iter().filter(|item| item.state == ready).count();
     let claims = node.volumes.claims.list();
     let read = tokio::task::spawn_blocking(move || {
-        let spaces = claims.into_iter().map(|(claim, path)| {
-            let space = stats::space(&path);
-            (claim, space)
+        let spaces = claims.into_iter().filter_map(|(claim, path)| {
+            let space = stats::space(&path)?;
+            Some((claim, space))
         });
         (stats::read_process(), spaces.collect())
     });

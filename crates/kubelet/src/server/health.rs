@@ -5,7 +5,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +13,8 @@ use super::{Body, text};
 
 const RETRY: Duration = Duration::from_secs(5);
 const CONNECTIONS: usize = 64;
+/// How long a request's head may take.
+const HEADER: Duration = Duration::from_secs(5);
 /// How long one connection may take.
 const LONGEST: Duration = Duration::from_secs(30);
 
@@ -52,6 +54,8 @@ async fn serve(listener: TcpListener, shutdown: CancellationToken) {
             Ok::<_, Infallible>(answer(request.uri().path()))
         });
         let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER)
             .serve_connection(TokioIo::new(stream), service);
         let shutdown = shutdown.clone();
         tokio::spawn(async move {

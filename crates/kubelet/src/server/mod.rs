@@ -15,31 +15,29 @@ mod node_logs;
 mod own;
 mod requests;
 mod resources;
+mod reviews;
 mod running_pods;
 mod sessions;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
 use futures::StreamExt;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Frame, Incoming};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-};
-use tokio::net::{TcpListener, TcpStream};
+use serving::{Bounds, Connected, Ledger, Slot};
+use tokio::net::TcpListener;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
-use self::authorize::User;
+use self::{authorize::User, reviews::Reviews};
 use crate::{node_context::NodeContext, pods::Pods};
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-const HANDSHAKE: Duration = Duration::from_secs(10);
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// As upstream's router says it.
+const NOT_ALLOWED: &str = "405: Method Not Allowed";
 
 /// Serves until `shutdown`.
 pub async fn run(
@@ -49,81 +47,64 @@ pub async fn run(
     pods: Pods,
     shutdown: CancellationToken,
 ) {
-    let acceptor = tokio_rustls::TlsAcceptor::from(tls);
-    loop {
-        let accepted = tokio::select! {
-            () = shutdown.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Out of file descriptors, most likely: give the others time to close theirs.
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
+    let reviews = Arc::new(Reviews::new(node.environment.clone()));
+    let connected = move |connected: Connected<'_>| {
+        let user = authorize::user_of(connected.certificates);
+        let slot = connected.slot.clone();
+        if let Some(user) = &user {
+            // Without a place as a user the connection stays a stranger's until its first request
+            // is refused.
+            let _ = slot.authenticated(&user.name);
+        }
+        let (node, pods, reviews) = (node.clone(), pods.clone(), reviews.clone());
+        move |request: Request<Incoming>| {
+            let (node, pods, reviews) = (node.clone(), pods.clone(), reviews.clone());
+            let (user, slot) = (user.clone(), slot.clone());
+            async move {
+                let timed = requests::Timed::begin(&node.measures, request.method(), request.uri());
+                let response = admit(&node, &pods, &reviews, (user, slot), request).await;
+                drop(timed);
+                response
             }
-        };
-        let connection = serve(stream, acceptor.clone(), node.clone(), pods.clone());
-        let shutdown = shutdown.clone();
-        tokio::spawn(async move {
-            tokio::select! {
-                () = shutdown.cancelled() => {}
-                () = connection => {}
-            }
-        });
-    }
+        }
+    };
+    let ledger = Ledger::new(Bounds::default());
+    // Connections that are open end with the runtime: a kubelet that stops waits for nobody.
+    serving::serve(listener, tls, ledger, shutdown, connected).await;
 }
 
-async fn serve(
-    stream: TcpStream,
-    acceptor: tokio_rustls::TlsAcceptor,
-    node: Arc<NodeContext>,
-    pods: Pods,
-) {
-    let _ = stream.set_nodelay(true);
-    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "a TLS handshake failed");
-            return;
-        }
-        Err(_) => return,
+/// Who asks, and whether they may.
+async fn admit(
+    node: &Arc<NodeContext>,
+    pods: &Pods,
+    reviews: &Reviews,
+    (user, slot): (Option<User>, Slot),
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let user = match user {
+        Some(user) => Some(user),
+        None => authorize::user_of_token(node, reviews, request.headers()).await,
     };
-    let user = authorize::user_of(stream.get_ref().1.peer_certificates());
-    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let (node, pods, user) = (node.clone(), pods.clone(), user.clone());
-        async move {
-            let timed = requests::Timed::begin(&node.measures, request.method(), request.uri());
-            let response = answer(&node, &pods, user, request).await;
-            drop(timed);
-            Ok::<_, Infallible>(response)
-        }
-    });
-    let builder = auto::Builder::new(TokioExecutor::new());
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    if let Err(error) = connection.await {
-        tracing::debug!(%error, "a connection ended with an error");
+    let Some(user) = user else {
+        return text(StatusCode::UNAUTHORIZED, "Unauthorized");
+    };
+    if slot.authenticated(&user.name).is_err() {
+        let message = "this user has too many open connections to the kubelet";
+        return text(StatusCode::TOO_MANY_REQUESTS, message);
+    }
+    let (method, path) = (request.method(), request.uri().path());
+    match authorize::check(node, reviews, &user, method, path).await {
+        Ok(()) => answer(node, pods, request).await,
+        Err(refusal) => text(refusal.status, refusal.message),
     }
 }
 
 async fn answer(
     node: &Arc<NodeContext>,
     pods: &Pods,
-    user: Option<User>,
     request: Request<Incoming>,
 ) -> Response<Body> {
-    let user = match user {
-        Some(user) => Some(user),
-        None => authorize::user_of_token(node, request.headers()).await,
-    };
-    let Some(user) = user else {
-        return text(StatusCode::UNAUTHORIZED, "Unauthorized");
-    };
     let path = request.uri().path().to_owned();
-    if let Err(refusal) = authorize::check(node, &user, request.method(), &path).await {
-        return text(refusal.status, refusal.message);
-    }
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     if !node.configuration.enable_debugging_handlers && is_for_debugging(&parts) {
         return text(
@@ -146,8 +127,9 @@ async fn answer(
             Err(refusal) => text(refusal.status, refusal.message),
         };
     }
-    if request.method() != Method::GET {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
+    let is_head = request.method() == Method::HEAD && answers_head(&parts);
+    if request.method() != Method::GET && !is_head {
+        return text(StatusCode::METHOD_NOT_ALLOWED, NOT_ALLOWED);
     }
     match parts.as_slice() {
         ["healthz"] | ["healthz", "ping" | "log" | "syncloop"] => health(
@@ -214,6 +196,11 @@ async fn answer(
         }
         _ => text(StatusCode::NOT_FOUND, "404 page not found"),
     }
+}
+
+/// Upstream's router has routes for GET alone; what does not pass it takes any method.
+fn answers_head(parts: &[&str]) -> bool {
+    matches!(parts.first(), Some(&"healthz" | &"metrics" | &"configz"))
 }
 
 /// What `enableDebuggingHandlers: false` takes away.

@@ -184,30 +184,30 @@ fn gauges_of_pods(page: &mut Page, gauges: &Gauges<'_>) {
 fn gauges_of_node(page: &mut Page, gauges: &Gauges<'_>) {
     let (shutdown_start, shutdown_end) = gauges.shutdown;
     let process = &gauges.process;
-    let plain: [(&str, &str, &str, f64); 11] = [
+    let plain: [(&str, &str, &str, Option<f64>); 11] = [
         (
             "kubelet_graceful_shutdown_start_time_seconds",
             "gauge",
             "[ALPHA] When the last graceful shutdown began, in seconds of Unix time",
-            shutdown_start,
+            Some(shutdown_start),
         ),
         (
             "kubelet_graceful_shutdown_end_time_seconds",
             "gauge",
             "[ALPHA] When the last graceful shutdown ended, in seconds of Unix time",
-            shutdown_end,
+            Some(shutdown_end),
         ),
         (
             "kubelet_pleg_last_seen_seconds",
             "gauge",
             "[ALPHA] When pods were last listed from the runtime, in seconds of Unix time",
-            gauges.last_seen,
+            Some(gauges.last_seen),
         ),
         (
             "kubelet_cgroup_version",
             "gauge",
             "[ALPHA] Which version of control groups the machine has",
-            f64::from(gauges.cgroup_version),
+            Some(f64::from(gauges.cgroup_version)),
         ),
         (
             "process_cpu_seconds_total",
@@ -219,25 +219,25 @@ fn gauges_of_node(page: &mut Page, gauges: &Gauges<'_>) {
             "process_max_fds",
             "gauge",
             "Descriptors that this process may have",
-            process.max_files as f64,
+            process.max_files.map(|count| count as f64),
         ),
         (
             "process_open_fds",
             "gauge",
             "Descriptors that this process has",
-            process.open_files as f64,
+            process.open_files.map(|count| count as f64),
         ),
         (
             "process_resident_memory_bytes",
             "gauge",
             "Resident memory of this process in bytes",
-            process.resident as f64,
+            process.resident.map(|bytes| bytes as f64),
         ),
         (
             "process_virtual_memory_bytes",
             "gauge",
             "Address space of this process in bytes",
-            process.virtual_size as f64,
+            process.virtual_size.map(|bytes| bytes as f64),
         ),
         (
             "process_start_time_seconds",
@@ -249,12 +249,14 @@ fn gauges_of_node(page: &mut Page, gauges: &Gauges<'_>) {
             "process_threads",
             "gauge",
             "Threads of this process",
-            process.threads as f64,
+            process.threads.map(|count| count as f64),
         ),
     ];
     for (name, kind, help, value) in plain {
         page.metric(name, kind, help);
-        page.value(name, &[], value, None);
+        if let Some(value) = value {
+            page.value(name, &[], value, None);
+        }
     }
     let build = [
         ("git_version", "v1.36.4"),
@@ -323,7 +325,7 @@ fn gauges_of_claims(page: &mut Page, claims: &[(Claim, Space)]) {
         (
             "kubelet_volume_stats_inodes_used",
             "[ALPHA] Inodes of the claim's volume in use",
-            |space| space.inodes.saturating_sub(space.inodes_free),
+            Space::inodes_used,
         ),
     ];
     for (name, help, figure) in families {

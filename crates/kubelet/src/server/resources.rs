@@ -22,7 +22,7 @@ const CONTAINERS: [Family<ContainerSample>; 4] = [
         "container_memory_working_set_bytes",
         "gauge",
         "[STABLE] Memory that the container works with, in bytes",
-        |one| one.memory.as_ref().map(|memory| memory.working_set as f64),
+        |one| Some(one.memory.as_ref()?.working_set? as f64),
     ),
     (
         "container_swap_limit_bytes",
@@ -52,7 +52,7 @@ const PODS: [Family<PodSample>; 3] = [
         "pod_memory_working_set_bytes",
         "gauge",
         "[STABLE] Memory that the pod works with, in bytes",
-        |pod| pod.memory.as_ref().map(|memory| memory.working_set as f64),
+        |pod| Some(pod.memory.as_ref()?.working_set? as f64),
     ),
     (
         "pod_swap_usage_bytes",
@@ -67,19 +67,19 @@ const NODE: [Family<Machine>; 3] = [
         "node_cpu_usage_seconds_total",
         "counter",
         "[STABLE] Processor seconds used by the node so far",
-        |machine| Some(machine.cpu_total as f64 / NANOS),
+        |machine| Some(machine.cpu_total? as f64 / NANOS),
     ),
     (
         "node_memory_working_set_bytes",
         "gauge",
         "[STABLE] Memory that the node works with, in bytes",
-        |machine| Some(machine.memory_used() as f64),
+        |machine| Some(machine.memory_used()? as f64),
     ),
     (
         "node_swap_usage_bytes",
         "gauge",
         "[ALPHA] Swap that the node uses, in bytes",
-        |machine| Some(machine.swap_used() as f64),
+        |machine| Some(machine.swap_used()? as f64),
     ),
 ];
 
@@ -176,7 +176,7 @@ mod tests {
             containers: vec![ContainerSample {
                 name: "c\"x".to_owned(),
                 memory: Some(Memory {
-                    working_set: 42,
+                    working_set: Some(42),
                     ..Memory::default()
                 }),
                 swap: Some(Swap {
@@ -188,8 +188,8 @@ mod tests {
             ..PodSample::default()
         };
         let machine = Machine {
-            swap_total: 10,
-            swap_free: 8,
+            swap_total: Some(10),
+            swap_free: Some(8),
             ..Machine::default()
         };
         let text = page(&machine, &[pod], 7);
@@ -203,6 +203,10 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in {text}");
         }
+        assert!(
+            !text.contains("\nnode_memory_working_set_bytes "),
+            "unknown"
+        );
         assert!(failed().contains("resource_scrape_error 1\n"));
         assert!(!failed().contains("node_cpu"));
     }

@@ -1,7 +1,7 @@
 //! `/exec`, `/attach`, `/portForward` and `/run`: which container is meant, what the runtime is
 //! asked for, and the passing on of the connection to where the runtime serves it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use cri::v1;
@@ -12,11 +12,12 @@ use hyper_util::rt::TokioIo;
 use streaming::{proxy, upgrade};
 use tokio::net::TcpStream;
 
-use super::{Body, Refusal, logs};
+use super::{Body, NOT_ALLOWED, Refusal, logs};
 use crate::{measures::Counter, node_context::NodeContext, pods::Pods, runtime::observe};
 
 /// A refusal of the runtime's streaming server is never longer.
 const LARGEST_REFUSAL: usize = 64 * 1024;
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
@@ -85,10 +86,7 @@ pub async fn answer(
         _ => matches!(*request.method(), Method::GET | Method::POST),
     };
     if !allowed {
-        return Err(refusal(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "Method Not Allowed",
-        ));
+        return Err(refusal(StatusCode::METHOD_NOT_ALLOWED, NOT_ALLOWED));
     }
     let pod = pods.find(&target.namespace, &target.pod);
     let pod = pod.ok_or_else(|| refusal(StatusCode::NOT_FOUND, "pod does not exist"))?;
@@ -227,7 +225,8 @@ async fn pass_on(url: &str, mut request: Request<Incoming>) -> Result<Response<B
     *asked.headers_mut() = proxy::passed_on(request.headers(), host);
     let uri = path.parse();
     *asked.uri_mut() = uri.map_err(|_| wrong(format!("unusable streaming URL {url:?}")))?;
-    let stream = TcpStream::connect(host).await;
+    let dialling = tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect(host)).await;
+    let stream = dialling.map_err(std::io::Error::from).flatten();
     let stream = stream.map_err(|error| wrong(format!("error dialing backend: {error}")))?;
     let _ = stream.set_nodelay(true);
     let mut answer = proxy::ask(stream, asked)

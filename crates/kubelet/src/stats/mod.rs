@@ -32,14 +32,15 @@ pub enum Depth {
     Deep,
 }
 
+/// What nobody tells is `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    pub working_set: u64,
-    pub usage: u64,
-    pub rss: u64,
+    pub working_set: Option<u64>,
+    pub usage: Option<u64>,
+    pub rss: Option<u64>,
     pub available: Option<u64>,
-    pub page_faults: u64,
-    pub major_page_faults: u64,
+    pub page_faults: Option<u64>,
+    pub major_page_faults: Option<u64>,
     pub stall: Option<Stall>,
 }
 
@@ -68,17 +69,18 @@ pub struct ContainerSample {
     pub memory: Option<Memory>,
     pub swap: Option<Swap>,
     pub io_stall: Option<Stall>,
-    pub rootfs: Usage,
-    pub logs: Usage,
+    /// `None` if they could not be measured.
+    pub rootfs: Option<Usage>,
+    pub logs: Option<Usage>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct NetworkSample {
     pub interface: String,
-    pub received: u64,
-    pub receive_errors: u64,
-    pub sent: u64,
-    pub send_errors: u64,
+    pub received: Option<u64>,
+    pub receive_errors: Option<u64>,
+    pub sent: Option<u64>,
+    pub send_errors: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -103,9 +105,10 @@ pub struct PodSample {
 pub struct VolumeSample {
     /// The claim it stands for, if it does.
     pub claim: Option<String>,
-    pub usage: Usage,
+    /// `None` if it could not be measured.
+    pub usage: Option<Usage>,
     /// Of the file system it lies on.
-    pub space: Space,
+    pub space: Option<Space>,
     /// It takes nothing of what the pod may have of the node's disk.
     pub in_memory: bool,
 }
@@ -121,32 +124,21 @@ impl PodSample {
         })
     }
 
-    /// Bytes and inodes that the pod holds on the node's disks.
-    pub fn disk(&self) -> Usage {
-        let mut total = self.layers();
-        total.add(self.logs_and_volumes());
-        total
+    /// What the pod holds on the node's disks, part by part.
+    pub fn disk(&self) -> impl Iterator<Item = Option<Usage>> {
+        self.layers().chain(self.logs_and_volumes())
     }
 
     /// What its containers have written into their file systems.
-    pub fn layers(&self) -> Usage {
-        let mut total = Usage::default();
-        for container in &self.containers {
-            total.add(container.rootfs);
-        }
-        total
+    pub fn layers(&self) -> impl Iterator<Item = Option<Usage>> {
+        self.containers.iter().map(|container| container.rootfs)
     }
 
     /// What lies with the pods, wherever the runtime keeps containers.
-    pub fn logs_and_volumes(&self) -> Usage {
-        let mut total = Usage::default();
-        for container in &self.containers {
-            total.add(container.logs);
-        }
-        for volume in self.volumes.values().filter(|volume| !volume.in_memory) {
-            total.add(volume.usage);
-        }
-        total
+    pub fn logs_and_volumes(&self) -> impl Iterator<Item = Option<Usage>> {
+        let logs = self.containers.iter().map(|container| container.logs);
+        let volumes = self.volumes.values().filter(|volume| !volume.in_memory);
+        logs.chain(volumes.map(|volume| volume.usage))
     }
 }
 
@@ -197,12 +189,22 @@ pub async fn collect(
     });
     for (index, (logs, volumes)) in found.await.unwrap_or_default() {
         for container in &mut samples[index].containers {
-            container.logs = logs.get(&container.name).copied().unwrap_or_default();
+            // A container that has not written anything has no log.
+            container.logs = match &logs {
+                Some(logs) => logs
+                    .get(&container.name)
+                    .copied()
+                    .unwrap_or(Some(Usage::ZERO)),
+                None => None,
+            };
         }
         samples[index].volumes = volumes;
     }
     Ok(samples)
 }
+
+/// What each container's logs take, by its name.
+type Logs = BTreeMap<String, Option<Usage>>;
 
 /// Where one pod's files are.
 struct Places {
@@ -284,16 +286,18 @@ impl Places {
         }
     }
 
-    fn measure(&self) -> (BTreeMap<String, Usage>, BTreeMap<String, VolumeSample>) {
-        let mut logs = BTreeMap::new();
-        for entry in std::fs::read_dir(&self.logs)
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            logs.insert(name, disk::usage(&entry.path()));
-        }
+    fn measure(&self) -> (Option<Logs>, BTreeMap<String, VolumeSample>) {
+        let logs = std::fs::read_dir(&self.logs).and_then(|entries| {
+            let of = |entry: std::fs::DirEntry| {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                (name, disk::usage(&entry.path()))
+            };
+            entries.map(|entry| entry.map(of)).collect()
+        });
+        let logs = match logs {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(Logs::new()),
+            logs => logs.ok(),
+        };
         let volumes = self
             .volumes
             .iter()
@@ -302,10 +306,10 @@ impl Places {
                 let usage = match place.claim {
                     None => disk::usage(&place.path),
                     // Upstream asks the file system, too: a claim may hold very much.
-                    Some(_) => Usage {
+                    Some(_) => space.map(|space| Usage {
                         bytes: space.used,
-                        inodes: space.inodes.saturating_sub(space.inodes_free),
-                    },
+                        inodes: Some(space.inodes_used()),
+                    }),
                 };
                 let sample = VolumeSample {
                     claim: place.claim.clone(),
@@ -335,24 +339,24 @@ fn sample(rates: &Rates, stats: v1::PodSandboxStats, now: i64) -> Option<PodSamp
                 cpu: cpu(rates, &attributes.id, stats.cpu, now),
                 id: attributes.id,
                 memory: stats.memory.map(memory),
-                // A runtime that says nothing has nothing swapped.
-                swap: Some(stats.swap.map_or_else(
-                    || Swap {
+                // A runtime that says nothing of swap has nothing swapped, as upstream takes it.
+                swap: match stats.swap {
+                    None => Some(Swap {
                         usage: 0,
                         available: Some(0),
-                    },
-                    |swap| Swap {
-                        usage: number(swap.swap_usage_bytes),
-                        available: swap.swap_available_bytes.map(|bytes| bytes.value),
-                    },
-                )),
-                io_stall: stats.io.and_then(|io| io.psi).map(Stall::from),
-                rootfs: stats
-                    .writable_layer
-                    .map_or_else(Usage::default, |layer| Usage {
-                        bytes: number(layer.used_bytes),
-                        inodes: number(layer.inodes_used),
                     }),
+                    Some(swap) => number(swap.swap_usage_bytes).map(|usage| Swap {
+                        usage,
+                        available: number(swap.swap_available_bytes),
+                    }),
+                },
+                io_stall: stats.io.and_then(|io| io.psi).map(Stall::from),
+                rootfs: stats.writable_layer.and_then(|layer| {
+                    Some(Usage {
+                        bytes: number(layer.used_bytes)?,
+                        inodes: number(layer.inodes_used),
+                    })
+                }),
                 ..ContainerSample::default()
             })
         })
@@ -406,13 +410,13 @@ fn memory(usage: v1::MemoryUsage) -> Memory {
         working_set: number(usage.working_set_bytes),
         usage: number(usage.usage_bytes),
         rss: number(usage.rss_bytes),
-        available: usage.available_bytes.map(|bytes| bytes.value),
+        available: number(usage.available_bytes),
         page_faults: number(usage.page_faults),
         major_page_faults: number(usage.major_page_faults),
         stall: usage.psi.map(Stall::from),
     }
 }
 
-fn number(value: Option<v1::UInt64Value>) -> u64 {
-    value.map_or(0, |value| value.value)
+fn number(value: Option<v1::UInt64Value>) -> Option<u64> {
+    value.map(|value| value.value)
 }

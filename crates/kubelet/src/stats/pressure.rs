@@ -1,6 +1,8 @@
 //! Pressure stall information: how long work has waited for a resource, from the kernel's own files
 //! or from the runtime. Pure but for [`read`].
 
+use std::path::Path;
+
 use cri::v1;
 use serde_json::{Value, json};
 
@@ -19,8 +21,8 @@ pub struct Share {
 }
 
 /// The machine's own; `None` where the kernel does not tell.
-pub fn read(resource: &str) -> Option<Stall> {
-    parse(&std::fs::read_to_string(format!("/proc/pressure/{resource}")).ok()?)
+pub fn read(proc: &Path, resource: &str) -> Option<Stall> {
+    parse(&std::fs::read_to_string(proc.join("pressure").join(resource)).ok()?)
 }
 
 /// `some avg10=0.00 avg60=0.00 avg300=0.00 total=123` and the same with `full`.

@@ -32,30 +32,26 @@ pub struct Group {
 pub fn build(input: &Input<'_>) -> Value {
     let machine = input.machine;
     let time = input.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let node_cpu = Cpu {
-        total: machine.cpu_total,
+    let node_cpu = machine.cpu_total.map(|total| Cpu {
+        total,
         rate: input.machine_cpu_rate,
         stall: machine.cpu_stall,
-    };
+    });
     let node_memory = Memory {
         working_set: machine.memory_used(),
-        usage: machine.memory_total.saturating_sub(machine.memory_free),
+        usage: machine.memory_usage(),
         rss: machine.memory_anonymous,
-        available: Some(machine.memory_available),
+        available: machine.memory_available,
         page_faults: machine.page_faults,
         major_page_faults: machine.major_page_faults,
         stall: machine.memory_stall,
     };
-    let file_system = |space: Space, usage: Option<Usage>| {
-        let (bytes, inodes) = match usage {
-            Some(usage) => (usage.bytes, usage.inodes),
-            None => (space.used, space.inodes.saturating_sub(space.inodes_free)),
-        };
-        json!({
-            "time": time, "availableBytes": space.available,
-            "capacityBytes": space.capacity, "usedBytes": bytes,
-            "inodesFree": space.inodes_free, "inodes": space.inodes, "inodesUsed": inodes,
-        })
+    let file_system = |space: Option<Space>, usage: Option<Usage>| {
+        let own = space.map(|space| Usage {
+            bytes: space.used,
+            inodes: Some(space.inodes_used()),
+        });
+        at(space, usage.or(own), &time)
     };
     let pods: Vec<Value> = input
         .pods
@@ -65,13 +61,12 @@ pub fn build(input: &Input<'_>) -> Value {
     let mut summary = json!({
         "node": {
             "nodeName": input.node_name,
-            "startTime": seconds(machine.boot_time),
-            "cpu": cpu(&node_cpu, &time),
             "memory": memory(&node_memory, &time),
-            "swap": {
-                "time": time, "swapAvailableBytes": machine.swap_free,
-                "swapUsageBytes": machine.swap_used(),
-            },
+            "swap": known([
+                ("time", Some(json!(time))),
+                ("swapAvailableBytes", machine.swap_free.map(Value::from)),
+                ("swapUsageBytes", machine.swap_used().map(Value::from)),
+            ]),
             "systemContainers": system_containers(input, &time),
             "network": network(&machine.network, &time),
             "fs": file_system(input.spaces.node, None),
@@ -79,10 +74,20 @@ pub fn build(input: &Input<'_>) -> Value {
                 "imageFs": file_system(input.spaces.images, input.image_usage),
                 "containerFs": file_system(input.spaces.containers, input.container_usage),
             },
-            "rlimit": {"time": time, "maxpid": machine.max_processes, "curproc": machine.processes},
+            "rlimit": known([
+                ("time", Some(json!(time))),
+                ("maxpid", machine.max_processes.map(Value::from)),
+                ("curproc", machine.processes.map(Value::from)),
+            ]),
         },
         "pods": pods,
     });
+    if let Some(boot_time) = machine.boot_time {
+        summary["node"]["startTime"] = json!(seconds(boot_time));
+    }
+    if let Some(node_cpu) = node_cpu {
+        summary["node"]["cpu"] = cpu(&node_cpu, &time);
+    }
     if let Some(stall) = machine.io_stall {
         summary["node"]["io"] = json!({"time": time, "psi": stall.to_json()});
     }
@@ -102,22 +107,16 @@ fn system_containers(input: &Input<'_>, time: &str) -> Vec<Value> {
 }
 
 fn one(pod: &PodSample, time: &str, input: &Input<'_>) -> Value {
-    let at = |space: Space, usage: Usage| {
-        json!({
-            "time": time, "availableBytes": space.available, "capacityBytes": space.capacity,
-            "usedBytes": usage.bytes, "inodesFree": space.inodes_free, "inodes": space.inodes,
-            "inodesUsed": usage.inodes,
-        })
-    };
-    let on_disk = |usage: Usage| at(input.spaces.node, usage);
+    let on_disk = |usage: Option<Usage>| at(input.spaces.node, usage, time);
     let containers: Vec<Value> = pod
         .containers
         .iter()
         .map(|container| {
             let mut value = json!({
-                "name": container.name, "startTime": nanos(container.started_at),
-                "rootfs": at(input.spaces.containers, container.rootfs), "logs": on_disk(container.logs),
+                "name": container.name,
+                "rootfs": at(input.spaces.containers, container.rootfs, time), "logs": on_disk(container.logs),
             });
+            started(&mut value, container.started_at);
             fill(
                 &mut value,
                 container.cpu.as_ref(),
@@ -132,7 +131,7 @@ fn one(pod: &PodSample, time: &str, input: &Input<'_>) -> Value {
         .volumes
         .iter()
         .map(|(name, volume)| {
-            let mut value = at(volume.space, volume.usage);
+            let mut value = at(volume.space, volume.usage, time);
             value["name"] = json!(name);
             if let Some(claim) = &volume.claim {
                 value["pvcRef"] = json!({"name": claim, "namespace": pod.namespace});
@@ -142,18 +141,25 @@ fn one(pod: &PodSample, time: &str, input: &Input<'_>) -> Value {
         .collect();
     let mut value = json!({
         "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
-        "startTime": nanos(pod.started_at),
         "containers": containers,
         "network": network(&pod.network, time),
         "volume": volumes,
-        "ephemeral-storage": on_disk(pod.disk()),
+        "ephemeral-storage": on_disk(Usage::sum(pod.disk())),
     });
+    started(&mut value, pod.started_at);
     if let Some(processes) = pod.processes {
         value["process_stats"] = json!({"process_count": processes});
     }
     fill(&mut value, pod.cpu.as_ref(), pod.memory.as_ref(), time);
     add(&mut value, pod.swap(), pod.io_stall, time);
     value
+}
+
+/// When it started, in nanoseconds, unless nobody knows.
+fn started(value: &mut Value, at: i64) {
+    if at > 0 {
+        value["startTime"] = json!(nanos(at));
+    }
 }
 
 fn add(value: &mut Value, swap: Option<Swap>, stall: Option<Stall>, time: &str) {
@@ -177,15 +183,41 @@ fn fill(value: &mut Value, used_cpu: Option<&Cpu>, used: Option<&Memory>, time: 
     }
 }
 
+/// What is taken of a file system, as far as it is known.
+fn at(space: Option<Space>, usage: Option<Usage>, time: &str) -> Value {
+    let of_space = |figure: fn(Space) -> u64| space.map(figure).map(Value::from);
+    known([
+        ("time", Some(json!(time))),
+        ("availableBytes", of_space(|space| space.available)),
+        ("capacityBytes", of_space(|space| space.capacity)),
+        ("inodesFree", of_space(|space| space.inodes_free)),
+        ("inodes", of_space(|space| space.inodes)),
+        ("usedBytes", usage.map(|usage| json!(usage.bytes))),
+        (
+            "inodesUsed",
+            usage.and_then(|usage| usage.inodes).map(Value::from),
+        ),
+    ])
+}
+
+/// An object of those fields that have a value: what is unknown is left out.
+fn known<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
+    let fields = fields.into_iter();
+    fields
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+        .collect()
+}
+
 fn memory(used: &Memory, time: &str) -> Value {
-    let mut value = json!({
-        "time": time, "usageBytes": used.usage, "workingSetBytes": used.working_set,
-        "rssBytes": used.rss, "pageFaults": used.page_faults,
-        "majorPageFaults": used.major_page_faults,
-    });
-    if let Some(available) = used.available {
-        value["availableBytes"] = json!(available);
-    }
+    let mut value = known([
+        ("time", Some(json!(time))),
+        ("usageBytes", used.usage.map(Value::from)),
+        ("workingSetBytes", used.working_set.map(Value::from)),
+        ("rssBytes", used.rss.map(Value::from)),
+        ("pageFaults", used.page_faults.map(Value::from)),
+        ("majorPageFaults", used.major_page_faults.map(Value::from)),
+        ("availableBytes", used.available.map(Value::from)),
+    ]);
     if let Some(stall) = used.stall {
         value["psi"] = stall.to_json();
     }
@@ -193,9 +225,12 @@ fn memory(used: &Memory, time: &str) -> Value {
 }
 
 fn cpu(cpu: &Cpu, time: &str) -> Value {
-    let mut value = json!({
-        "time": time, "usageNanoCores": cpu.rate.unwrap_or(0), "usageCoreNanoSeconds": cpu.total,
-    });
+    let mut value = known([
+        ("time", Some(json!(time))),
+        // Known from the second look on.
+        ("usageNanoCores", cpu.rate.map(Value::from)),
+        ("usageCoreNanoSeconds", Some(json!(cpu.total))),
+    ]);
     if let Some(stall) = cpu.stall {
         value["psi"] = stall.to_json();
     }
@@ -206,10 +241,13 @@ fn network(interfaces: &[NetworkSample], time: &str) -> Value {
     let all: Vec<Value> = interfaces
         .iter()
         .map(|one| {
-            json!({
-                "name": one.interface, "rxBytes": one.received, "rxErrors": one.receive_errors,
-                "txBytes": one.sent, "txErrors": one.send_errors,
-            })
+            known([
+                ("name", Some(json!(one.interface))),
+                ("rxBytes", one.received.map(Value::from)),
+                ("rxErrors", one.receive_errors.map(Value::from)),
+                ("txBytes", one.sent.map(Value::from)),
+                ("txErrors", one.send_errors.map(Value::from)),
+            ])
         })
         .collect();
     let mut value = all.first().cloned().unwrap_or_else(|| json!({"name": ""}));
@@ -239,14 +277,14 @@ mod tests {
             name: "p".to_owned(),
             containers: vec![ContainerSample {
                 name: "c".to_owned(),
-                rootfs: Usage {
+                rootfs: Some(Usage {
                     bytes: 10,
-                    inodes: 1,
-                },
-                logs: Usage {
+                    inodes: Some(1),
+                }),
+                logs: Some(Usage {
                     bytes: 5,
-                    inodes: 1,
-                },
+                    inodes: Some(1),
+                }),
                 cpu: Some(Cpu {
                     total: 7,
                     rate: Some(3),
@@ -264,10 +302,10 @@ mod tests {
             node_name: "n1",
             now: Timestamp::UNIX_EPOCH,
             machine: &Machine {
-                memory_anonymous: 11,
-                page_faults: 12,
-                swap_total: 30,
-                swap_free: 10,
+                memory_anonymous: Some(11),
+                page_faults: Some(12),
+                swap_total: Some(30),
+                swap_free: Some(10),
                 io_stall: Some(Stall::default()),
                 ..Machine::default()
             },
@@ -280,7 +318,7 @@ mod tests {
                 started_at: 0,
                 cpu: Cpu::default(),
                 memory: Memory {
-                    working_set: 5,
+                    working_set: Some(5),
                     ..Memory::default()
                 },
             }),
@@ -290,6 +328,11 @@ mod tests {
         let node = &summary["node"];
         assert_eq!(node["memory"]["rssBytes"], 11);
         assert_eq!(node["memory"]["pageFaults"], 12);
+        let shown = |value: &Value, name: &str| value.get(name).is_some();
+        assert!(!shown(&node["memory"], "workingSetBytes"), "unknown");
+        assert!(!shown(&node["fs"], "capacityBytes"), "unknown");
+        assert!(!shown(&node["rlimit"], "maxpid"), "unknown");
+        assert!(!shown(node, "cpu") && !shown(node, "startTime"), "unknown");
         assert_eq!(node["swap"]["swapUsageBytes"], 20);
         assert_eq!(node["io"]["psi"]["some"]["avg10"], 0.0);
         let groups = node["systemContainers"].as_array().expect("a list");
@@ -306,6 +349,6 @@ mod tests {
             "{pod}"
         );
         assert_eq!(pod["containers"][0]["cpu"]["usageNanoCores"], 3);
-        assert_eq!(pod["containers"][0]["startTime"], "1970-01-01T00:00:00Z");
+        assert!(!shown(&pod["containers"][0], "startTime"), "unknown");
     }
 }

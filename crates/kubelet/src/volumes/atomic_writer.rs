@@ -55,8 +55,8 @@ pub fn write(directory: &Path, payload: &Payload, generation: &str) -> Result<bo
     set_mode(&new_path, 0o755)?;
     for (path, file) in payload {
         let target = new_path.join(path);
-        if let Some(parent) = target.parent() {
-            fs::create_dir_all(parent).map_err(at("creating", parent))?;
+        if let Some(parent) = Path::new(path).parent() {
+            make_directories(&new_path, parent)?;
         }
         fs::write(&target, &file.content).map_err(at("writing", &target))?;
         set_mode(&target, file.mode)?;
@@ -77,6 +77,20 @@ pub fn write(directory: &Path, payload: &Payload, generation: &str) -> Result<bo
     link_names(directory, payload)?;
     remove_stale(directory, payload, &new)?;
     Ok(true)
+}
+
+/// Directories that every user of the volume may pass, whatever our umask.
+fn make_directories(root: &Path, relative: &Path) -> Result<(), Error> {
+    let mut path = root.to_path_buf();
+    for name in relative.components() {
+        path.push(name);
+        match fs::create_dir(&path) {
+            Ok(()) => set_mode(&path, 0o755)?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(at("creating", &path)(error)),
+        }
+    }
+    Ok(())
 }
 
 /// The links users see: one per first path element.
@@ -197,6 +211,8 @@ mod tests {
             .permissions()
             .mode();
         assert_eq!(mode & 0o777, 0o640);
+        let below = fs::metadata(directory.join("d")).expect("directory");
+        assert_eq!(below.permissions().mode() & 0o777, 0o755);
 
         // The same again changes nothing, not even the generation.
         assert!(!write(directory, &payload(&[("a", "1"), ("d/b", "2")]), "g2").expect("written"));

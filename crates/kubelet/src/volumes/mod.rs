@@ -17,6 +17,7 @@ pub mod mounts;
 mod ownership;
 mod projected;
 mod secret;
+mod shares;
 mod sub_path;
 mod tokens;
 
@@ -38,6 +39,8 @@ use crate::{
 };
 pub use atomic_writer::{File, Payload};
 pub use claims::{Claim, Claims};
+pub use shares::Shares;
+use shares::{Place, Wanted};
 pub use sub_path::read as read_inside;
 pub use tokens::Tokens;
 
@@ -151,6 +154,8 @@ pub struct Volumes {
     pub pods_root: PathBuf,
     /// In memory: `<secret_root>/<uid>/<plugin>/<volume>`, where there is such a file system.
     pub secret_root: Option<PathBuf>,
+    /// What each pod has of it.
+    pub shares: Arc<Shares>,
     pub tokens: Tokens,
     pub client: kube::Client,
     pub environment: Environment,
@@ -159,6 +164,11 @@ pub struct Volumes {
     pub node_name: String,
     pub claims: Claims,
 }
+
+/// The share of the memory of all pods that one pod's volumes may take which lie in memory.
+const POD_PART: u64 = 10;
+/// However small the machine, a pod may have this much.
+const POD_LEAST: u64 = 16 << 20;
 
 /// What setting up one volume needs to know.
 struct Context<'a> {
@@ -248,6 +258,7 @@ impl Volumes {
     pub async fn tear_down(&self, uid: &str) -> Result<(), Error> {
         self.tokens.forget(uid);
         self.claims.forget(uid);
+        self.shares.forget(uid);
         let directory = self.pod_dir(uid);
         let in_memory = self.secret_root.as_ref().map(|root| root.join(uid));
         blocking(move || {
@@ -271,6 +282,7 @@ impl Volumes {
     pub async fn release(&self, uid: &str) -> Result<(), Error> {
         self.tokens.forget(uid);
         self.claims.forget(uid);
+        self.shares.forget(uid);
         let directory = self.pod_dir(uid);
         let mut parts: Vec<PathBuf> = ["volume-subpaths", "volumes", "volumeDevices"]
             .map(|part| directory.join(part))
@@ -406,12 +418,13 @@ async fn set_up_on_node(context: &Context<'_>, volume: &Volume) -> Result<Ready,
     if let Some(source) = &volume.config_map {
         let payload = config_map::payload(context, source).await?;
         let path = context.directory("kubernetes.io~configmap", name);
-        return context.write(path, payload, false, None).await;
+        return context.write(path, payload, None, None).await;
     }
     if let Some(source) = &volume.secret {
         let payload = secret::payload(context, source).await?;
-        let path = context.secret_directory("kubernetes.io~secret", name);
-        return context.write(path, payload, true, None).await;
+        return context
+            .write_in_memory("kubernetes.io~secret", name, payload, None)
+            .await;
     }
     if let Some(source) = &volume.downward_api {
         let payload = downward_api::payload(
@@ -419,13 +432,15 @@ async fn set_up_on_node(context: &Context<'_>, volume: &Volume) -> Result<Ready,
             source.items.as_deref().unwrap_or_default(),
             source.default_mode.unwrap_or(0o644),
         )?;
-        let path = context.secret_directory("kubernetes.io~downward-api", name);
-        return context.write(path, payload, true, None).await;
+        return context
+            .write_in_memory("kubernetes.io~downward-api", name, payload, None)
+            .await;
     }
     if let Some(source) = &volume.projected {
         let (payload, refresh_at) = projected::payload(context, source).await?;
-        let path = context.secret_directory("kubernetes.io~projected", name);
-        return context.write(path, payload, true, refresh_at).await;
+        return context
+            .write_in_memory("kubernetes.io~projected", name, payload, refresh_at)
+            .await;
     }
     let claim = volume.persistent_volume_claim.as_ref();
     let bound = if let Some(source) = claim {
@@ -464,14 +479,36 @@ impl Context<'_> {
         pod.join("volumes").join(plugin).join(name)
     }
 
-    /// Of a volume that must not reach a disk.
-    fn secret_directory(&self, plugin: &str, name: &str) -> PathBuf {
-        let on_disk = self.directory(plugin, name);
-        match &self.volumes.secret_root {
-            // That of a pod which an older kubelet started has a tmpfs of its own.
-            Some(root) if !on_disk.exists() => root.join(self.uid()).join(plugin).join(name),
-            _ => on_disk,
-        }
+    /// Puts the payload of a volume in place that must not reach a disk.
+    async fn write_in_memory(
+        &self,
+        plugin: &str,
+        name: &str,
+        payload: Payload,
+        refresh_at: Option<i64>,
+    ) -> Result<Ready, Error> {
+        let own = self.directory(plugin, name);
+        let root = self.volumes.secret_root.as_ref();
+        let shared = root.map(|root| root.join(self.uid()).join(plugin).join(name));
+        let present = if own.exists() {
+            Some(Place::OwnTmpfs)
+        } else if shared.as_ref().is_some_and(|path| path.exists()) {
+            Some(Place::Shared)
+        } else {
+            None
+        };
+        let memory = u64::try_from(self.facts.allocatable_memory).unwrap_or(0);
+        let most = (memory / POD_PART).max(POD_LEAST);
+        let place = self.volumes.shares.place(&Wanted {
+            uid: self.uid(),
+            volume: &format!("{plugin}/{name}"),
+            bytes: shares::size(&payload),
+            present,
+            most,
+        })?;
+        let path = shared.filter(|_| place == Place::Shared).unwrap_or(own);
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        self.write(path, payload, Some(most), refresh_at).await
     }
 
     /// Where the link to a block volume's device is.
@@ -507,11 +544,12 @@ impl Context<'_> {
     }
 
     /// Puts a payload in place, on a tmpfs of its own when it must not reach a disk and would.
+    /// `in_memory`: it must not, and how large that tmpfs may become.
     async fn write(
         &self,
         path: PathBuf,
         payload: Payload,
-        in_memory: bool,
+        in_memory: Option<i64>,
         refresh_at: Option<i64>,
     ) -> Result<Ready, Error> {
         let fs_group = self.fs_group();
@@ -525,10 +563,11 @@ impl Context<'_> {
         blocking(move || {
             let new = !directory.exists();
             std::fs::create_dir_all(&directory).map_err(at("creating", &directory))?;
-            if in_memory && on_disk {
-                mount_table::mount_tmpfs(&directory, None)?;
-            } else if in_memory && new {
-                // As open as the root of a tmpfs; what is in it has modes of its own.
+            if let Some(size) = in_memory.filter(|_| on_disk) {
+                mount_table::mount_secret_tmpfs(&directory, size)?;
+            } else if new {
+                // As open as the root of a tmpfs, whatever our umask; what is in it has modes of
+                // its own.
                 std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o777))
                     .map_err(at("changing", &directory))?;
             }

@@ -30,6 +30,20 @@ pub fn mount_tmpfs(path: &Path, size: Option<i64>) -> Result<bool, Error> {
     Ok(true)
 }
 
+/// Mounts a tmpfs for what must not reach a disk, not by way of swap either where the kernel can
+/// promise that (6.4 and later), unless one is there.
+pub fn mount_secret_tmpfs(path: &Path, size: i64) -> Result<(), Error> {
+    if is_mount_point(path)? {
+        return Ok(());
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    let options = format!("mode=0777,size={size}");
+    let on = |options: &str| mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(options));
+    on(&format!("{options},noswap"))
+        .or_else(|_| on(&options))
+        .map_err(|errno| at("mounting a tmpfs on", path)(errno.into()))
+}
+
 /// Mounts huge pages of a size unless something is mounted there. Returns whether it did.
 pub fn mount_huge_pages(path: &Path, page: &str) -> Result<bool, Error> {
     if is_mount_point(path)? {

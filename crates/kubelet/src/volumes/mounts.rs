@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    os::unix::fs::PermissionsExt,
     path::{Component, PathBuf},
 };
 
@@ -111,6 +112,9 @@ pub async fn prepare(
             let file = pod_dir.join("etc-hosts");
             std::fs::create_dir_all(&pod_dir).map_err(at("creating", &pod_dir))?;
             std::fs::write(&file, hosts).map_err(at("writing", &file))?;
+            // Whatever user the container runs as may read it, whatever our umask.
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644))
+                .map_err(at("changing", &file))?;
             result.push(v1::Mount {
                 container_path: HOSTS.to_owned(),
                 host_path: text(&file),
@@ -119,7 +123,6 @@ pub async fn prepare(
         }
         let message_path = container.termination_message_path.as_deref();
         if let Some(path) = message_path.filter(|path| !path.is_empty()) {
-            use std::os::unix::fs::PermissionsExt;
             if let Some(parent) = message_file.parent() {
                 std::fs::create_dir_all(parent).map_err(at("creating", parent))?;
             }

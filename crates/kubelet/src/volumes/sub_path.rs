@@ -96,11 +96,11 @@ fn inside(volume: &Path, relative: &Path) -> Option<PathBuf> {
 
 fn open_or_make(volume: &Path, relative: &Path) -> Result<OwnedFd, Error> {
     let root = fs::File::open(volume).map_err(at("opening", volume))?;
-    let mode = {
-        use std::os::unix::fs::PermissionsExt;
-        let metadata = root.metadata().map_err(at("reading", volume))?;
-        metadata.permissions().mode() & 0o777 | 0o750
-    };
+    // As open as the volume itself.
+    let permissions = root
+        .metadata()
+        .map_err(at("reading", volume))?
+        .permissions();
     let open = |path: &Path| {
         let how = OpenHow::new()
             .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
@@ -116,13 +116,30 @@ fn open_or_make(volume: &Path, relative: &Path) -> Result<OwnedFd, Error> {
     for component in relative.components() {
         let parent = open(&done).map_err(|errno| at("opening", &done)(errno.into()))?;
         let name = Path::new(component.as_os_str());
-        match mkdirat(&parent, name, Mode::from_bits_truncate(mode)) {
-            Ok(()) | Err(Errno::EEXIST) => {}
+        let made = match mkdirat(&parent, name, Mode::S_IRWXU) {
+            Ok(()) => true,
+            Err(Errno::EEXIST) => false,
             Err(errno) => return Err(at("creating", relative)(errno.into())),
-        }
+        };
         done.push(name);
+        if made {
+            // Set apart: the mode of a new directory is subject to the umask.
+            let new = open_directory(&parent, name)
+                .map_err(|errno| at("opening", &done)(errno.into()))?;
+            new.set_permissions(permissions.clone())
+                .map_err(at("changing", &done))?;
+        }
     }
     open(relative).map_err(|errno| at("opening", relative)(errno.into()))
+}
+
+/// A directory that was just made. Whatever has been put in its place meanwhile is not followed.
+fn open_directory(parent: &OwnedFd, name: &Path) -> nix::Result<fs::File> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let how = OpenHow::new()
+        .flags(flags)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+    openat2(parent, name, how).map(fs::File::from)
 }
 
 #[cfg(test)]
@@ -148,5 +165,31 @@ mod tests {
         open_or_make(&volume, &place).expect("opened");
         assert!(volume.join("a/b/c").is_dir());
         assert!(bind(&volume, "../x", &directory.path().join("t")).is_err());
+    }
+
+    #[test]
+    fn directories_made_for_a_sub_path_are_as_open_as_the_volume() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().expect("a directory");
+        let volume = directory.path().join("v");
+        fs::create_dir(&volume).expect("made");
+        let set = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("changed");
+        };
+        let mode = |path: &str| {
+            let metadata = fs::metadata(volume.join(path)).expect("there");
+            metadata.permissions().mode() & 0o7777
+        };
+        set(&volume, 0o777);
+        open_or_make(&volume, Path::new("a/b")).expect("made");
+        assert_eq!((mode("a"), mode("a/b")), (0o777, 0o777));
+        // What was there keeps its mode; what is new below it does not follow it.
+        set(&volume.join("a"), 0o711);
+        set(&volume, 0o2775);
+        open_or_make(&volume, Path::new("a/c")).expect("made");
+        assert_eq!((mode("a"), mode("a/c")), (0o711, 0o2775));
+        set(&volume, 0o700);
+        open_or_make(&volume, Path::new("closed")).expect("made");
+        assert_eq!(mode("closed"), 0o700);
     }
 }

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{Certificate, CertificateParams, DnType, Issuer, KeyPair};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -54,6 +57,7 @@ pub fn new_key() -> KeyPair {
 /// A client with a certificate of the cluster's authority.
 pub struct Administrator {
     tls: Arc<rustls::ClientConfig>,
+    no_certificate: rustls::ClientConfig,
 }
 
 impl Administrator {
@@ -63,7 +67,60 @@ impl Administrator {
             .with_root_certificates(authority.roots())
             .with_client_auth_cert(chain, key)
             .expect("a TLS configuration");
-        Administrator { tls: Arc::new(tls) }
+        Administrator {
+            tls: Arc::new(tls),
+            no_certificate: rustls::ClientConfig::builder()
+                .with_root_certificates(authority.roots())
+                .with_no_client_auth(),
+        }
+    }
+
+    /// Code, told length and body of the answer, in one of the two protocols.
+    pub async fn ask(
+        &self,
+        port: u16,
+        protocol: &str,
+        (method, path): (http::Method, &str),
+        token: Option<&str>,
+    ) -> (u16, Option<String>, String) {
+        let mut tls = (*self.tls).clone();
+        tls.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+        if token.is_some() {
+            // Who shows a certificate is known by it.
+            tls.client_auth_cert_resolver = self.no_certificate.client_auth_cert_resolver.clone();
+        }
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+        let name = ServerName::try_from("localhost").expect("a name");
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(tls));
+        let stream = connector.connect(name, stream.expect("a connection")).await;
+        let io = TokioIo::new(stream.expect("a handshake"));
+        let mut request = http::Request::builder()
+            .method(method)
+            .uri(format!("https://localhost{path}"))
+            .header("host", "localhost");
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request.body(Empty::<Bytes>::new()).expect("a request");
+        let answer = if protocol == "h2" {
+            let client = hyper::client::conn::http2::handshake(TokioExecutor::new(), io);
+            let (mut sender, connection) = client.await.expect("a connection");
+            tokio::spawn(connection);
+            sender.send_request(request).await
+        } else {
+            let client = hyper::client::conn::http1::handshake(io);
+            let (mut sender, connection) = client.await.expect("a connection");
+            tokio::spawn(connection);
+            sender.send_request(request).await
+        };
+        let answer = answer.unwrap_or_else(|error| panic!("{protocol} {path}: {error}"));
+        let code = answer.status().as_u16();
+        let length = answer.headers().get("content-length");
+        let length = length.map(|length| length.to_str().expect("a number").to_owned());
+        let body = answer.into_body().collect().await;
+        let body = body.unwrap_or_else(|error| panic!("{protocol} {path}: {error}"));
+        let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+        (code, length, body)
     }
 
     /// The body of the answer, which must be a good one.

@@ -43,7 +43,11 @@ pub struct Node {
     tls: Arc<rustls::ServerConfig>,
     configuration: kubelet::Configuration,
     pub cgroup_root: String,
-    administrator: Administrator,
+    pub administrator: Administrator,
+    /// What the kubelet and the API server trace.
+    pub timelines: trace::Timelines,
+    /// Memory that volumes of all pods share, where a test wants it.
+    pub secret_root: Option<std::path::PathBuf>,
     kubelet: Option<(tokio::task::JoinHandle<()>, CancellationToken)>,
 }
 
@@ -76,10 +80,11 @@ impl Node {
             .await
             .expect("a store");
         let authority = Authority::new();
+        let timelines = trace::Timelines::open(None, environment.clone()).expect("timelines");
         let api = ApiServer::start(apiserver::Config {
             store,
             environment: environment.clone(),
-            timelines: trace::Timelines::open(None, environment.clone()).expect("timelines"),
+            timelines: timelines.clone(),
             client_ca_pem: authority.certificate.pem(),
             service_account_key_pem: new_key().serialize_pem(),
             issuer: "https://kubernetes.default.svc.cluster.local".to_owned(),
@@ -90,6 +95,10 @@ impl Node {
             cluster_domain: "cluster.local".to_owned(),
             shares_store: false,
             compaction: apiserver::COMPACTION,
+            admission: apiserver::AdmissionConfig {
+                pod_ranges: Some(Arc::new(|_: &str| Ok(Some("10.244.0.0/24".to_owned())))),
+                ..apiserver::AdmissionConfig::default()
+            },
         })
         .await
         .expect("an API server");
@@ -99,10 +108,11 @@ impl Node {
             .build()
             .expect("a verifier");
         let (chain, key) = authority.issue("localhost", "system:nodes");
-        let tls = rustls::ServerConfig::builder()
+        let mut tls = rustls::ServerConfig::builder()
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
             .expect("a TLS configuration");
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let admin = client::connect::from_service(api.in_process(Identity::administrator()));
         let directory = tempfile::tempdir().expect("a directory");
         let runtime = Runtime::new();
@@ -118,6 +128,8 @@ impl Node {
             configuration,
             cgroup_root: format!("/coracle-test-{}", environment.name_suffix(8)),
             administrator: Administrator::new(&authority),
+            timelines,
+            secret_root: None,
             kubelet: None,
         };
         let account: ServiceAccount =
@@ -173,10 +185,11 @@ impl Node {
         let listen = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
         self.kubelet_port = listen.local_addr().expect("an address").port();
         let config = kubelet::Config {
+            gives_up: false,
             node_name: NODE.to_owned(),
             node_ip: "127.0.0.1".parse().expect("an address"),
             root: self.directory.path().join("kubelet"),
-            secret_root: None,
+            secret_root: self.secret_root.clone(),
             log_dir: self.directory.path().join("logs"),
             cri_socket: self.directory.path().join("cri.sock"),
             cluster_dns: vec!["10.96.0.10".to_owned()],
@@ -195,7 +208,7 @@ impl Node {
                 logind_settings: self.directory.path().join("logind.conf.d"),
             },
             environment: Environment::shifted(self.clock_shift.clone()),
-            recorder: trace::Recorder::off(),
+            recorder: trace::Recorder::new(Arc::new(self.timelines.clone())),
         };
         let client = client::connect::from_service(self.api.in_process(Identity::node(NODE)));
         (config, client)

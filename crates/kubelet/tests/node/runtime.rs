@@ -347,8 +347,15 @@ impl runtime_service::RuntimeService for Runtime {
         let mut state = self.state();
         let now = state.tick();
         let id = request.into_inner().container_id;
+        let failing = state.failing.get("StartContainer").cloned();
         let found = state.containers.get_mut(&id);
         let (config, status, _) = found.ok_or_else(|| Status::not_found("no such container"))?;
+        if let Some(message) = failing {
+            status.state = v1::ContainerState::ContainerExited as i32;
+            (status.exit_code, status.finished_at) = (128, now);
+            status.reason = "StartError".to_owned();
+            return Err(Status::unknown(message));
+        }
         status.state = v1::ContainerState::ContainerRunning as i32;
         status.started_at = now;
         let log = Path::new(&status.log_path);

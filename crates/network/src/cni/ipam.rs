@@ -4,6 +4,7 @@
 //! The record is written before anything exists in the kernel, so whatever an interrupted ADD left
 //! behind can be found and removed by a later DEL or GC.
 
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::net::Ipv4Addr;
@@ -132,13 +133,14 @@ impl Ipam {
         remove(&self.record_path(attachment))
     }
 
-    /// Addresses taken without a record, which only an interrupted ADD leaves.
-    pub fn release_orphans(&self) -> Result<(), Error> {
-        let held: Vec<String> = self
-            .records()?
-            .iter()
-            .map(|record| record.address.to_string())
-            .collect();
+    /// Gives back addresses taken without a record, which an interrupted ADD leaves. Those whose
+    /// owner is still there (`valid`) stay: their record may only have become unreadable.
+    pub fn release_orphans(&self, valid: &[Attachment]) -> Result<(), Error> {
+        let mut held: HashSet<String> = HashSet::new();
+        for record in self.records()? {
+            held.insert(record.address.to_string());
+        }
+        let owners: HashSet<String> = valid.iter().map(owner_line).collect();
         let directory = self.directory.join("addresses");
         for entry in fs::read_dir(&directory).map_err(file("list", &directory))? {
             let path = entry.map_err(file("list", &directory))?.path();
@@ -146,7 +148,11 @@ impl Ipam {
                 .file_name()
                 .and_then(|name| name.to_str())
                 .unwrap_or_default();
-            if !held.iter().any(|address| address == name) {
+            if held.contains(name) {
+                continue;
+            }
+            let owner = fs::read_to_string(&path).map_err(file("read", &path))?;
+            if !owners.contains(&owner) {
                 remove(&path)?;
             }
         }
@@ -304,7 +310,10 @@ mod tests {
         );
         let address = allocate(&ipam, "b", "10.1.0.0/24").unwrap();
         fs::write(ipam.record_path(&attachment("b")), b"{half").unwrap();
-        ipam.release_orphans().unwrap();
+        ipam.release_orphans(&[attachment("b")]).unwrap();
+        let file = directory.path().join("addresses").join(address.to_string());
+        assert!(file.exists(), "its pod is still there");
+        ipam.release_orphans(&[attachment("c")]).unwrap();
         assert!(
             !directory
                 .path()

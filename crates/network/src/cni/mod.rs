@@ -172,7 +172,7 @@ fn collect(configuration: &Configuration) -> Result<String, Error> {
     {
         remove(configuration, &record.attachment)?;
     }
-    Ipam::lock(&configuration.state_dir)?.release_orphans()?;
+    Ipam::lock(&configuration.state_dir)?.release_orphans(valid)?;
     Ok(String::new())
 }
 

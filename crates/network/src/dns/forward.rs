@@ -25,14 +25,14 @@ pub enum Transport {
 
 pub struct Forwarder {
     resolv_conf: PathBuf,
-    /// Ourselves, who must never be asked.
-    own: SocketAddr,
+    /// Addresses that lead to ourselves, who must never be asked: ours, and the DNS Service's.
+    own: Vec<IpAddr>,
     environment: Environment,
     servers: Mutex<Option<(Instant, Vec<SocketAddr>)>>,
 }
 
 impl Forwarder {
-    pub fn new(resolv_conf: PathBuf, own: SocketAddr, environment: Environment) -> Forwarder {
+    pub fn new(resolv_conf: PathBuf, own: Vec<IpAddr>, environment: Environment) -> Forwarder {
         Forwarder {
             resolv_conf,
             own,
@@ -83,7 +83,7 @@ impl Forwarder {
         let content = timeout(SERVER_TIMEOUT, tokio::fs::read_to_string(&self.resolv_conf)).await;
         let content = content.ok().and_then(Result::ok).unwrap_or_default();
         let mut servers = name_servers(&content);
-        servers.retain(|server| *server != self.own && server.ip() != self.own.ip());
+        servers.retain(|server| !self.own.contains(&server.ip()));
         *lock() = Some((Instant::now(), servers.clone()));
         servers
     }

@@ -11,7 +11,7 @@ mod zone;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
@@ -29,6 +29,8 @@ pub struct DnsConfig {
     pub informers: Informers,
     /// The gateway address and a port, both UDP and TCP.
     pub listen: SocketAddr,
+    /// The address of the DNS Service, which leads here as well.
+    pub service_ip: Ipv4Addr,
     /// For instance `cluster.local`.
     pub domain: String,
     /// Where the node's own name servers are listed.
@@ -58,7 +60,7 @@ pub async fn run(config: DnsConfig, shutdown: CancellationToken) -> Result<(), E
     let index = Arc::new(RwLock::new(NamesIndex::default()));
     let forwarder = forward::Forwarder::new(
         config.upstream_resolv_conf.clone(),
-        config.listen,
+        vec![config.listen.ip(), config.service_ip.into()],
         config.environment.clone(),
     );
     let follow = follow(&config, &index, &shutdown);
@@ -110,6 +112,7 @@ async fn follow(config: &DnsConfig, index: &RwLock<NamesIndex>, shutdown: &Cance
                 queue_us: 0,
                 work_us: 0,
                 bytes: 0,
+                failure: None,
             };
             config.recorder.record(&uid, span);
         }

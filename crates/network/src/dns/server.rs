@@ -1,7 +1,8 @@
 //! The sockets: UDP and TCP on one address, a bounded number of questions in flight.
 
-use std::net::SocketAddr;
-use std::sync::{Arc, RwLock};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
@@ -19,8 +20,13 @@ use super::zone::{Answer, Outcome, Zone};
 
 /// What we accept and announce over UDP: fits an unfragmented packet nearly everywhere.
 const UDP_PAYLOAD: u16 = 1232;
+/// Whatever a client claims to take: a small question must not fetch an answer of any size for
+/// somebody whose address it bears.
+const LARGEST_UDP_ANSWER: u16 = 4096;
 const MOST_FORWARDED: usize = 1024;
 const MOST_CONNECTIONS: usize = 256;
+/// Of one client, so that no pod takes the places of all others.
+const MOST_CONNECTIONS_OF_ONE: usize = 32;
 const IDLE: Duration = Duration::from_secs(10);
 /// After a failed accept or receive, so that a lasting error does not spin.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
@@ -120,12 +126,16 @@ async fn serve_udp(
 
 async fn serve_tcp(listener: &TcpListener, resolver: &Arc<Resolver>, shutdown: &CancellationToken) {
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let clients = Arc::new(Clients::default());
     loop {
         let Ok(place) = places.clone().acquire_owned().await else {
             return;
         };
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, client)) => {
+                let Some(admitted) = clients.admit(client.ip()) else {
+                    continue;
+                };
                 let (resolver, shutdown) = (resolver.clone(), shutdown.clone());
                 tokio::spawn(async move {
                     tokio::select! {
@@ -133,12 +143,55 @@ async fn serve_tcp(listener: &TcpListener, resolver: &Arc<Resolver>, shutdown: &
                         () = shutdown.cancelled() => {}
                         _ = serve_connection(stream, &resolver) => {}
                     }
-                    drop(place);
+                    drop((admitted, place));
                 });
             }
             Err(error) => {
                 tracing::debug!(%error, "accepting a connection failed");
                 tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+            }
+        }
+    }
+}
+
+/// How many connections each client has; who has none takes no room.
+#[derive(Default)]
+struct Clients(Mutex<HashMap<IpAddr, usize>>);
+
+/// A connection that is counted while this lives.
+struct Admitted {
+    clients: Arc<Clients>,
+    client: IpAddr,
+}
+
+impl Clients {
+    /// `None` when the client has as many connections as it may have.
+    fn admit(self: &Arc<Clients>, client: IpAddr) -> Option<Admitted> {
+        let mut counts = self
+            .0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let count = counts.entry(client).or_default();
+        (*count < MOST_CONNECTIONS_OF_ONE).then(|| {
+            *count += 1;
+            Admitted {
+                clients: self.clone(),
+                client,
+            }
+        })
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let counts = &self.clients.0;
+        let mut counts = counts
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(count) = counts.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.client);
             }
         }
     }
@@ -264,7 +317,7 @@ fn reply(question: &Message, answer: Answer, transport: Transport) -> Vec<u8> {
     message.add_additionals(answer.additionals);
     let bytes = message.to_vec().unwrap_or_default();
     let limit = match transport {
-        Transport::Udp => usize::from(question.max_payload()),
+        Transport::Udp => usize::from(question.max_payload().min(LARGEST_UDP_ANSWER)),
         Transport::Tcp => usize::from(u16::MAX),
     };
     if bytes.len() <= limit && !bytes.is_empty() {
@@ -295,4 +348,24 @@ fn skeleton(question: &Message, code: ResponseCode) -> Message {
         message.set_edns(edns);
     }
     message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_client_takes_only_its_share_of_the_connections() {
+        let clients = Arc::new(Clients::default());
+        let (greedy, other) = (IpAddr::from([10, 244, 0, 2]), IpAddr::from([10, 244, 0, 3]));
+        let mut held: Vec<Admitted> = (0..MOST_CONNECTIONS)
+            .map_while(|_| clients.admit(greedy))
+            .collect();
+        assert_eq!(held.len(), MOST_CONNECTIONS_OF_ONE);
+        assert!(clients.admit(other).is_some());
+        held.pop();
+        assert!(clients.admit(greedy).is_some());
+        held.clear();
+        assert!(clients.0.lock().unwrap().is_empty());
+    }
 }

@@ -361,13 +361,21 @@ fn the_server_speaks_udp_and_tcp_and_asks_others() {
             let server = Server::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
             let address = server.address();
             let mut index = example();
+            let crowd: Vec<Value> = (0..2000)
+                .map(|number: u32| {
+                    let address = Ipv4Addr::from(0x0af5_0000 + number);
+                    json!({"addresses": [address.to_string()]})
+                })
+                .collect();
+            service(&mut index, "prod", "crowd", json!({"clusterIP": "None"}));
+            endpoints(&mut index, "prod", "crowd", json!(crowd));
             let many: Vec<Value> = (1..=100)
                 .map(|last| json!({"addresses": [format!("10.244.1.{last}")]}))
                 .collect();
             service(&mut index, "prod", "many", json!({"clusterIP": "None"}));
             endpoints(&mut index, "prod", "many", json!(many));
             let zone = Zone::new("cluster.local").unwrap();
-            let forwarder = Forwarder::new(resolv_conf, address, Environment::system());
+            let forwarder = Forwarder::new(resolv_conf, vec![address.ip()], Environment::system());
             let shutdown = CancellationToken::new();
             let serving = tokio::spawn(server.serve(
                 zone,
@@ -399,6 +407,16 @@ fn the_server_speaks_udp_and_tcp_and_asks_others() {
                     .answers
                     .len(),
                 100
+            );
+
+            // Whatever the client claims to take, and however large the Service is.
+            let crowd = "crowd.prod.svc.cluster.local.";
+            let huge = over_udp(address, &question(crowd, RecordType::A, Some(65_000))).await;
+            assert!(huge.metadata.truncation && huge.answers.is_empty());
+            let huge = over_tcp(address, &question(crowd, RecordType::A, None)).await;
+            assert_eq!(
+                (huge.metadata.truncation, huge.answers.len()),
+                (false, 1000)
             );
 
             // The other one is waited for for a moment only, which a busy machine may take from it.
@@ -437,4 +455,29 @@ fn the_server_speaks_udp_and_tcp_and_asks_others() {
             serving.await.unwrap().unwrap();
         });
     });
+}
+
+#[test]
+fn the_work_for_one_service_does_not_grow_with_the_others() {
+    let counts = [100, 1_000, 10_000].map(|size| {
+        let mut index = NamesIndex::default();
+        for number in 0..size {
+            let name = format!("service-{number}");
+            let spec = json!({"clusterIP": "None", "ports": [{"name": "http", "port": 80}]});
+            service(&mut index, "default", &name, spec);
+            let address = format!("10.244.{}.{}", number / 250, 1 + number % 250);
+            endpoints(
+                &mut index,
+                "default",
+                &name,
+                json!([{"addresses": [address]}]),
+            );
+        }
+        let before = environment::work::visited();
+        let list = json!([{"addresses": ["10.245.0.1"]}, {"addresses": ["10.245.0.2"]}]);
+        endpoints(&mut index, "default", "service-7", list);
+        environment::work::visited() - before
+    });
+    assert!(counts[0] > 0);
+    assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
 }

@@ -1,6 +1,7 @@
 //! The cluster's zone: from a question to an answer, as the Kubernetes DNS specification words it.
 //! Pure; asks nobody else.
 
+use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
 use hickory_proto::op::ResponseCode;
@@ -15,6 +16,9 @@ const TTL: u32 = 30;
 const SPECIFICATION: &str = "1.1.0";
 /// A chain of ExternalName Services inside the cluster is followed this far.
 const LONGEST_CHAIN: usize = 8;
+/// The endpoints of a headless Service that one answer names. More would not fit into a message,
+/// and every question would cost as much as the Service is large.
+const MOST_RECORDS: usize = 1000;
 
 /// The domain this node answers for with authority.
 #[derive(Clone, Debug)]
@@ -136,6 +140,7 @@ impl Zone {
                 Target::Headless { endpoints } if kind == RecordType::A => {
                     endpoints
                         .keys()
+                        .take(MOST_RECORDS)
                         .for_each(|endpoint| put(RData::A(A(endpoint.address))));
                 }
                 target if kind == RecordType::SRV => {
@@ -179,6 +184,7 @@ impl Zone {
                     .keys()
                     .filter(|candidate| candidate.name == *endpoint)
                     .map(|candidate| candidate.address)
+                    .take(MOST_RECORDS)
                     .collect();
                 (!addresses.is_empty()).then_some(Found::Addresses(addresses))
             }
@@ -220,6 +226,7 @@ impl Zone {
                         *address,
                     ))
                 })
+                .take(MOST_RECORDS)
                 .collect(),
             Target::External { .. } => Vec::new(),
         }
@@ -290,13 +297,14 @@ impl Zone {
 
 fn put_srv(name: &Name, records: Vec<(u16, Name, Ipv4Addr)>, answer: &mut Answer) {
     let weight = (100 / records.len().max(1)).max(1) as u16;
+    let mut hosts: HashSet<(Name, Ipv4Addr)> = HashSet::new();
     for (port, host, address) in records {
         let data = RData::SRV(SRV::new(0, weight, port, host.clone()));
         answer
             .answers
             .push(Record::from_rdata(name.clone(), TTL, data));
-        let extra = Record::from_rdata(host, TTL, RData::A(A(address)));
-        if !answer.additionals.contains(&extra) {
+        if hosts.insert((host.clone(), address)) {
+            let extra = Record::from_rdata(host, TTL, RData::A(A(address)));
             answer.additionals.push(extra);
         }
     }

@@ -27,6 +27,8 @@ const LARGEST_BATCH: usize = 64 << 20;
 /// The kernel's default send buffer is about 200 KiB; below this no buffer is asked for.
 const SMALL_BATCH: usize = 128 << 10;
 const DUMP_ATTEMPTS: usize = 10;
+/// Requests of a pipeline that are sent before their answers are read.
+const LARGEST_PART: usize = 64;
 
 /// One request of a pipeline: what it does (for errors), its message, and the refusals it tolerates.
 pub struct Request {
@@ -160,6 +162,16 @@ impl Connection {
         refused.map_or(Ok(()), Err)
     }
 
+    /// Sends any number of requests, a few at a time: each is answered, and the answers must fit the
+    /// receive buffer. Ends at the first part with a refusal.
+    pub fn pipeline_in_parts(&mut self, requests: Vec<Request>) -> Result<(), Error> {
+        let mut requests = requests.into_iter().peekable();
+        while requests.peek().is_some() {
+            self.pipeline(requests.by_ref().take(LARGEST_PART).collect())?;
+        }
+        Ok(())
+    }
+
     /// Asks for a listing and returns the payload of each entry. A listing the kernel marks as
     /// interrupted by a change is asked for again.
     pub fn dump(
@@ -173,10 +185,7 @@ impl Connection {
                 return Ok(entries);
             }
         }
-        Err(Error::Refused {
-            what: what.to_owned(),
-            errno: libc::EINTR,
-        })
+        Err(interrupted(what))
     }
 
     /// Asks for a listing and hands each entry's payload to `visit` without keeping it. Changes
@@ -199,14 +208,19 @@ impl Connection {
         kind: u16,
         body: impl Fn(&mut Writer),
     ) -> Result<Option<Vec<u8>>, Error> {
-        match self.dump_once(what, kind, NLM_F_ACK, &body) {
-            Ok(entries) => Ok(entries.unwrap_or_default().into_iter().next()),
-            Err(Error::Refused {
-                errno: libc::ENODEV | libc::ENOENT,
-                ..
-            }) => Ok(None),
-            Err(error) => Err(error),
+        for _ in 0..DUMP_ATTEMPTS {
+            match self.dump_once(what, kind, NLM_F_ACK, &body) {
+                Ok(Some(entries)) => return Ok(entries.into_iter().next()),
+                // Interrupted, which says nothing about whether it exists.
+                Ok(None) => {}
+                Err(Error::Refused {
+                    errno: libc::ENODEV | libc::ENOENT,
+                    ..
+                }) => return Ok(None),
+                Err(error) => return Err(error),
+            }
         }
+        Err(interrupted(what))
     }
 
     fn dump_once(
@@ -318,6 +332,13 @@ impl Connection {
                 Err(error) => return Err(Error::Transfer(error)),
             }
         }
+    }
+}
+
+fn interrupted(what: &str) -> Error {
+    Error::Refused {
+        what: what.to_owned(),
+        errno: libc::EINTR,
     }
 }
 

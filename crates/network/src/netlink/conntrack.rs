@@ -53,11 +53,7 @@ pub fn forget(connection: &mut Connection, stale: impl Fn(&Flow) -> bool) -> Res
             .tolerate(&[libc::ENOENT])
         })
         .collect::<Vec<_>>();
-    // A few at a time: each is answered, and the answers must fit the receive buffer.
-    let mut requests = requests.into_iter().peekable();
-    while requests.peek().is_some() {
-        connection.pipeline(requests.by_ref().take(64).collect())?;
-    }
+    connection.pipeline_in_parts(requests)?;
     Ok(tuples.len())
 }
 

@@ -12,10 +12,10 @@ const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
-const RTM_GETADDR: u16 = 22;
+pub(crate) const RTM_GETADDR: u16 = 22;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
-const RTM_GETROUTE: u16 = 26;
+pub(crate) const RTM_GETROUTE: u16 = 26;
 const RTM_NEWNEIGH: u16 = 28;
 
 const IFLA_ADDRESS: u16 = 1;
@@ -30,24 +30,25 @@ const VETH_INFO_PEER: u16 = 1;
 const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 const ADDR_GEN_MODE_NONE: u8 = 1;
 
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
+pub(crate) const IFA_ADDRESS: u16 = 1;
+pub(crate) const IFA_LOCAL: u16 = 2;
 
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
-const RTA_GATEWAY: u16 = 5;
+pub(crate) const RTA_DST: u16 = 1;
+pub(crate) const RTA_OIF: u16 = 4;
+pub(crate) const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
 const RTA_PREFSRC: u16 = 7;
+pub(crate) const RTA_TABLE: u16 = 15;
 
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 
 const RT_TABLE_MAIN: u8 = 254;
 /// Marks our routes, so that they can be told from those of others ("protocol 67" in listings).
-const PROTOCOL: u8 = 67;
+pub(crate) const PROTOCOL: u8 = 67;
 const RT_SCOPE_UNIVERSE: u8 = 0;
 const RT_SCOPE_LINK: u8 = 253;
-const RTN_UNICAST: u8 = 1;
+pub(crate) const RTN_UNICAST: u8 = 1;
 const RTN_UNREACHABLE: u8 = 7;
 const RTNH_F_ONLINK: u32 = 4;
 const NUD_PERMANENT: u16 = 0x80;

@@ -121,7 +121,7 @@ pub fn remove_all(cluster_id: &str) -> Result<(), Error> {
             .filter(|link| link.name.starts_with(&prefix))
             .map(|link| route::delete_link(&link.name)),
     );
-    connection.pipeline(requests)?;
+    connection.pipeline_in_parts(requests)?;
 
     let mut netfilter = Connection::netfilter()?;
     let ours = [

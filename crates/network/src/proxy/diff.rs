@@ -24,9 +24,10 @@ impl Installed {
         &self.frontends
     }
 
-    /// UDP frontends that lost an endpoint since this was last asked, with those they have now.
-    /// Unlike a TCP client, one of UDP would go on sending to the lost endpoint for ever, because the
-    /// kernel translates each packet of a flow like its first.
+    /// UDP frontends that lost an endpoint or got their first one since this was last asked, with
+    /// those they have now. Unlike a TCP client, one of UDP would go on sending to the lost endpoint
+    /// (or to the node itself) for ever, because the kernel treats each packet of a flow like its
+    /// first.
     pub fn take_stale(&mut self) -> BTreeMap<Frontend, Vec<Endpoint>> {
         std::mem::take(&mut self.stale)
     }
@@ -47,20 +48,28 @@ impl Installed {
             (Some(sticky), _) => sticky.chain(),
             (None, Some(pick)) => pick.chain(),
             (None, None) => {
-                // Inside the service range a fixed rule refuses whatever has no endpoints.
-                if let Frontend::Address { address, .. } = frontend
-                    && !ranges.services.contains(*address)
-                {
-                    put(ruleset::CLOSED, Element::key(key));
+                match *frontend {
+                    // Inside the service range a fixed rule refuses whatever has no endpoints.
+                    Frontend::Address { address, .. } if ranges.services.contains(address) => {}
+                    Frontend::Address { .. } => put(ruleset::CLOSED, Element::key(key)),
+                    Frontend::NodePort { protocol, port } => put(
+                        ruleset::CLOSED_NODE_PORTS,
+                        Element::key(Element::protocol_port(protocol, port)),
+                    ),
                 }
                 return sets;
             }
         };
         match *frontend {
-            Frontend::Address { .. } => put(
-                ruleset::SERVICES,
-                Element::verdict(key.clone(), Verdict::Goto(chain)),
-            ),
+            Frontend::Address { address, .. } => {
+                put(
+                    ruleset::SERVICES,
+                    Element::verdict(key.clone(), Verdict::Goto(chain)),
+                );
+                if !ranges.services.contains(address) {
+                    put(ruleset::EXTERNAL_KEYS, Element::key(key.clone()));
+                }
+            }
             Frontend::NodePort { protocol, port } => {
                 let key = Element::protocol_port(protocol, port);
                 put(ruleset::NODE_PORT_KEYS, Element::key(key.clone()));
@@ -123,7 +132,10 @@ impl Installed {
                     .cloned();
                 added.entry(set).or_default().extend(fresh);
             }
-            if frontend.protocol() == UDP && lost_endpoint(old.as_ref(), new.as_ref()) {
+            let (before, after) = (old.as_ref(), new.as_ref());
+            if frontend.protocol() == UDP
+                && (lost_endpoint(before, after) || got_first_endpoint(before, after))
+            {
                 let now = new
                     .as_ref()
                     .map(|new| new.endpoints.clone())
@@ -239,6 +251,11 @@ fn pick(frontend: &Frontend, backends: &Backends) -> Option<Pick> {
 fn lost_endpoint(old: Option<&Backends>, new: Option<&Backends>) -> bool {
     let kept = |endpoint: &Endpoint| new.is_some_and(|new| new.endpoints.contains(endpoint));
     old.is_some_and(|old| !old.endpoints.iter().all(kept))
+}
+
+fn got_first_endpoint(old: Option<&Backends>, new: Option<&Backends>) -> bool {
+    let has_any = |backends: &Backends| !backends.endpoints.is_empty();
+    !old.is_some_and(has_any) && new.is_some_and(has_any)
 }
 
 fn hairpin(address: Ipv4Addr) -> Element {

@@ -12,6 +12,25 @@ use crate::testing::{
 };
 
 const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 1, 1);
+/// The node's primary address.
+const NODE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+/// Another address of the node.
+const OTHER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
+
+/// A node with two addresses.
+fn host() -> Host {
+    for address in [NODE, OTHER] {
+        run(&[
+            "ip",
+            "address",
+            "add",
+            &format!("{address}/32"),
+            "dev",
+            "lo",
+        ]);
+    }
+    Host::new()
+}
 
 fn ranges(host: &Host) -> Ranges {
     Ranges {
@@ -19,6 +38,7 @@ fn ranges(host: &Host) -> Ranges {
         services: host.network.service_cidr,
         pods: host.network.pod_cidr,
         gateway: host.network.gateway,
+        node_addresses: vec![NODE],
     }
 }
 
@@ -227,10 +247,16 @@ fn a_udp_client_is_moved_off_a_lost_endpoint() {
             table.become_like(&served_by(&[&b]));
             assert!(ask().starts_with("a "), "the kernel remembers the flow");
             let stale = table.installed.take_stale();
-            assert_eq!(forget_flows(&mut table.connection, &stale).unwrap(), 1);
+            assert_eq!(
+                forget_flows(&mut table.connection, &stale, &[NODE]).unwrap(),
+                1
+            );
             // An answer to what was asked twice may still lie there.
             assert!((0..100).any(|_| ask().starts_with("b ")));
-            assert_eq!(forget_flows(&mut table.connection, &stale).unwrap(), 0);
+            assert_eq!(
+                forget_flows(&mut table.connection, &stale, &[NODE]).unwrap(),
+                0
+            );
             table.become_like(&served_by(&[&a, &b]));
             assert!(table.installed.take_stale().is_empty(), "nobody was lost");
         });
@@ -238,9 +264,9 @@ fn a_udp_client_is_moved_off_a_lost_endpoint() {
 }
 
 #[test]
-fn node_ports_answer_on_the_nodes_addresses() {
+fn node_ports_answer_on_the_nodes_primary_address_only() {
     in_fresh_namespace(|| {
-        let host = Host::new();
+        let host = host();
         let (a, client) = (host.pod("a"), host.pod("client"));
         a.serve(8080);
         let node_port = Frontend::NodePort {
@@ -248,18 +274,138 @@ fn node_ports_answer_on_the_nodes_addresses() {
             port: 30080,
         };
         let mut table = Table::new(ranges(&host), &[(node_port, behind(&[&a], None))].into());
-        let gateway = host.network.gateway;
         assert_eq!(
-            client.namespace.run(|| ask_tcp(gateway, 30080).unwrap()),
+            client.namespace.run(|| ask_tcp(NODE, 30080).unwrap()),
             format!("a {}", client.address)
         );
-        assert!(ask_tcp(gateway, 30080).unwrap().starts_with("a "));
-        assert!(
-            client.namespace.run(|| ask_tcp(a.address, 30080)).is_err(),
-            "not on the pods' addresses"
-        );
+        assert!(ask_tcp(NODE, 30080).unwrap().starts_with("a "));
+        for elsewhere in [OTHER, host.network.gateway, a.address] {
+            let asked = client.namespace.run(|| ask_tcp(elsewhere, 30080));
+            assert!(asked.is_err(), "{elsewhere}: {asked:?}");
+            assert!(ask_tcp(elsewhere, 30080).is_err(), "{elsewhere}");
+        }
+        assert!(ask_tcp(Ipv4Addr::LOCALHOST, 30080).is_err());
+
+        // Without endpoints the port is refused, also where a process of the node listens on it.
+        let own = std::net::TcpListener::bind((NODE, 30080)).unwrap();
+        table.become_like(&[(node_port, behind(&[], None))].into());
+        let refused = client.namespace.run(|| ask_tcp(NODE, 30080)).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+        drop(own);
         table.become_like(&BTreeMap::new());
-        assert!(ask_tcp(gateway, 30080).is_err());
+        assert!(ask_tcp(NODE, 30080).is_err());
+        assert_eq!(table.installed, Installed::default());
+    });
+}
+
+#[test]
+fn an_external_ip_that_names_the_node_does_not_take_its_node_ports() {
+    in_fresh_namespace(|| {
+        let host = host();
+        let (a, thief, client) = (host.pod("a"), host.pod("thief"), host.pod("client"));
+        a.serve(8080);
+        thief.serve(8080);
+        let node_port = Frontend::NodePort {
+            protocol: TCP,
+            port: 30080,
+        };
+        let external = |port| Frontend::Address {
+            address: NODE,
+            protocol: TCP,
+            port,
+        };
+        let desired = [
+            (node_port, behind(&[&a], None)),
+            (external(30080), behind(&[&thief], None)),
+            (external(30081), behind(&[&thief], None)),
+        ];
+        let _table = Table::new(ranges(&host), &desired.into());
+        let ask = |port| client.namespace.run(|| ask_tcp(NODE, port).unwrap());
+        assert!((0..10).all(|_| ask(30080).starts_with("a ")));
+        assert!(ask(30081).starts_with("thief "), "other ports are free");
+    });
+}
+
+/// The client keeps its source port, as DNS servers and games do.
+#[test]
+fn a_udp_client_that_asked_too_early_is_answered_once_there_is_an_endpoint() {
+    in_fresh_namespace(|| {
+        let host = host();
+        let (a, client) = (host.pod("a"), host.pod("client"));
+        a.serve(8080);
+        let frontends = [
+            (
+                NODE,
+                30053,
+                Frontend::NodePort {
+                    protocol: UDP,
+                    port: 30053,
+                },
+            ),
+            (
+                OTHER,
+                53,
+                Frontend::Address {
+                    address: OTHER,
+                    protocol: UDP,
+                    port: 53,
+                },
+            ),
+            (
+                SERVICE,
+                53,
+                Frontend::Address {
+                    address: SERVICE,
+                    protocol: UDP,
+                    port: 53,
+                },
+            ),
+        ];
+        let mut table = Table::new(ranges(&host), &BTreeMap::new());
+        let sockets: Vec<UdpSocket> = client.namespace.run(|| {
+            let bind = |(address, port, _): &(Ipv4Addr, u16, Frontend)| {
+                let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+                socket.connect((*address, *port)).unwrap();
+                // Nobody answers; the kernel remembers that the node itself was asked.
+                socket.send(b"?").unwrap();
+                socket
+                    .set_read_timeout(Some(crate::testing::PATIENCE))
+                    .unwrap();
+                let refused = socket.recv(&mut [0; 8]).unwrap_err();
+                assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+                socket
+            };
+            frontends.iter().map(bind).collect()
+        });
+        table.become_like(
+            &frontends
+                .map(|(_, _, frontend)| (frontend, behind(&[&a], None)))
+                .into(),
+        );
+        let stale = table.installed.take_stale();
+        assert_eq!(stale.len(), 3);
+        assert_eq!(
+            forget_flows(&mut table.connection, &stale, &[NODE]).unwrap(),
+            2,
+            "what was asked of the ClusterIP was refused and not remembered"
+        );
+        for socket in sockets {
+            assert!(ask_again(&socket).unwrap().starts_with("a "));
+        }
+        // Flows that are in order stay, and so do those to the same port of other addresses.
+        let bystander = UdpSocket::bind("0.0.0.0:0").unwrap();
+        let _ = bystander.send_to(b"?", (host.network.gateway, 30053));
+        assert_eq!(
+            forget_flows(&mut table.connection, &stale, &[NODE]).unwrap(),
+            0
+        );
+        // The endpoint goes: what it was sent is forgotten on every kind of frontend.
+        table.become_like(&BTreeMap::new());
+        let stale = table.installed.take_stale();
+        assert_eq!(
+            forget_flows(&mut table.connection, &stale, &[NODE]).unwrap(),
+            3
+        );
     });
 }
 
@@ -267,19 +413,28 @@ fn node_ports_answer_on_the_nodes_addresses() {
 fn traffic_passing_through_comes_back_through_us() {
     in_fresh_namespace(|| {
         // An endpoint outside, a client outside: both on links of the node.
-        let host = Host::new();
+        let host = host();
         let (server, client) = (host.pod("server"), host.pod("client"));
         server.serve(8080);
         let narrow = Ranges {
             pods: "10.244.0.128/25".parse().unwrap(),
             ..ranges(&host)
         };
-        let _table = Table::new(narrow, &served_by(&[&server]));
-        let answer = client.namespace.run(|| ask_tcp(SERVICE, 80).unwrap());
-        assert!(
-            !answer.contains(&client.address.to_string()),
-            "masqueraded: {answer}"
-        );
+        let node_port = Frontend::NodePort {
+            protocol: TCP,
+            port: 30080,
+        };
+        let mut desired = served_by(&[&server]);
+        desired.insert(node_port, behind(&[&server], None));
+        desired.extend(at(OTHER, 80).map(|frontend| (frontend, behind(&[&server], None))));
+        let _table = Table::new(narrow, &desired);
+        for (address, port) in [(SERVICE, 80), (NODE, 30080), (OTHER, 80)] {
+            let answer = client.namespace.run(|| ask_tcp(address, port).unwrap());
+            assert!(
+                !answer.contains(&client.address.to_string()),
+                "{address} is masqueraded: {answer}"
+            );
+        }
     });
 }
 
@@ -343,8 +498,9 @@ fn differences_add_up_to_the_whole() {
         for desired in history {
             table.become_like(&desired);
             let by_differences = sorted_listing();
-            let (batch, installed) = full(&desired, &table.ranges);
+            let (batch, mut installed) = full(&desired, &table.ranges);
             table.installed.take_stale();
+            installed.take_stale();
             assert_eq!(installed, table.installed);
             batch.commit(&mut table.connection).unwrap();
             assert_eq!(by_differences, sorted_listing());

@@ -11,6 +11,8 @@ mod ruleset;
 mod sticky;
 
 #[cfg(test)]
+mod growth_tests;
+#[cfg(test)]
 mod kernel_tests;
 #[cfg(test)]
 mod tests;
@@ -27,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use trace::{Hop, Recorder, Span};
 
 pub use diff::{Installed, diff, full};
-pub use plan::{Backends, Endpoint, Frontend, ServicePlan, plan};
+pub use plan::{Backends, Endpoint, Frontend, Right, ServicePlan, plan};
 pub use ruleset::Ranges;
 
 use crate::names;
@@ -45,6 +47,8 @@ pub struct ProxyConfig {
     pub service_cidr: Subnet,
     /// This node's pods.
     pub pod_cidr: Subnet,
+    /// The addresses on which node ports answer.
+    pub node_addresses: Vec<Ipv4Addr>,
     pub dns: Option<DnsRedirect>,
     pub environment: Environment,
     pub recorder: Recorder,
@@ -153,6 +157,7 @@ impl Proxy {
             services: config.service_cidr,
             pods: config.pod_cidr,
             gateway: config.pod_cidr.first(),
+            node_addresses: config.node_addresses.clone(),
         };
         let (environment, recorder) = (config.environment.clone(), config.recorder.clone());
         Proxy::with_ranges(
@@ -173,7 +178,6 @@ impl Proxy {
     ) -> Result<Proxy, Error> {
         let mut ledger = Ledger::default();
         if let Some(dns) = dns {
-            // The empty namespace sorts before every Service's, so this claim wins.
             ledger.update(&ObjectKey::new("", "dns"), Some(dns_plan(dns)?));
         }
         Ok(Proxy {
@@ -251,9 +255,10 @@ impl Proxy {
         self.installed = Some(installed);
         self.touched.clear();
         self.record_live_pods(start, bytes);
+        let node_addresses = self.ranges.node_addresses.clone();
         if !stale.is_empty()
             && let Err(error) = self
-                .with_kernel(move |kernel| Ok(forget_flows(kernel, &stale)?))
+                .with_kernel(move |kernel| Ok(forget_flows(kernel, &stale, &node_addresses)?))
                 .await
         {
             tracing::warn!(%error, "UDP clients may go on sending to endpoints that are gone");
@@ -277,6 +282,7 @@ impl Proxy {
                 queue_us: (start - noted).max(0) as u64,
                 work_us: (end - start).max(0) as u64,
                 bytes,
+                failure: None,
             };
             self.recorder.record(&uid, span);
         }
@@ -331,10 +337,12 @@ impl Proxy {
     }
 }
 
-/// Forgets UDP flows to these frontends that are answered by someone who is no endpoint any more.
+/// Forgets UDP flows to these frontends that are answered by someone who is no endpoint (any more):
+/// an endpoint that is gone, or whoever the client reached before there was an endpoint.
 fn forget_flows(
     connection: &mut Connection,
     stale: &BTreeMap<Frontend, Vec<Endpoint>>,
+    node_addresses: &[Ipv4Addr],
 ) -> Result<usize, netlink::Error> {
     conntrack::forget(connection, |flow| {
         let (protocol, port) = (flow.protocol, flow.asked.port());
@@ -347,15 +355,17 @@ fn forget_flows(
             address: *flow.answering.ip(),
             port: flow.answering.port(),
         };
-        let gone = |frontend| {
-            stale
-                .get(&frontend)
-                .is_some_and(|endpoints| !endpoints.contains(&answering))
-        };
         let translated = flow.answering != flow.asked;
-        protocol == plan::UDP
-            && translated
-            && (gone(by_address) || gone(Frontend::NodePort { protocol, port }))
+        let gone = |frontend| {
+            stale.get(&frontend).is_some_and(|endpoints| {
+                // Without endpoints, a client that reaches something else may stay with it.
+                !endpoints.contains(&answering) && (translated || !endpoints.is_empty())
+            })
+        };
+        let by_node_port = || {
+            node_addresses.contains(flow.asked.ip()) && gone(Frontend::NodePort { protocol, port })
+        };
+        protocol == plan::UDP && (gone(by_address) || by_node_port())
     })
 }
 
@@ -382,6 +392,7 @@ fn dns_plan(dns: &DnsRedirect) -> Result<ServicePlan, Error> {
     });
     Ok(ServicePlan {
         frontends: frontends.into(),
-        pods: BTreeSet::new(),
+        rights: [(dns.service_ip, Right::Resolver)].into(),
+        ..ServicePlan::default()
     })
 }

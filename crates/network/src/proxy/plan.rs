@@ -19,7 +19,7 @@ pub enum Frontend {
         protocol: u8,
         port: u16,
     },
-    /// On every address of the node.
+    /// On the node's own addresses (`Ranges::node_addresses`).
     NodePort { protocol: u8, port: u16 },
 }
 
@@ -46,12 +46,47 @@ pub struct Backends {
     pub affinity_seconds: Option<u32>,
 }
 
+/// What entitles a Service to a frontend. The strongest right comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Right {
+    /// The node's own resolver answers at the address of the DNS Service.
+    Resolver,
+    /// The API server gave the ClusterIP or the node port to this Service alone.
+    Allocated,
+    /// A load balancer wrote the address into the Service's status.
+    LoadBalancer,
+    /// The Service's author named the address among its `externalIPs`.
+    ExternalIp,
+}
+
+impl Right {
+    /// Whether the whole address is the Service's, whatever ports it uses.
+    pub fn owns_address(self) -> bool {
+        matches!(self, Right::Resolver | Right::Allocated)
+    }
+}
+
 /// Everything one Service asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServicePlan {
     pub frontends: BTreeMap<Frontend, Backends>,
+    /// The rights to addresses other than the ClusterIP.
+    pub rights: BTreeMap<Ipv4Addr, Right>,
+    /// When the Service was created, in seconds since the epoch.
+    pub created: i64,
     /// UIDs of the pods among the endpoints.
     pub pods: BTreeSet<String>,
+}
+
+impl ServicePlan {
+    /// By what right the Service asks for the frontend.
+    pub fn right(&self, frontend: &Frontend) -> Right {
+        let lent = match frontend {
+            Frontend::Address { address, .. } => self.rights.get(address),
+            Frontend::NodePort { .. } => None,
+        };
+        lent.copied().unwrap_or(Right::Allocated)
+    }
 }
 
 /// Over this many endpoints the rest of a Service's is not used (upstream has no such number; a
@@ -82,29 +117,30 @@ pub fn plan<'a>(
     let internal_only_local = spec.internal_traffic_policy.as_deref() == Some("Local");
     let external_only_local = spec.external_traffic_policy.as_deref() == Some("Local");
 
-    let mut external_addresses: BTreeSet<Ipv4Addr> = spec
+    let mut rights: BTreeMap<Ipv4Addr, Right> = spec
         .external_ips
         .iter()
         .flatten()
-        .filter_map(|ip| ip.parse().ok())
+        .filter_map(|ip| Some((ip.parse().ok()?, Right::ExternalIp)))
         .collect();
     let ingress = service
         .status
         .as_ref()
         .and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
     for ingress in ingress.into_iter().flatten() {
-        if ingress.ip_mode.as_deref() != Some("Proxy") {
-            external_addresses.extend(
-                ingress
-                    .ip
-                    .as_deref()
-                    .and_then(|ip| ip.parse::<Ipv4Addr>().ok()),
-            );
+        if ingress.ip_mode.as_deref() != Some("Proxy")
+            && let Some(address) = ingress.ip.as_deref().and_then(|ip| ip.parse().ok())
+        {
+            rights.insert(address, Right::LoadBalancer);
         }
     }
-    external_addresses.remove(&cluster_ip);
+    rights.remove(&cluster_ip);
 
-    let mut plan = ServicePlan::default();
+    let created = service.metadata.creation_timestamp.as_ref();
+    let mut plan = ServicePlan {
+        created: created.map_or(i64::MAX, |time| time.0.as_second()),
+        ..ServicePlan::default()
+    };
     for port in spec.ports.iter().flatten() {
         let (Some(protocol), Some(number)) = (
             protocol_number(port.protocol.as_deref()),
@@ -122,8 +158,8 @@ pub fn plan<'a>(
         };
         let internal = backends(internal_only_local);
         let node_port = port.node_port.and_then(port_number);
-        let external = (node_port.is_some() || !external_addresses.is_empty())
-            .then(|| backends(external_only_local));
+        let external =
+            (node_port.is_some() || !rights.is_empty()).then(|| backends(external_only_local));
         plan.frontends.insert(
             Frontend::Address {
                 address: cluster_ip,
@@ -133,7 +169,7 @@ pub fn plan<'a>(
             internal,
         );
         let Some(external) = external else { continue };
-        for address in &external_addresses {
+        for address in rights.keys() {
             let frontend = Frontend::Address {
                 address: *address,
                 protocol,
@@ -146,6 +182,7 @@ pub fn plan<'a>(
                 .insert(Frontend::NodePort { protocol, port }, external);
         }
     }
+    plan.rights = rights;
     Some(plan)
 }
 

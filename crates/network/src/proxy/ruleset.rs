@@ -2,8 +2,8 @@
 //! and the chains that pick an endpoint, of which there is one per number of endpoints.
 //!
 //! ```text
-//! prerouting, output ─► services: address . protocol . port ─vmap services──► pick-3
-//!                                 protocol . port           ─vmap node-ports► node-pick-2
+//! prerouting, output ─► services: protocol . port           ─vmap node-ports► node-pick-2
+//!                                 address . protocol . port ─vmap services──► pick-3
 //! pick-3: dnat to (address . protocol . port . random mod 3) ─map endpoints─► address . port
 //! ```
 //! So a change of endpoints is a change of map elements only, and rules stay as they are. Services
@@ -13,13 +13,15 @@ use std::net::Ipv4Addr;
 
 use crate::names;
 use crate::nft::{
-    Batch, Chain, Comparison, CtDirection, CtKey, Data, Datatype, Expression, Family, FibAddress,
+    Batch, Chain, Comparison, CtDirection, CtKey, Data, Datatype, Element, Expression, Family,
     HookPoint, MetaKey, Register, Rule, Set, Verdict,
 };
 use crate::subnet::Subnet;
 
 pub const SERVICES: &str = "services";
 pub const NODE_PORTS: &str = "node-ports";
+/// The node's addresses on which node ports answer.
+pub const NODE_ADDRESSES: &str = "node-addresses";
 /// The keys of `node-ports` as a set, to recognise such connections after translation.
 pub const NODE_PORT_KEYS: &str = "node-port-keys";
 /// `address . protocol . port . index` → `address . port`; the address is 0.0.0.0 for node ports.
@@ -28,11 +30,15 @@ pub const ENDPOINTS: &str = "endpoints";
 pub const STICKY: &str = "sticky";
 /// `endpoint . endpoint`: a pod that reached itself through its service.
 pub const HAIRPIN: &str = "hairpin";
+/// External addresses of services as `address . protocol . port`, to recognise such connections
+/// after translation.
+pub const EXTERNAL_KEYS: &str = "external-keys";
 /// External addresses of services without endpoints.
 pub const CLOSED: &str = "closed";
+/// Node ports of services without endpoints.
+pub const CLOSED_NODE_PORTS: &str = "closed-node-ports";
 
 const IPS_DST_NAT: u32 = 0x20;
-const RTN_LOCAL: u32 = 2;
 
 /// The addresses the fixed rules speak of.
 #[derive(Clone, Debug)]
@@ -42,6 +48,9 @@ pub struct Ranges {
     pub pods: Subnet,
     /// Who a pod sees when it reaches itself through a service.
     pub gateway: Ipv4Addr,
+    /// Where node ports answer: the node's primary address, as upstream's nftables mode has it by
+    /// default. Never a loopback address.
+    pub node_addresses: Vec<Ipv4Addr>,
 }
 
 /// A chain that picks one of `count` endpoints.
@@ -114,6 +123,12 @@ pub fn replace(ranges: &Ranges) -> Batch {
     for rule in rules(ranges) {
         batch.append_rule(&rule);
     }
+    let addresses: Vec<Element> = ranges
+        .node_addresses
+        .iter()
+        .map(|address| Element::key(address.octets().to_vec()))
+        .collect();
+    batch.add_elements(NODE_ADDRESSES, &addresses);
     batch
 }
 
@@ -130,6 +145,7 @@ fn sets() -> Vec<Set> {
         set(SERVICES, &[Address, Protocol, Port], Some(Data::Verdicts)),
         set(NODE_PORTS, &[Protocol, Port], Some(Data::Verdicts)),
         set(NODE_PORT_KEYS, &[Protocol, Port], None),
+        set(NODE_ADDRESSES, &[Address], None),
         set(ENDPOINTS, &[Address, Protocol, Port, Mark], target()),
         set(
             STICKY,
@@ -137,7 +153,9 @@ fn sets() -> Vec<Set> {
             Some(Data::Verdicts),
         ),
         set(HAIRPIN, &[Address, Address], None),
+        set(EXTERNAL_KEYS, &[Address, Protocol, Port], None),
         set(CLOSED, &[Address, Protocol, Port], None),
+        set(CLOSED_NODE_PORTS, &[Protocol, Port], None),
     ]
 }
 
@@ -174,26 +192,17 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
         jump("filter-output", "unserved"),
     ];
 
-    let mut by_address = key();
-    by_address.push(Expression::VerdictMap {
-        map: SERVICES.to_owned(),
-        from: r0,
-    });
-    rules.push(Rule::new("services", by_address));
-
-    // Node ports answer on every address of the node but loopback, as upstream's nftables mode.
-    let mut by_node_port = vec![Expression::destination_address(r0)];
-    by_node_port.extend(Expression::within(
-        r0,
-        Subnet::new(Ipv4Addr::LOCALHOST, 8),
-        Comparison::NotEqual,
-    ));
-    by_node_port.extend([
-        Expression::FibType {
-            of: FibAddress::Destination,
-            to: r0,
+    // A node port was given to one Service; no externalIP that names the node takes it away.
+    let on_node_address = [
+        Expression::destination_address(r0),
+        Expression::InSet {
+            set: NODE_ADDRESSES.to_owned(),
+            from: r0,
+            inverted: false,
         },
-        Expression::equal(r0, RTN_LOCAL.to_ne_bytes()),
+    ];
+    let mut by_node_port = on_node_address.to_vec();
+    by_node_port.extend([
         Expression::transport_protocol(r0),
         Expression::destination_port(r1),
         Expression::VerdictMap {
@@ -202,6 +211,12 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
         },
     ]);
     rules.push(Rule::new("services", by_node_port));
+    let mut by_address = key();
+    by_address.push(Expression::VerdictMap {
+        map: SERVICES.to_owned(),
+        from: r0,
+    });
+    rules.push(Rule::new("services", by_address));
 
     rules.push(Rule::new(
         "postrouting",
@@ -253,8 +268,27 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
     by_service.extend(Expression::within(r0, ranges.services, Comparison::Equal));
     by_service.push(Expression::Masquerade);
     rules.push(Rule::new("postrouting", by_service));
+    let mut by_external_address = passing.clone();
+    by_external_address.extend([
+        original(CtKey::DestinationAddress, r0),
+        original(CtKey::Protocol, r1),
+        original(CtKey::DestinationPort, r2),
+        Expression::InSet {
+            set: EXTERNAL_KEYS.to_owned(),
+            from: r0,
+            inverted: false,
+        },
+        Expression::Masquerade,
+    ]);
+    rules.push(Rule::new("postrouting", by_external_address));
     let mut by_port = passing;
     by_port.extend([
+        original(CtKey::DestinationAddress, r0),
+        Expression::InSet {
+            set: NODE_ADDRESSES.to_owned(),
+            from: r0,
+            inverted: false,
+        },
         original(CtKey::Protocol, r0),
         original(CtKey::DestinationPort, r1),
         Expression::InSet {
@@ -282,5 +316,17 @@ fn rules(ranges: &Ranges) -> Vec<Rule> {
         Expression::RejectPort,
     ]);
     rules.push(Rule::new("unserved", closed));
+    let mut closed_port = on_node_address.to_vec();
+    closed_port.extend([
+        Expression::transport_protocol(r0),
+        Expression::destination_port(r1),
+        Expression::InSet {
+            set: CLOSED_NODE_PORTS.to_owned(),
+            from: r0,
+            inverted: false,
+        },
+        Expression::RejectPort,
+    ]);
+    rules.push(Rule::new("unserved", closed_port));
     rules
 }

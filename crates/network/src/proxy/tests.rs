@@ -217,7 +217,7 @@ fn a_contested_address_goes_to_the_first_and_then_to_the_next() {
     let plan = |last: u8| {
         Some(ServicePlan {
             frontends: [(frontend, backends(last))].into(),
-            pods: BTreeSet::new(),
+            ..ServicePlan::default()
         })
     };
     let (a, b) = (ObjectKey::new("ns", "a"), ObjectKey::new("ns", "b"));
@@ -233,6 +233,111 @@ fn a_contested_address_goes_to_the_first_and_then_to_the_next() {
     assert!(ledger.desired().is_empty());
 }
 
+/// Services as the API has them: name, when created, and the rest of the object.
+fn claimants(services: &[(&str, &str, Value)]) -> Ledger {
+    let mut ledger = Ledger::default();
+    for (name, created, rest) in services {
+        let mut object = rest.clone();
+        object["metadata"] =
+            json!({"namespace": "default", "name": name, "creationTimestamp": created});
+        let service: Service = from(object);
+        let endpoint = format!("10.244.0.{}", name.len());
+        let slices = [slice(
+            "s",
+            json!([{"port": 8080}]),
+            &[ready(Box::leak(endpoint.into_boxed_str()), "n")],
+        )];
+        ledger.update(
+            &ObjectKey::new("default", *name),
+            plan(&service, &slices, "n"),
+        );
+    }
+    ledger
+}
+
+/// Who answers at a frontend: the last byte of the endpoint is the length of the Service's name.
+fn holder(ledger: &Ledger, frontend: &Frontend) -> Option<u8> {
+    let endpoint = ledger.backends(frontend)?.endpoints.first()?;
+    Some(endpoint.address.octets()[3])
+}
+
+#[test]
+fn an_external_ip_never_takes_an_address_that_others_were_given() {
+    let port = json!([{"port": 443}]);
+    let victim = json!({"spec": {"clusterIP": "10.96.0.1", "ports": port}});
+    let thief = json!({"spec": {"clusterIP": "10.96.0.9", "externalIPs": ["10.96.0.1"],
+        "ports": [{"name": "", "port": 443}, {"name": "", "port": 444}]}});
+    let (old, new) = ("2020-01-01T00:00:00Z", "2024-01-01T00:00:00Z");
+    // The thief is older, and the first by name.
+    for services in [
+        [
+            ("kubernetes", new, victim.clone()),
+            ("a", old, thief.clone()),
+        ],
+        [
+            ("a", old, thief.clone()),
+            ("kubernetes", new, victim.clone()),
+        ],
+    ] {
+        let mut ledger = claimants(&services);
+        assert_eq!(holder(&ledger, &address("10.96.0.1", TCP, 443)), Some(10));
+        // Not even a port that the owner leaves unused.
+        assert_eq!(holder(&ledger, &address("10.96.0.1", TCP, 444)), None);
+        assert!(
+            !ledger
+                .desired()
+                .contains_key(&address("10.96.0.1", TCP, 444))
+        );
+        assert_eq!(holder(&ledger, &address("10.96.0.9", TCP, 444)), Some(1));
+        // When the owner goes, the address is free, and all of its ports are told to have changed.
+        let touched = ledger.update(&ObjectKey::new("default", "kubernetes"), None);
+        assert_eq!(touched.len(), 2, "{touched:?}");
+        assert_eq!(holder(&ledger, &address("10.96.0.1", TCP, 444)), Some(1));
+    }
+
+    // The resolver's address is an owner's too.
+    let mut ledger = claimants(&[(
+        "a",
+        old,
+        json!({"spec": {"clusterIP": "10.96.0.9", "externalIPs": ["10.96.0.10"],
+            "ports": [{"port": 53, "protocol": "TCP"}, {"port": 9153}]}}),
+    )]);
+    let redirect = DnsRedirect {
+        service_ip: [10, 96, 0, 10].into(),
+        to: "10.244.0.77:53".parse().unwrap(),
+    };
+    ledger.update(
+        &ObjectKey::new("", "dns"),
+        Some(dns_plan(&redirect).unwrap()),
+    );
+    assert_eq!(holder(&ledger, &address("10.96.0.10", TCP, 53)), Some(77));
+    assert_eq!(holder(&ledger, &address("10.96.0.10", TCP, 9153)), None);
+}
+
+#[test]
+fn of_two_services_the_stronger_right_wins_and_then_the_older_service() {
+    let (old, new) = ("2020-01-01T00:00:00Z", "2024-01-01T00:00:00Z");
+    let external = |cluster_ip: &str| json!({"spec": {"clusterIP": cluster_ip, "externalIPs": ["192.0.2.1"], "ports": [{"port": 80}]}});
+    let balanced = json!({"spec": {"clusterIP": "10.96.0.3", "ports": [{"port": 80}]},
+        "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}});
+    let at = address("192.0.2.1", TCP, 80);
+    let contested = claimants(&[
+        ("a", new, external("10.96.0.1")),
+        ("bb", old, external("10.96.0.2")),
+    ]);
+    assert_eq!(holder(&contested, &at), Some(2), "the older one");
+    let contested = claimants(&[
+        ("a", old, external("10.96.0.1")),
+        ("bb", old, external("10.96.0.2")),
+    ]);
+    assert_eq!(holder(&contested, &at), Some(1), "the first by name");
+    let mut contested = claimants(&[("a", old, external("10.96.0.1")), ("ccc", new, balanced)]);
+    assert_eq!(holder(&contested, &at), Some(3), "the load balancer's");
+    // The same Service made anew is younger, and that is noticed though it asks for the same.
+    contested.update(&ObjectKey::new("default", "ccc"), None);
+    assert_eq!(holder(&contested, &at), Some(1));
+}
+
 #[test]
 fn the_difference_of_equal_states_is_nothing() {
     let ranges = Ranges {
@@ -240,6 +345,7 @@ fn the_difference_of_equal_states_is_nothing() {
         services: "10.96.0.0/16".parse().unwrap(),
         pods: "10.244.0.0/24".parse().unwrap(),
         gateway: [10, 244, 0, 1].into(),
+        node_addresses: vec![[192, 0, 2, 1].into()],
     };
     let one = Backends {
         endpoints: vec![Endpoint {

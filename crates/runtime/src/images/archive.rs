@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::{
     Error, content,
     manifest::{Descriptor, Manifest},
-    reference,
+    reference, spool,
     store::{Description, ImageStore},
 };
 
@@ -24,7 +24,20 @@ const LARGEST_DOCUMENT: u64 = 8 << 20;
 
 pub fn import(store: &ImageStore, path: &Path, name: Option<&str>) -> Result<Vec<String>, Error> {
     let _adding = store.begin_adding()?;
-    let archive = Archive::open(path)?;
+    add(store, spool::open(store, path)?, name)
+}
+
+pub fn import_stream(
+    store: &ImageStore,
+    reader: impl Read,
+    name: Option<&str>,
+) -> Result<Vec<String>, Error> {
+    let _adding = store.begin_adding()?;
+    add(store, spool::stream(store, reader)?, name)
+}
+
+fn add(store: &ImageStore, file: File, name: Option<&str>) -> Result<Vec<String>, Error> {
+    let archive = Archive::read(file)?;
     if archive.files.contains_key("index.json") {
         let index = Manifest::parse(&archive.document("index.json")?)?;
         let mut names = Vec::new();
@@ -194,9 +207,9 @@ struct Archive {
 }
 
 impl Archive {
-    fn open(path: &Path) -> Result<Archive, Error> {
-        let mut file = File::open(path).map_err(Error::file(path))?;
-        let broken = |error: io::Error| Error::Archive(error.to_string());
+    fn read(mut file: File) -> Result<Archive, Error> {
+        let broken = |error: io::Error| Error::Archive(spool::printable(&error.to_string()));
+        file.seek(SeekFrom::Start(0)).map_err(broken)?;
         let (mut files, mut links) = (BTreeMap::new(), BTreeMap::new());
         let mut tar = tar::Archive::new(&mut file);
         for entry in tar.entries_with_seek().map_err(broken)? {
@@ -224,7 +237,6 @@ impl Archive {
                 _ => {}
             }
         }
-        file.seek(SeekFrom::Start(0)).map_err(Error::file(path))?;
         Ok(Archive {
             file: Arc::new(file),
             files,

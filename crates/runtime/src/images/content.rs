@@ -71,18 +71,9 @@ impl Content {
         }
     }
 
-    /// The bytes of all blobs on disk, and how many there are.
-    pub fn usage(&self) -> (u64, u64) {
-        use std::os::unix::fs::MetadataExt;
-        let entries = fs::read_dir(&self.directory)
-            .into_iter()
-            .flatten()
-            .flatten();
-        entries
-            .filter_map(|entry| entry.metadata().ok())
-            .fold((0, 0), |(bytes, inodes), found| {
-                (bytes + found.blocks() * 512, inodes + 1)
-            })
+    /// The bytes of all blobs on disk, and how many there are; `None` if they cannot be read.
+    pub fn usage(&self) -> Option<(u64, u64)> {
+        crate::service::usage_of(&self.directory)
     }
 
     /// Every blob present, as digests.

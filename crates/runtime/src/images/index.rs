@@ -36,6 +36,33 @@ pub struct ImageRecord {
     pub pinned: bool,
 }
 
+impl ImageRecord {
+    /// A repository whose last tag has gone takes its digests with it: nobody asked for those.
+    fn forget_digests(&mut self, tag: &str) {
+        let repository = |name: &str| {
+            let parsed = super::reference::Name::parse(name).ok()?;
+            Some((parsed.registry, parsed.repository))
+        };
+        let gone = repository(tag);
+        if !self.tags.iter().any(|tag| repository(tag) == gone) {
+            self.digests.retain(|digest| repository(digest) != gone);
+        }
+    }
+}
+
+/// What came of removing a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameRemoval {
+    /// There is no such image.
+    Unknown,
+    /// The image has other names, and stays.
+    Name,
+    /// It was its last name; the image is gone.
+    Image,
+    /// It is the last name of an image that containers stand on; nothing was done.
+    InUse,
+}
+
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Images {
     version: u32,
@@ -63,6 +90,31 @@ impl Images {
         self.images
             .values()
             .find(|record| record.tags.contains(&full) || record.digests.contains(&full))
+    }
+
+    /// See [`super::ImageStore::remove_name`].
+    pub fn remove_name(&mut self, name: &str, in_use: &BTreeSet<String>) -> NameRemoval {
+        let Some(found) = self.find(name) else {
+            return NameRemoval::Unknown;
+        };
+        let (id, mut left) = (found.id.clone(), found.clone());
+        match super::reference::normalise(name).ok() {
+            Some(full) if left.tags.remove(&full) => left.forget_digests(&full),
+            Some(full) if left.digests.remove(&full) => {}
+            _ => {
+                left.tags.clear();
+                left.digests.clear();
+            }
+        }
+        if !left.tags.is_empty() || !left.digests.is_empty() {
+            self.images.insert(id, left);
+            return NameRemoval::Name;
+        }
+        if in_use.contains(&id) {
+            return NameRemoval::InUse;
+        }
+        self.images.remove(&id);
+        NameRemoval::Image
     }
 
     /// Adds an image; its names leave whichever image had them before.
@@ -157,5 +209,73 @@ impl IndexFile {
         failpoint::reach("the image index is replaced");
         content::sync_directory(&self.directory)?;
         Ok(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+    fn one(tags: &[&str], digests: &[&str]) -> Images {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let mut images = Images::default();
+        images.insert(ImageRecord {
+            id: ID.into(),
+            manifest: String::new(),
+            tags: names(tags),
+            digests: names(digests),
+            layers: Vec::new(),
+            size: 0,
+            process: ProcessDefaults::default(),
+            pinned: false,
+        });
+        images
+    }
+
+    #[test]
+    fn removing_a_name_leaves_the_others() {
+        let mut images = one(&["docker.io/library/web:1", "example.com/web:1"], &[]);
+        let nobody = BTreeSet::new();
+        assert_eq!(images.remove_name("web:1", &nobody), NameRemoval::Name);
+        assert!(images.find("web:1").is_none());
+        assert!(images.find("example.com/web:1").is_some());
+        let last = images.remove_name("example.com/web:1", &nobody);
+        assert_eq!(last, NameRemoval::Image);
+        assert!(images.images.is_empty());
+        assert_eq!(images.remove_name("web:1", &nobody), NameRemoval::Unknown);
+    }
+
+    #[test]
+    fn the_last_name_of_an_image_in_use_stays() {
+        let used = BTreeSet::from([ID.to_owned()]);
+        let tags = ["example.com/web:1", "example.com/web:2"];
+        let mut images = one(&tags, &[]);
+        let refused = images.remove_name(ID, &used);
+        assert_eq!(refused, NameRemoval::InUse, "an id stands for all names");
+        assert_eq!(images.find(ID).expect("there").tags.len(), 2);
+        assert_eq!(images.remove_name(tags[0], &used), NameRemoval::Name);
+        assert_eq!(images.remove_name(tags[1], &used), NameRemoval::InUse);
+        assert!(images.find(tags[1]).is_some());
+    }
+
+    #[test]
+    fn a_digest_goes_with_the_last_tag_of_its_repository() {
+        let nobody = BTreeSet::new();
+        let digest = |name: &str| format!("example.com/{name}@{ID}");
+        let (web, other) = (digest("web"), digest("other"));
+        let tags = ["example.com/web:1", "example.com/web:2"];
+        let mut images = one(&tags, &[&web, &other]);
+        assert_eq!(images.remove_name(tags[0], &nobody), NameRemoval::Name);
+        assert!(images.find(&web).is_some());
+        assert_eq!(images.remove_name(tags[1], &nobody), NameRemoval::Name);
+        assert!(images.find(&web).is_none() && images.find(&other).is_some());
+        assert_eq!(images.remove_name(&other, &nobody), NameRemoval::Image);
+        let mut images = one(&tags, &[&web]);
+        assert_eq!(
+            images.remove_name("aaaaaaaaaaaa", &nobody),
+            NameRemoval::Image
+        );
     }
 }

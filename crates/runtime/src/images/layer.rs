@@ -194,7 +194,7 @@ pub fn apply(
 }
 
 /// Fails when the file system is about to be full: others need room too.
-fn enough_space(directory: &OwnedFd, limits: Limits) -> io::Result<()> {
+pub(super) fn enough_space(directory: &impl AsFd, limits: Limits) -> io::Result<()> {
     let found = nix::sys::statvfs::fstatvfs(directory)?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.fragment_size());
     let share = bytes(found.blocks()) / 100 * limits.reserve_percent;

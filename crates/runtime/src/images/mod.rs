@@ -19,10 +19,11 @@ mod recipe;
 pub mod reference;
 pub mod registry;
 mod seal;
+mod spool;
 mod store;
 mod unpack;
 
-pub use index::ImageRecord;
+pub use index::{ImageRecord, NameRemoval};
 pub use layer::Limits;
 pub use progress::{LayerProgress, Stage};
 pub use pull::{Pull, Puller};
@@ -46,6 +47,11 @@ pub enum Error {
     Digest { expected: String, actual: String },
     #[error("invalid digest {0:?}")]
     DigestFormat(String),
+    #[error(
+        "this is not an image archive: expected a tar file in OCI layout or of docker save, plain \
+         or compressed with gzip or zstd"
+    )]
+    NotAnArchive,
     #[error("the archive is not an OCI layout nor a docker archive: {0}")]
     Archive(String),
     #[error("no image for platform linux/{0} in {1}")]
@@ -62,7 +68,7 @@ pub enum Error {
     Layer(String),
     #[error("image {0:?} not found")]
     NotFound(String),
-    #[error("failed to pull image {reference:?}: {source}")]
+    #[error("{reference}: {source}")]
     Registry {
         reference: String,
         #[source]

@@ -18,7 +18,7 @@ use super::{
     Error, ImageRecord, archive,
     content::{self, Content},
     export,
-    index::IndexFile,
+    index::{IndexFile, NameRemoval},
     layer::Limits,
     manifest::{ConfigFile, Manifest},
     seal::{Seal, Verdict},
@@ -45,6 +45,7 @@ pub struct ImageStore {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     pub layers: usize,
+    /// As far as it could be measured.
     pub bytes: u64,
 }
 
@@ -94,6 +95,19 @@ impl ImageStore {
     /// `name` is given to an image that the archive leaves nameless.
     pub fn import(&self, archive: &Path, name: Option<&str>) -> Result<Vec<String>, Error> {
         archive::import(self, archive, name)
+    }
+
+    /// The same for an archive that arrives as a stream.
+    pub fn import_stream(
+        &self,
+        archive: impl Read,
+        name: Option<&str>,
+    ) -> Result<Vec<String>, Error> {
+        archive::import_stream(self, archive, name)
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// All images, by id.
@@ -226,20 +240,21 @@ impl ImageStore {
         Ok(())
     }
 
-    /// Disk space and inodes of blobs and layers, from what was noted when they were made.
-    pub fn usage(&self) -> (u64, u64) {
-        let (mut bytes, mut inodes) = self.content.usage();
+    /// Disk space and inodes of blobs and layers, from what was noted when they were made. `None` if
+    /// they could not be measured.
+    pub fn usage(&self) -> Option<(u64, u64)> {
+        let (mut bytes, mut inodes) = self.content.usage()?;
         let entries = fs::read_dir(self.directory.join("layers"));
         for entry in entries.into_iter().flatten().flatten() {
             let seal = self.directory.join("seals").join(entry.file_name());
             let (more, most) = match Seal::read(&seal) {
                 Some(seal) => (seal.bytes, seal.inodes),
-                None => crate::service::usage_of(&entry.path()),
+                None => crate::service::usage_of(&entry.path())?,
             };
             (bytes, inodes) = (bytes + more, inodes + most);
         }
-        let (more, most) = crate::service::usage_of(&self.directory.join("ingest"));
-        (bytes + more, inodes + most)
+        let (more, most) = crate::service::usage_of(&self.directory.join("ingest"))?;
+        Some((bytes + more, inodes + most))
     }
 
     /// Removes the image (all its names). Returns false if there was none. Its layers go with
@@ -251,6 +266,12 @@ impl ImageStore {
             };
             images.images.remove(&id).is_some()
         })
+    }
+
+    /// Takes a name from its image. With its last name the image goes, unless `in_use` has its id: then
+    /// nothing is done. An id stands for all names of its image.
+    pub fn remove_name(&self, name: &str, in_use: &BTreeSet<String>) -> Result<NameRemoval, Error> {
+        self.index.update(|images| images.remove_name(name, in_use))
     }
 
     /// Removes blobs and layers that no image refers to and that are not in `used` (the layers of
@@ -266,7 +287,7 @@ impl ImageStore {
         let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
             return Ok(None);
         };
-        let before = self.usage().0;
+        let before = self.usage();
         let images = self.index.read()?;
         let mut layers: BTreeSet<&str> = used
             .iter()
@@ -306,7 +327,9 @@ impl ImageStore {
         })?;
         Ok(Some(Removed {
             layers: removed,
-            bytes: before.saturating_sub(self.usage().0),
+            bytes: before
+                .zip(self.usage())
+                .map_or(0, |((before, _), (after, _))| before.saturating_sub(after)),
         }))
     }
 

@@ -130,7 +130,7 @@ fn unpack_into(
     Ok((Seal::of(directory, &digests)?, has_recipe))
 }
 
-enum Compression {
+pub(super) enum Compression {
     None,
     Gzip,
     Zstd,
@@ -138,7 +138,7 @@ enum Compression {
 
 impl Compression {
     /// Decided by the first bytes: media types lie more often.
-    fn of(magic: &[u8]) -> Compression {
+    pub fn of(magic: &[u8]) -> Compression {
         match magic {
             [0x1f, 0x8b, ..] => Compression::Gzip,
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,

@@ -18,10 +18,10 @@ use nix::{
     sys::wait::{WaitStatus, waitpid},
     unistd::{ForkResult, fork},
 };
-use oci_spec::runtime::{LinuxNamespaceType, LinuxSeccomp, Process, Spec};
+use oci_spec::runtime::{LinuxNamespaceType, LinuxSeccomp, Process, Spec, User};
 
 use super::{Error, lifecycle};
-use crate::{cgroups::Hierarchies, sys};
+use crate::{cgroups::Hierarchies, spec::id, sys};
 
 /// 1. Read everything that lies on the host. 2. Join cgroups, then namespaces. 3. Fork; the child
 ///    becomes the process, the parent reports its pid, or why it failed.
@@ -38,6 +38,7 @@ pub fn exec(
         .pid()
         .ok_or_else(|| Error::Container(format!("container {id} is not running")))?;
     let process: Process = read_json(process_file, "process")?;
+    check_user(process.user())?;
     let spec: Spec = read_json(&container.bundle().join("config.json"), "config.json")?;
     let pid_file = pid_file
         .map(|path| File::create(&path).map_err(Error::system(path.display().to_string())))
@@ -94,7 +95,10 @@ pub fn exec(
     }
 }
 
-fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, Error> {
+pub(super) fn read_json<T: serde::de::DeserializeOwned>(
+    path: &Path,
+    what: &'static str,
+) -> Result<T, Error> {
     let bytes = fs::read(path).map_err(Error::system(path.display().to_string()))?;
     serde_json::from_slice(&bytes).map_err(|source| Error::Json { what, source })
 }
@@ -149,6 +153,7 @@ pub(super) fn become_process(
     seccomp: Option<&LinuxSeccomp>,
     console: Option<UnixStream>,
 ) -> Result<std::convert::Infallible, Error> {
+    check_user(process.user())?;
     nix::unistd::setsid().map_err(Error::system("starting a session"))?;
     if let Some(console) = console {
         // Made in the container's own devpts, so that its name means something inside.
@@ -195,6 +200,22 @@ pub(super) fn become_process(
         filter(seccomp)?;
     }
     execute(process, home)
+}
+
+/// The kernel takes the largest id for "leave it as it is", and would leave us root.
+pub(super) fn check_user(user: &User) -> Result<(), Error> {
+    let groups = user.additional_gids().iter().flatten().copied();
+    match [user.uid(), user.gid()]
+        .into_iter()
+        .chain(groups)
+        .find(|id| *id > id::LARGEST)
+    {
+        None => Ok(()),
+        Some(id) => Err(Error::Container(format!(
+            "invalid user or group {id}: uids and gids must be in range 0-{}",
+            id::LARGEST
+        ))),
+    }
 }
 
 /// Bounding set, groups, user, then the remaining capabilities.
@@ -323,5 +344,28 @@ fn rlimit_number(name: &str) -> libc::__rlimit_resource_t {
         "RLIMIT_RTPRIO" => libc::RLIMIT_RTPRIO,
         "RLIMIT_RTTIME" => libc::RLIMIT_RTTIME,
         _ => libc::RLIMIT_NOFILE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_that_the_kernel_would_ignore_are_refused() {
+        let check = |uid: u32, gid: u32, groups: &[u32]| {
+            let user = serde_json::json!({"uid": uid, "gid": gid, "additionalGids": groups});
+            check_user(&serde_json::from_value(user).expect("a user"))
+        };
+        assert!(check(1000, 1000, &[7]).is_ok());
+        assert!(check(id::LARGEST, id::LARGEST, &[id::LARGEST]).is_ok());
+        for (uid, gid, groups) in [
+            (u32::MAX, 0, &[][..]),
+            (0, u32::MAX, &[]),
+            (0, 0, &[5, u32::MAX]),
+            (id::LARGEST + 1, 0, &[]),
+        ] {
+            assert!(check(uid, gid, groups).is_err(), "{uid} {gid} {groups:?}");
+        }
     }
 }

@@ -11,9 +11,18 @@ use libcontainer::{
 };
 
 use dbus::slice::Scope;
+use oci_spec::runtime::Spec;
 
-use super::{Error, plain::Plain, scope};
-use crate::cgroups::Hierarchies;
+use super::{Error, Root, exec, plain::Plain, scope};
+use crate::{cgroups::Hierarchies, sys};
+
+/// What a caller wants beside what the bundle says.
+#[derive(Clone, Copy)]
+pub struct How {
+    /// systemd makes the cgroup.
+    pub systemd: bool,
+    pub container_root: Root,
+}
 
 pub fn create(
     root: &Path,
@@ -21,11 +30,21 @@ pub fn create(
     bundle: &Path,
     pid_file: Option<PathBuf>,
     console: Option<PathBuf>,
-    systemd: bool,
+    how: How,
 ) -> Result<Container, Error> {
     fs::create_dir_all(root).map_err(Error::system(root.display().to_string()))?;
     let bundle = fs::canonicalize(bundle).map_err(Error::system(bundle.display().to_string()))?;
-    if !systemd {
+    let spec: Spec = exec::read_json(&bundle.join("config.json"), "config.json")?;
+    if let Some(process) = spec.process() {
+        exec::check_user(process.user())?;
+    }
+    if how.container_root == Root::HostView
+        && let Some(container_root) = spec.root()
+    {
+        sys::enter_container_view(container_root.path())
+            .map_err(Error::system("preparing the root"))?;
+    }
+    if !how.systemd {
         return build(root, id, bundle, pid_file, console);
     }
     let place = scope::Place::take(root, id, &bundle)?;
@@ -62,16 +81,16 @@ pub fn run(
     bundle: &Path,
     pid_file: Option<PathBuf>,
     console: Option<PathBuf>,
-    systemd: bool,
+    how: How,
 ) -> Result<(), Error> {
     if console.is_none()
-        && !systemd
+        && !how.systemd
         && !id.contains('/')
         && let Some(plain) = Plain::read(bundle)?
     {
-        return plain.run(root, id, bundle, pid_file);
+        return plain.run(root, id, bundle, pid_file, how.container_root);
     }
-    let mut container = create(root, id, bundle, pid_file, console, systemd)?;
+    let mut container = create(root, id, bundle, pid_file, console, how)?;
     container.start().map_err(|error| {
         let _ = delete(root, id, true);
         Error::container(error)

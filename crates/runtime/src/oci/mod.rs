@@ -70,11 +70,20 @@ impl Error {
 
 /// `coracle oci [--root R] [--log F] create|run|start|state|kill|delete|exec|features …`.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    ExitCode::from(call(arguments))
+    ExitCode::from(call(arguments, Root::AsMounted))
+}
+
+/// Which flags of its mount a container's root keeps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Root {
+    /// All of them, as with runc.
+    AsMounted,
+    /// Our own runtime mounted it, with flags that are meant for the host's view only.
+    HostView,
 }
 
 /// The same in a process of one thread that was made for it. Returns the exit code, if at all.
-pub fn call(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+pub fn call(arguments: impl IntoIterator<Item = OsString>, container_root: Root) -> u8 {
     // Rust ignores SIGPIPE; containers must not inherit that.
     // SAFETY: sets a default disposition before any thread or child exists.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
@@ -92,7 +101,7 @@ pub fn call(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         options.create(true).append(true).open(path).ok()
     });
     let causes = causes::listen();
-    match run(invocation) {
+    match run(invocation, container_root) {
         Ok(code) => code,
         Err(error) => {
             let error = match causes.and_then(|causes| causes.told()) {
@@ -107,7 +116,7 @@ pub fn call(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
-fn run(invocation: Invocation) -> Result<u8, Error> {
+fn run(invocation: Invocation, container_root: Root) -> Result<u8, Error> {
     let (root, systemd) = (&invocation.root, invocation.systemd);
     match &invocation.command {
         Command::Create { .. } | Command::Run { .. } | Command::Exec { .. } => seal::ensure()?,
@@ -119,13 +128,25 @@ fn run(invocation: Invocation) -> Result<u8, Error> {
             bundle,
             pid_file,
             console,
-        } => lifecycle::create(root, &id, &bundle, pid_file, console, systemd).map(|_| 0),
+        } => {
+            let how = lifecycle::How {
+                systemd,
+                container_root,
+            };
+            lifecycle::create(root, &id, &bundle, pid_file, console, how).map(|_| 0)
+        }
         Command::Run {
             id,
             bundle,
             pid_file,
             console,
-        } => lifecycle::run(root, &id, &bundle, pid_file, console, systemd).map(|()| 0),
+        } => {
+            let how = lifecycle::How {
+                systemd,
+                container_root,
+            };
+            lifecycle::run(root, &id, &bundle, pid_file, console, how).map(|()| 0)
+        }
         Command::Start { id } => lifecycle::start(root, &id).map(|()| 0),
         Command::State { id } => lifecycle::state(root, &id).map(|()| 0),
         Command::Kill { id, signal, all } => lifecycle::kill(root, &id, signal, all).map(|()| 0),

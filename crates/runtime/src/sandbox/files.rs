@@ -1,6 +1,10 @@
 //! The files a pod's containers share: resolv.conf, hostname, hosts, and /dev/shm.
 
-use std::{fs, io, path::PathBuf};
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
 
 use cri::v1::DnsConfig;
 
@@ -38,9 +42,10 @@ impl Files {
             Some(dns) if *dns != DnsConfig::default() => resolv_conf(dns),
             _ => fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
         };
-        fs::write(self.resolv_conf(), resolv_conf)?;
-        fs::write(self.hostname(), format!("{hostname}\n"))?;
-        fs::write(self.hosts(), fs::read("/etc/hosts").unwrap_or_default())?;
+        let hosts = fs::read("/etc/hosts").unwrap_or_default();
+        write_readable(&self.resolv_conf(), resolv_conf.as_bytes())?;
+        write_readable(&self.hostname(), format!("{hostname}\n").as_bytes())?;
+        write_readable(&self.hosts(), &hosts)?;
         if !host_ipc {
             fs::create_dir_all(self.own_shm())?;
             failpoint::reach("a pod's files are written");
@@ -55,6 +60,12 @@ impl Files {
         failpoint::reach("a pod's shared memory is unmounted");
         Ok(())
     }
+}
+
+/// For everybody in the pod, whatever our umask.
+fn write_readable(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    fs::write(path, bytes)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644))
 }
 
 fn resolv_conf(dns: &DnsConfig) -> String {

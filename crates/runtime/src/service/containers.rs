@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::{
     Error,
     events::container_state,
+    image_volumes,
     mapped::{Mapped, keep_apart},
     sandboxes::namespace_options,
     sandboxes::oci_cgroup,
@@ -23,6 +24,7 @@ use crate::{
     records::{ContainerRecord, ExitRecord, SandboxPhase, SandboxRecord},
     shim::client::{ContainerStreams, Shim, Start},
     spec::{self, ContainerInput, Provided, user::Identity},
+    sys,
 };
 
 /// How long a killed container may take to be gone.
@@ -230,7 +232,10 @@ impl Runtime {
         let userns = self.userns(&sandbox.id);
         let mapped = match sandbox.users {
             None => None,
-            Some(_) => Some(Mapped::create(self.reachable(&record.id), &userns)?),
+            Some(users) => {
+                self.open_passage()?;
+                Some(Mapped::create(self.reachable(&record.id), &userns, users)?)
+            }
         };
         let rootfs = match (&mapped, sandbox.users) {
             (Some(mapped), Some(users)) => mapped.root(&snapshot, &layers, users)?,
@@ -258,6 +263,7 @@ impl Runtime {
             mount.readonly = true;
             mount.image = None;
         }
+        image_volumes::prepare(&mut config, image, &rootfs, &snapshot, sandbox.users)?;
         let files = self.files(&sandbox.id);
         let options = namespace_options(&sandbox.config);
         let shm = files.shm(options.ipc() == NamespaceMode::Node);
@@ -314,7 +320,7 @@ impl Runtime {
         let bundle = self.bundle(&sandbox.id, &record.id);
         fs::create_dir_all(&bundle).map_err(Error::file(&bundle))?;
         let file = bundle.join("config.json");
-        fs::write(&file, document.to_string()).map_err(Error::file(&file))?;
+        sys::write_private(&file, document.to_string().as_bytes()).map_err(Error::file(&file))?;
         Ok(identity)
     }
 
@@ -327,6 +333,10 @@ impl Runtime {
                 "container {id:?} is in {:?} state",
                 container_state(&record)
             )));
+        }
+        if self.sandbox_record(&record.sandbox)?.users.is_some() {
+            // A server that was started since has closed it.
+            self.open_passage()?;
         }
         let shim = self.shim_for(&record)?;
         let bundle = self.bundle(&record.sandbox, id);

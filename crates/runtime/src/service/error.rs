@@ -59,12 +59,9 @@ pub enum Error {
     Spec(#[from] spec::Error),
     #[error(transparent)]
     Image(#[from] images::Error),
-    #[error("failed to pull image {name:?}: {source}")]
-    Pull {
-        name: String,
-        #[source]
-        source: Arc<images::Error>,
-    },
+    /// Whoever asked for the pull says which image it was.
+    #[error("{0}")]
+    Pull(#[source] Arc<images::Error>),
     #[error("systemd does not make or change a cgroup: {0}")]
     Systemd(#[source] dbus::Error),
     #[error("{0}")]
@@ -98,7 +95,7 @@ impl Error {
                 FailureKind::Failed => Code::Unknown,
             },
             Error::Image(error) => image_code(error),
-            Error::Pull { source, .. } => image_code(source),
+            Error::Pull(error) => image_code(error),
             _ => Code::Unknown,
         }
     }

@@ -112,7 +112,7 @@ impl Runtime {
                 document["linux"]["resources"][part] = wanted[part].clone();
             }
         }
-        std::fs::write(&file, document.to_string()).map_err(Error::file(file))
+        crate::sys::write_private(&file, document.to_string().as_bytes()).map_err(Error::file(file))
     }
 }
 

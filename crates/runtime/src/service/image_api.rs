@@ -13,9 +13,13 @@ use tonic::{Request, Response, Status, async_trait};
 use super::{
     Error, pull_trace,
     state::{Runtime, blocking},
-    stats::usage_of,
+    stats::written_by,
 };
-use crate::images::{Credentials, ImageRecord};
+use crate::{
+    images::{Credentials, ImageRecord},
+    snapshots::Snapshot,
+    spec::id::{self, Id},
+};
 
 #[async_trait]
 impl ImageService for Runtime {
@@ -73,10 +77,7 @@ impl ImageService for Runtime {
             let (recorder, environment) = (&self.0.config.recorder, &self.0.environment);
             pull_trace::follow(recorder.clone(), environment.clone(), uid, &pull);
         }
-        let record = pull
-            .done
-            .await
-            .map_err(|source| Error::Pull { name, source })?;
+        let record = pull.done.await.map_err(Error::Pull)?;
         Ok(Response::new(PullImageResponse {
             image_ref: record.id.clone(),
         }))
@@ -103,13 +104,13 @@ impl ImageService for Runtime {
             self.0.images.clone(),
             self.0.config.root.clone(),
         );
-        let usage = move |path: &std::path::Path, (bytes, inodes): (u64, u64)| FilesystemUsage {
+        let usage = move |path: &std::path::Path, used: Option<(u64, u64)>| FilesystemUsage {
             timestamp: now,
             fs_id: Some(FilesystemIdentifier {
                 mountpoint: path.to_string_lossy().into_owned(),
             }),
-            used_bytes: Some(UInt64Value { value: bytes }),
-            inodes_used: Some(UInt64Value { value: inodes }),
+            used_bytes: used.map(|(value, _)| UInt64Value { value }),
+            inodes_used: used.map(|(_, value)| UInt64Value { value }),
         };
         let response = blocking(move || {
             let uppers = std::fs::read_dir(root.join("containers"))
@@ -117,9 +118,10 @@ impl ImageService for Runtime {
                 .flatten()
                 .flatten();
             let written = uppers
-                .map(|entry| usage_of(&entry.path().join("upper")))
-                .fold((0, 0), |(bytes, inodes), (more, most)| {
-                    (bytes + more, inodes + most)
+                .map(|entry| written_by(&Snapshot::new(entry.path(), entry.path())))
+                .try_fold((0, 0), |(bytes, inodes), used| {
+                    let (more, most) = used?;
+                    Some((bytes + more, inodes + most))
                 });
             Ok(ImageFsInfoResponse {
                 image_filesystems: vec![usage(images.directory(), images.usage())],
@@ -151,12 +153,7 @@ fn name_of(image: Option<ImageSpec>) -> Result<String, Error> {
 }
 
 fn to_cri(record: &ImageRecord) -> Image {
-    let user = record.process.user.split(':').next().unwrap_or_default();
-    let (uid, username) = match user.parse::<i64>() {
-        Ok(uid) => (Some(Int64Value { value: uid }), String::new()),
-        Err(_) if user.is_empty() => (Some(Int64Value { value: 0 }), String::new()),
-        Err(_) => (None, user.to_owned()),
-    };
+    let (uid, username) = user_of(&record.process.user);
     Image {
         id: record.id.clone(),
         repo_tags: record.tags.iter().cloned().collect(),
@@ -166,6 +163,19 @@ fn to_cri(record: &ImageRecord) -> Image {
         username,
         spec: None,
         pinned: record.pinned,
+    }
+}
+
+/// Who an image runs as, for the kubelet to check. A number that no user can have is told as it is
+/// where that is possible: the kubelet refuses it, and so does a container of the image.
+fn user_of(text: &str) -> (Option<Int64Value>, String) {
+    let user = text.split(':').next().unwrap_or_default();
+    let number = |value| (Some(Int64Value { value }), String::new());
+    match id::read(user) {
+        Id::Number(uid) => number(uid.into()),
+        Id::OutOfRange(Some(value)) => number(value),
+        Id::Name("") => number(0),
+        Id::OutOfRange(None) | Id::Name(_) => (None, user.to_owned()),
     }
 }
 
@@ -182,5 +192,37 @@ fn credentials(auth: AuthConfig) -> Credentials {
     match auth.auth.as_str() {
         "" => Credentials::Anonymous,
         encoded => Credentials::from(encoded),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_told_to_run_as_whom_its_containers_run_as() {
+        for (text, uid, name) in [
+            ("", Some(0), ""),
+            (":50", Some(0), ""),
+            ("0:0", Some(0), ""),
+            ("00", Some(0), ""),
+            ("+0", Some(0), ""),
+            ("-0", Some(0), ""),
+            ("1000:web", Some(1000), ""),
+            ("4294967295", Some(4_294_967_295), ""),
+            ("4294967296", Some(4_294_967_296), ""),
+            ("-1", Some(-1), ""),
+            ("99999999999999999999", None, "99999999999999999999"),
+            (" 0", None, " 0"),
+            ("0x0", None, "0x0"),
+            ("root", None, "root"),
+        ] {
+            let (found, username) = user_of(text);
+            assert_eq!(
+                (found.map(|uid| uid.value), username.as_str()),
+                (uid, name),
+                "{text:?}"
+            );
+        }
     }
 }

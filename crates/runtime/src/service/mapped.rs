@@ -1,11 +1,14 @@
 //! File systems of containers whose pod has users of its own: layers and volumes with their owners
-//! mapped, all below one directory that those users can pass through. For them nothing else of ours
-//! is reachable.
+//! mapped, all below one directory per container that those users can pass through, and no others.
+//! For them nothing else of ours is reachable.
 
 use std::{
     fs::{self, File},
     io,
-    os::{fd::AsFd, unix::fs::PermissionsExt},
+    os::{
+        fd::AsFd,
+        unix::fs::{PermissionsExt, chown},
+    },
     path::{Path, PathBuf},
 };
 
@@ -21,14 +24,13 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// `userns` is where the pod's user namespace is pinned.
-    pub fn create(directory: PathBuf, userns: &Path) -> Result<Mapped, Error> {
-        let parent = directory.parent().unwrap_or(&directory).to_owned();
-        for path in [&parent, &directory] {
-            fs::create_dir_all(path).map_err(Error::file(path))?;
-            fs::set_permissions(path, fs::Permissions::from_mode(0o711))
-                .map_err(Error::file(path))?;
-        }
+    /// `userns` is where the pod's user namespace is pinned. Of all others but us only the pod's
+    /// own group may pass through the directory.
+    pub fn create(directory: PathBuf, userns: &Path, users: Mapping) -> Result<Mapped, Error> {
+        sys::private_directory(&directory)
+            .and_then(|()| chown(&directory, None, Some(users.host_gid)))
+            .and_then(|()| fs::set_permissions(&directory, fs::Permissions::from_mode(0o710)))
+            .map_err(Error::file(&directory))?;
         let namespace = File::open(userns).map_err(Error::file(userns))?;
         Ok(Mapped {
             directory,
@@ -58,14 +60,29 @@ impl Mapped {
         mounted?;
         if mapped.is_empty() {
             let owner = (Some(users.host_uid), Some(users.host_gid));
-            std::os::unix::fs::chown(snapshot.upper(), owner.0, owner.1)
-                .map_err(Error::file(snapshot.upper()))?;
+            chown(snapshot.upper(), owner.0, owner.1).map_err(Error::file(snapshot.upper()))?;
         }
         let root = self.directory.join("rootfs");
         let rootfs = snapshot.rootfs();
         self.mount(&rootfs, &root, false)
             .map_err(Error::file(&rootfs))?;
         Ok(root)
+    }
+
+    /// The root of the pause process; returns where.
+    pub fn pause(&self, root: &Path) -> Result<PathBuf, Error> {
+        let target = self.directory.join("rootfs");
+        self.mount(root, &target, false)
+            .map_err(Error::file(root))?;
+        Ok(target)
+    }
+
+    /// A file that stands for a namespace; returns where.
+    pub fn namespace_file(&self, name: &str, source: &Path) -> Result<PathBuf, Error> {
+        let target = self.directory.join(name);
+        self.mount(source, &target, false)
+            .map_err(Error::file(source))?;
+        Ok(target)
     }
 
     /// Gives every mount of the container a source that its users can reach, with mapped owners
@@ -117,6 +134,7 @@ pub fn keep_apart(directory: &Path, mounts: &mut [Mount]) -> Result<(), Error> {
         if !source.exists() {
             fs::create_dir_all(&source).map_err(Error::file(&source))?;
         }
+        sys::private_directory(directory).map_err(Error::file(directory))?;
         let target = directory.join("volumes").join(index.to_string());
         let private = mount.propagation() == MountPropagation::PropagationPrivate;
         make_target(&source, &target)
@@ -162,8 +180,8 @@ fn refused(source: &Path, mapped: bool, error: io::Error) -> Error {
 
 impl Runtime {
     /// Unmounts and removes what was made here; nothing there is fine.
-    pub fn remove_mapped(&self, container: &str) -> Result<(), Error> {
-        let directory = self.reachable(container);
+    pub fn remove_mapped(&self, id: &str) -> Result<(), Error> {
+        let directory = self.reachable(id);
         if !directory.exists() {
             return Ok(());
         }

@@ -259,9 +259,10 @@ impl Runtime {
         let mut found = self.collector(sandbox, &metadata.name, &record.id, &image);
         self.cpu_metrics(&mut found, &record.cgroup);
         self.memory_metrics(&mut found, &record.cgroup);
-        let (bytes, inodes) = super::stats::usage_of(&self.snapshot(&record.id).upper());
-        found.gauge("container_fs_usage_bytes", &[""], Some(bytes));
-        found.gauge("container_fs_inodes_total", &[""], Some(inodes));
+        let used = super::stats::usage_of(&self.snapshot(&record.id).upper());
+        let (bytes, inodes) = used.unzip();
+        found.gauge("container_fs_usage_bytes", &[""], bytes);
+        found.gauge("container_fs_inodes_total", &[""], inodes);
         let limits = record
             .config
             .linux
@@ -363,18 +364,24 @@ impl Runtime {
         } else if let Some(directory) = hierarchies.unified_path(group) {
             memory_v2(found, &directory);
         }
-        found.count(
-            "container_oom_events_total",
-            &[],
-            Some(hierarchies.oom_kills(group)),
-        );
-        let processes = hierarchies.processes(group).len() as u64;
-        found.gauge("container_processes", &[], Some(processes));
+        let kills = hierarchies.known_oom_kills(group);
+        found.count("container_oom_events_total", &[], kills);
+        let processes = hierarchies.count_processes(group);
+        found.gauge("container_processes", &[], processes);
         let most = hierarchies
             .legacy_path("pids", group)
             .or_else(|| hierarchies.unified_path(group))
-            .map(|directory| read_number(&directory.join("pids.max")).unwrap_or(0));
+            .and_then(|directory| most_tasks(&directory.join("pids.max")));
         found.gauge("container_threads_max", &[], most);
+    }
+}
+
+/// A number, or `max` where there is no limit, which is told as 0.
+fn most_tasks(file: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    match text.trim() {
+        "max" => Some(0),
+        number => number.parse().ok(),
     }
 }
 
@@ -424,7 +431,8 @@ fn memory(found: &mut Collector, stat: &Path, usage: Option<u64>, keys: [&str; 7
     let flat = |key: &str| read_flat(stat, key);
     let [inactive, anonymous, cache, mapped, swap, faults, major] = keys.map(flat);
     found.gauge("container_memory_usage_bytes", &[], usage);
-    let working = usage.map(|usage| usage.saturating_sub(inactive.unwrap_or(0)));
+    let working = usage.zip(inactive);
+    let working = working.map(|(usage, inactive)| usage.saturating_sub(inactive));
     found.gauge("container_memory_working_set_bytes", &[], working);
     found.gauge("container_memory_rss", &[], anonymous);
     found.gauge("container_memory_cache", &[], cache);

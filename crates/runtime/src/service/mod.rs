@@ -8,6 +8,7 @@ mod execution;
 mod exits;
 mod features;
 mod image_api;
+mod image_volumes;
 mod mapped;
 mod metrics;
 mod pull_trace;
@@ -21,14 +22,14 @@ mod streams;
 pub use error::Error;
 pub use stats::usage_of;
 
-use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
+use std::{fs, io, os::unix::fs::PermissionsExt, time::Duration};
 
 use cri::v1::{
     image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer,
 };
 use environment::Environment;
-use tokio::net::UnixListener;
-use tokio_stream::wrappers::UnixListenerStream;
+use futures::Stream;
+use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::{config::Config, sys};
@@ -37,6 +38,25 @@ use state::Runtime;
 /// How long calls under way, and clients that do not notice, hold up our end.
 const LAST_CALLS: Duration = Duration::from_secs(5);
 
+/// A connection could not be accepted, mostly because descriptors ran out: try again after this.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The connections that `listener` accepts. Failures are waited out here: tonic would try again at
+/// once, and again, while nothing can have changed.
+fn connections(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStream>> {
+    futures::stream::unfold(listener, |listener| async move {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => return Some((Ok(stream), listener)),
+                Err(error) => {
+                    tracing::warn!(%error, "a CRI connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    })
+}
+
 /// Serves CRI until `shutdown`. Finds again what an earlier server left running; leaves everything
 /// running when it ends.
 pub async fn serve(
@@ -44,6 +64,9 @@ pub async fn serve(
     environment: Environment,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
+    // Directories for containers are made to be passed through, and nothing of ours to be written by
+    // others; a shell's or a unit's umask may say otherwise.
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
     let socket = config.socket.clone();
     let failed = |source| Error::File {
         path: socket.clone(),
@@ -57,7 +80,7 @@ pub async fn serve(
     let listener = sys::listen(&socket).map_err(failed)?;
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
-    let incoming = UnixListenerStream::new(UnixListener::from_std(listener).map_err(failed)?);
+    let incoming = connections(UnixListener::from_std(listener).map_err(failed)?);
     let streams = streams::listen(&runtime).await.map_err(failed)?;
     tokio::spawn(streams::serve(
         runtime.clone(),

@@ -68,6 +68,7 @@ impl Written {
                     queue_us: 0,
                     work_us: u64::try_from(now - start).unwrap_or(0),
                     bytes: layer.received,
+                    failure: None,
                 },
             );
         }

@@ -12,10 +12,11 @@ use tokio::sync::mpsc;
 
 use super::{
     Error,
-    state::{ContainerEntry, Runtime, SandboxEntry, blocking},
+    state::{ContainerEntry, REACHABLE, Runtime, SandboxEntry, blocking},
 };
 use crate::{
     records::{ContainerRecord, ExitRecord, SandboxPhase, SandboxRecord},
+    remove_tree,
     shim::{client, protocol::ContainerState},
     sys,
 };
@@ -122,10 +123,13 @@ impl Runtime {
                 remove_with_mounts(entry.path())?;
             }
         }
-        let reachable = self.0.config.state.join("mapped");
+        let reachable = self.0.config.state.join(REACHABLE);
         for entry in fs::read_dir(&reachable).into_iter().flatten().flatten() {
             let id = entry.file_name();
-            if !kept.iter().any(|record| id == record.id.as_str()) {
+            let is_known = |sandbox: &str| known.contains(sandbox);
+            if !kept.iter().any(|record| id == record.id.as_str())
+                && !id.to_str().is_some_and(is_known)
+            {
                 remove_with_mounts(entry.path())?;
             }
         }
@@ -217,10 +221,5 @@ fn remove_with_mounts(directory: PathBuf) -> Result<(), Error> {
     for mount in mounts.iter().rev() {
         sys::unmount(mount).map_err(|errno| Error::file(mount)(errno.into()))?;
     }
-    match fs::remove_dir_all(&directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::file(directory)(error))
-        }
-        _ => Ok(()),
-    }
+    remove_tree::remove(&directory).map_err(Error::file(directory))
 }

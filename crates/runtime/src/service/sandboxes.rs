@@ -20,6 +20,7 @@ use tokio::{
 
 use super::{
     Error,
+    mapped::Mapped,
     state::{Runtime, SandboxEntry, blocking},
 };
 use crate::{
@@ -280,11 +281,20 @@ impl Runtime {
     async fn start_pause(&self, record: &SandboxRecord) -> Result<i32, Error> {
         let id = &record.id;
         let options = namespace_options(&record.config);
+        let (mut rootfs, mut netns) = (self.pause_root(), record.netns.clone());
+        if let Some(users) = record.users {
+            self.open_passage()?;
+            let mapped = Mapped::create(self.reachable(id), &self.userns(id), users)?;
+            rootfs = mapped.pause(&rootfs)?;
+            netns = netns
+                .map(|netns| mapped.namespace_file("netns", &netns))
+                .transpose()?;
+        }
         let spec = spec::sandbox(&SandboxInput {
             sandbox: id,
-            rootfs: &self.pause_root(),
+            rootfs: &rootfs,
             hostname: &record.config.hostname,
-            netns: record.netns.as_deref(),
+            netns: netns.as_deref(),
             host_ipc: options.ipc() == NamespaceMode::Node,
             host_pid: options.pid() == NamespaceMode::Node,
             cgroup: &oci_cgroup(&record.cgroup),
@@ -295,7 +305,7 @@ impl Runtime {
         let bundle = self.bundle(id, id);
         fs::create_dir_all(&bundle).map_err(Error::file(&bundle))?;
         let file = bundle.join("config.json");
-        fs::write(&file, spec.to_string()).map_err(Error::file(&file))?;
+        sys::write_private(&file, spec.to_string().as_bytes()).map_err(Error::file(&file))?;
         let shim = self.start_shim(id, &record.runtime_handler).await?;
         let start = client::Start {
             container: id,
@@ -311,6 +321,10 @@ impl Runtime {
         let (subscribed, started) = tokio::join!(biased; shim.state(), shim.run(start));
         subscribed.map_err(Error::shim("failed to start the shim"))?;
         let started = started.map_err(Error::shim("failed to start sandbox container"))?;
+        if record.users.is_some() {
+            // The process has what it needs; the network namespace must not outlive its own file.
+            self.remove_mapped(id)?;
+        }
         Ok(started.pid)
     }
 
@@ -466,6 +480,7 @@ impl Runtime {
             files.unmount().map_err(Error::file(&path))?;
             let users = runtime.userns(&record.id);
             netns::remove(&users).map_err(Error::file(&users))?;
+            runtime.remove_mapped(&record.id)?;
             for group in [&record.cgroup, &runtime.shim_cgroup(&record.id)] {
                 if let Err(error) = runtime.0.hierarchies.end_and_remove(group) {
                     tracing::debug!(%error, group, "a cgroup stays");

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     os::unix::fs::PermissionsExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -27,6 +27,7 @@ use crate::{
     sandbox::files::Files,
     shim::{Layout, client::Shim},
     snapshots::Snapshot,
+    sys,
 };
 
 /// A subscriber this far behind must list anew.
@@ -89,13 +90,8 @@ impl Runtime {
         environment: Environment,
         shutdown: CancellationToken,
     ) -> Result<Runtime, Error> {
-        for directory in [&config.root, &config.state] {
-            std::fs::create_dir_all(directory).map_err(Error::file(directory))?;
-        }
-        // The users of pods with a user namespace pass through here, and see nothing.
-        std::fs::set_permissions(&config.state, std::fs::Permissions::from_mode(0o711))
-            .map_err(Error::file(&config.state))?;
-        let pause_root = config.state.join("pause");
+        close_directories(&config)?;
+        let pause_root = pause_root(&config);
         std::fs::create_dir_all(&pause_root).map_err(Error::file(&pause_root))?;
         pause::write_root(&pause_root).map_err(Error::file(&pause_root))?;
         let images = Arc::new(ImageStore::open(&config.root)?);
@@ -163,7 +159,23 @@ impl Runtime {
     }
 
     pub fn pause_root(&self) -> PathBuf {
-        self.0.config.state.join("pause")
+        pause_root(&self.0.config)
+    }
+
+    /// Lets the users of pods with a user namespace pass through to what is [`Runtime::reachable`]:
+    /// an OCI command takes on their rights before it has mounted everything.
+    pub fn open_passage(&self) -> Result<(), Error> {
+        let config = &self.0.config;
+        let own = [config.state.clone(), config.state.join(REACHABLE)];
+        for path in config.passage.iter().chain(&own) {
+            let metadata = std::fs::metadata(path).map_err(Error::file(path))?;
+            let mode = metadata.permissions().mode() & 0o7777;
+            if mode & 0o11 != 0o11 {
+                let permissions = std::fs::Permissions::from_mode(mode | 0o11);
+                std::fs::set_permissions(path, permissions).map_err(Error::file(path))?;
+            }
+        }
+        Ok(())
     }
 
     pub fn shim_directory(&self, sandbox: &str) -> PathBuf {
@@ -185,7 +197,7 @@ impl Runtime {
 
     /// What a container of a pod with users of its own is made of, where they can reach it.
     pub fn reachable(&self, container: &str) -> PathBuf {
-        self.0.config.state.join("mapped").join(container)
+        self.0.config.state.join(REACHABLE).join(container)
     }
 
     pub fn shim_cgroup(&self, sandbox: &str) -> String {
@@ -288,6 +300,35 @@ impl Runtime {
             .flat_map(|entry| entry.record.layers.iter().cloned())
             .collect()
     }
+}
+
+/// Below the state directory: what users of pods with a user namespace can reach.
+pub const REACHABLE: &str = "mapped";
+
+/// Below a directory that is closed, since its own root must be open to the pause process.
+fn pause_root(config: &Config) -> PathBuf {
+    config.state.join("pause").join("root")
+}
+
+/// Nothing of ours is open to others, neither below a closed directory nor where a passage is open
+/// (see [`Runtime::open_passage`]). What an earlier version left open is closed.
+fn close_directories(config: &Config) -> Result<(), Error> {
+    let close = |path: &Path| sys::private_directory(path).map_err(Error::file(path));
+    close(&config.root)?;
+    close(&config.state)?;
+    for name in [
+        "pause", "shims", "rootfs", "netns", "userns", "consoles", "cni", REACHABLE,
+    ] {
+        close(&config.state.join(name))?;
+    }
+    let reachable = std::fs::read_dir(config.state.join(REACHABLE));
+    for entry in reachable.into_iter().flatten().flatten() {
+        let mode = entry.metadata().map(|found| found.permissions().mode());
+        if mode.is_ok_and(|mode| mode & 0o7 != 0) {
+            close(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// What becomes of something that is there must not wait for space: its end is what gives space

@@ -12,12 +12,13 @@ use super::state::Runtime;
 use crate::{
     cgroups::{read_flat, read_number},
     records::{ContainerRecord, SandboxRecord},
+    snapshots::Snapshot,
 };
 
 impl Runtime {
     pub fn container_stats(&self, record: &ContainerRecord) -> ContainerStats {
         let now = self.now_nanos();
-        let (bytes, inodes) = usage_of(&self.snapshot(&record.id).upper());
+        let used = written_by(&self.snapshot(&record.id));
         ContainerStats {
             attributes: Some(ContainerAttributes {
                 id: record.id.clone(),
@@ -27,7 +28,7 @@ impl Runtime {
             }),
             cpu: self.cpu(&record.cgroup, now),
             memory: self.memory(&record.cgroup, now),
-            writable_layer: Some(FilesystemUsage {
+            writable_layer: used.map(|(bytes, inodes)| FilesystemUsage {
                 timestamp: now,
                 fs_id: Some(FilesystemIdentifier {
                     mountpoint: self.0.config.root.to_string_lossy().into_owned(),
@@ -64,7 +65,7 @@ impl Runtime {
                 network: network(record, now),
                 process: Some(ProcessUsage {
                     timestamp: now,
-                    process_count: value(self.0.hierarchies.processes(parent).len() as u64),
+                    process_count: self.0.hierarchies.count_processes(parent).and_then(value),
                 }),
                 containers,
                 ..LinuxPodSandboxStats::default()
@@ -109,18 +110,20 @@ impl Runtime {
         let [usage, inactive, resident, limit] = files;
         let usage = read_number(&directory.join(usage))?;
         let stat = directory.join("memory.stat");
-        let flat = |key: &str| read_flat(&stat, key).unwrap_or(0);
-        let working_set = usage.saturating_sub(flat(inactive));
+        let flat = |key: &str| read_flat(&stat, key);
+        let working_set = flat(inactive).map(|inactive| usage.saturating_sub(inactive));
         // Values near the top of the range mean "no limit" on v1.
         let limit = read_number(&directory.join(limit)).filter(|limit| *limit < 1 << 62);
         Some(MemoryUsage {
             timestamp: now,
-            working_set_bytes: value(working_set),
-            available_bytes: limit.and_then(|limit| value(limit.saturating_sub(working_set))),
+            working_set_bytes: working_set.and_then(value),
+            available_bytes: limit
+                .zip(working_set)
+                .and_then(|(limit, working_set)| value(limit.saturating_sub(working_set))),
             usage_bytes: value(usage),
-            rss_bytes: value(flat(resident)),
-            page_faults: value(flat("pgfault")),
-            major_page_faults: value(flat("pgmajfault")),
+            rss_bytes: flat(resident).and_then(value),
+            page_faults: flat("pgfault").and_then(value),
+            major_page_faults: flat("pgmajfault").and_then(value),
             ..MemoryUsage::default()
         })
     }
@@ -196,23 +199,48 @@ fn value(value: u64) -> Option<UInt64Value> {
     Some(UInt64Value { value })
 }
 
-/// Bytes and inodes of a directory tree.
-pub fn usage_of(directory: &Path) -> (u64, u64) {
+/// Bytes and inodes of what a container has written, its image's volumes included.
+pub fn written_by(snapshot: &Snapshot) -> Option<(u64, u64)> {
+    let (bytes, inodes) = usage_of(&snapshot.upper())?;
+    let (more, most) = usage_of(&snapshot.volumes())?;
+    Some((bytes + more, inodes + most))
+}
+
+/// Bytes and inodes of a directory tree, of which one directory at a time is open: its depth is the
+/// container's choice. `None` if it could not be read for want of something this process needs.
+pub fn usage_of(directory: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     let (mut bytes, mut inodes) = (0, 0);
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let Ok(metadata) = entry.metadata() else {
-            continue;
+    let mut waiting = vec![directory.to_path_buf()];
+    while let Some(directory) = waiting.pop() {
+        let entries = match std::fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            Err(error) if is_own_fault(&error) => return None,
+            Err(_) => continue,
         };
-        bytes += metadata.blocks() * 512;
-        inodes += 1;
-        if metadata.is_dir() {
-            let (more_bytes, more_inodes) = usage_of(&entry.path());
-            bytes += more_bytes;
-            inodes += more_inodes;
+        for entry in entries {
+            let found = entry.and_then(|entry| Ok((entry.metadata()?, entry.path())));
+            let (metadata, path) = match found {
+                Ok(found) => found,
+                Err(error) if is_own_fault(&error) => return None,
+                Err(_) => continue,
+            };
+            bytes += metadata.blocks() * 512;
+            inodes += 1;
+            if metadata.is_dir() {
+                waiting.push(path);
+            }
         }
     }
-    (bytes, inodes)
+    Some((bytes, inodes))
+}
+
+/// Whether another attempt may succeed. Anything else (files come and go while we look) lies with
+/// the file.
+fn is_own_fault(error: &std::io::Error) -> bool {
+    use nix::errno::Errno::{EIO, EMFILE, ENFILE, ENOMEM};
+    let code = error.raw_os_error().map(nix::errno::Errno::from_raw);
+    matches!(code, Some(EMFILE | ENFILE | ENOMEM | EIO))
 }
 
 #[cfg(test)]
@@ -226,5 +254,23 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].name, "eth0");
         assert_eq!(found[0].tx_errors, value(3));
+    }
+
+    #[test]
+    fn a_tree_is_measured_however_deep_it_is() {
+        let root = tempfile::tempdir().expect("a directory");
+        let mut path = root.path().to_path_buf();
+        for _ in 0..1500 {
+            path.push("d");
+        }
+        std::fs::create_dir_all(&path).expect("made");
+        std::fs::write(path.join("f"), vec![1; 10_000]).expect("written");
+        let (bytes, inodes) = usage_of(root.path()).expect("readable");
+        assert_eq!(inodes, 1501);
+        assert!(bytes >= 10_000, "{bytes}");
+        assert_eq!(usage_of(&root.path().join("missing")), Some((0, 0)));
+        let error = std::io::Error::from_raw_os_error;
+        assert!(is_own_fault(&error(nix::errno::Errno::EMFILE as i32)));
+        assert!(!is_own_fault(&error(nix::errno::Errno::ENOENT as i32)));
     }
 }

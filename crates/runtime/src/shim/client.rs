@@ -120,7 +120,7 @@ pub async fn start(
     let (program, arguments) = command.split_first().ok_or(Error::Answer)?;
     let bytes = serde_json::to_vec(config).map_err(|error| failed(error.into()))?;
     fs::create_dir_all(layout.oci_root()).map_err(failed)?;
-    fs::write(layout.config(), bytes).map_err(failed)?;
+    sys::write_private(&layout.config(), &bytes).map_err(failed)?;
     failpoint::reach("a shim's directory is made");
     let listener = sys::listen(&layout.socket()).map_err(failed)?;
     let mut child = shim_command(program)

@@ -61,6 +61,7 @@ pub enum JobKind {
         call: u64,
         /// Where its terminal arrives, if it has one.
         console: Option<Console>,
+        bundle: PathBuf,
     },
     Kill {
         container: String,

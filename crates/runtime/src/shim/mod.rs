@@ -23,12 +23,20 @@ use std::{
 };
 
 /// `coracle shim --data-dir D --id SANDBOX --directory DIR`, with the listening socket as standard
-/// input. Returns at once; the shim goes on in the background.
+/// input. Returns at once; the shim goes on in the background. With `--open-files` it, and the
+/// containers after it, get that soft limit instead of the one of whoever starts it.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let Some(directory) = directory_of(arguments) else {
-        eprintln!("usage: shim --data-dir DIR --id SANDBOX --directory DIR");
+    let Some(Arguments {
+        directory,
+        open_files,
+    }) = Arguments::parse(arguments)
+    else {
+        eprintln!("usage: shim [--open-files NUMBER] --data-dir DIR --id SANDBOX --directory DIR");
         return ExitCode::from(2);
     };
+    if let Some(soft) = open_files {
+        limit_open_files(soft);
+    }
     match daemon::start(&directory) {
         Ok(daemon::Side::Parent) => ExitCode::SUCCESS,
         Ok(daemon::Side::Shim(shim)) => {
@@ -48,17 +56,37 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn directory_of(arguments: impl IntoIterator<Item = OsString>) -> Option<PathBuf> {
-    let mut arguments = arguments.into_iter();
-    let mut directory = None;
-    while let Some(name) = arguments.next() {
-        let value = arguments.next()?;
-        // The other arguments are there to be seen in the process list.
-        if name == "--directory" {
-            directory = Some(PathBuf::from(value));
+/// What a shim is told; the other arguments are there to be seen in the process list.
+struct Arguments {
+    directory: PathBuf,
+    open_files: Option<u64>,
+}
+
+impl Arguments {
+    fn parse(arguments: impl IntoIterator<Item = OsString>) -> Option<Arguments> {
+        let mut arguments = arguments.into_iter();
+        let (mut directory, mut open_files) = (None, None);
+        while let Some(name) = arguments.next() {
+            let value = arguments.next()?;
+            if name == "--directory" {
+                directory = Some(PathBuf::from(value));
+            } else if name == "--open-files" {
+                open_files = Some(value.to_str()?.parse().ok()?);
+            }
         }
+        Some(Arguments {
+            directory: directory?,
+            open_files,
+        })
     }
-    directory
+}
+
+fn limit_open_files(soft: u64) {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Lowering the soft limit is always allowed.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.min(hard), hard);
+    }
 }
 
 /// Files inside a shim's directory.
@@ -88,5 +116,26 @@ impl Layout<'_> {
     }
     pub fn bundle(&self, container: &str) -> PathBuf {
         self.0.join("bundles").join(container)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_name_the_directory_and_perhaps_a_limit() {
+        let parse = |words: &str| {
+            let words = words.split_whitespace().map(OsString::from);
+            Arguments::parse(words).map(|told| (told.directory, told.open_files))
+        };
+        let directory = PathBuf::from("/d");
+        assert_eq!(
+            parse("--open-files 1024 --data-dir /x --id s --directory /d"),
+            Some((directory.clone(), Some(1024)))
+        );
+        assert_eq!(parse("--id s --directory /d"), Some((directory, None)));
+        assert_eq!(parse("--open-files many --directory /d"), None);
+        assert_eq!(parse("--id s"), None);
     }
 }

@@ -6,7 +6,7 @@ use std::{
     io::{self, Read},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::net::UnixListener,
+        unix::{net::UnixListener, process::CommandExt},
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -55,13 +55,15 @@ impl OciCommand {
         self.ours
     }
 
-    /// Starts it and returns its pid; its end is seen by the loop.
+    /// Starts it and returns its pid; its end is seen by the loop. `bundle` is the one that it is to
+    /// make a container of, if it is to make one.
     pub fn start(
         &self,
         root: &Path,
         log: &Path,
         arguments: &[&str],
         streams: Streams,
+        bundle: Option<&Path>,
     ) -> io::Result<i32> {
         let (program, first) = self
             .command
@@ -73,10 +75,20 @@ impl OciCommand {
         all.extend(arguments.iter().map(OsString::from));
         let _ = fs::remove_file(log);
         if self.ours {
-            return fork_ours(all, streams);
+            let root = match bundle {
+                Some(_) => oci::Root::HostView,
+                None => oci::Root::AsMounted,
+            };
+            return fork_ours(all, streams, root);
         }
         let stdio = |stream: Option<OwnedFd>| stream.map_or_else(Stdio::null, Stdio::from);
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        if let Some(bundle) = bundle {
+            let root = root_of(bundle)?;
+            // SAFETY: two system calls, in a child of a process with one thread.
+            unsafe { command.pre_exec(move || Ok(sys::enter_container_view(&root)?)) };
+        }
+        let child = command
             .args(all)
             .stdin(stdio(streams.stdin))
             .stdout(stdio(streams.stdout))
@@ -88,7 +100,7 @@ impl OciCommand {
 
 /// Calls our own OCI command in a child, as if that had been started as a program: with nothing of
 /// the shim's but its memory, in which it ends.
-fn fork_ours(arguments: Vec<OsString>, streams: Streams) -> io::Result<i32> {
+fn fork_ours(arguments: Vec<OsString>, streams: Streams, root: oci::Root) -> io::Result<i32> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     // SAFETY: this process has one thread, so the child may go on using everything.
     if let ForkResult::Parent { child } = unsafe { nix::unistd::fork()? } {
@@ -99,11 +111,25 @@ fn fork_ours(arguments: Vec<OsString>, streams: Streams) -> io::Result<i32> {
         sys::forget_signals();
         take_streams(&null, &streams)?;
         // The first argument is the command's own name.
-        io::Result::Ok(oci::call(arguments.into_iter().skip(1)))
+        io::Result::Ok(oci::call(arguments.into_iter().skip(1), root))
     });
     let code = ended.map_or(101, |code| code.unwrap_or(1));
     // SAFETY: ends this process without running what the shim registered or dropping what it owns.
     unsafe { libc::_exit(code.into()) }
+}
+
+/// The root file system of a bundle.
+fn root_of(bundle: &Path) -> io::Result<PathBuf> {
+    #[derive(Deserialize)]
+    struct Document {
+        root: Root,
+    }
+    #[derive(Deserialize)]
+    struct Root {
+        path: PathBuf,
+    }
+    let document: Document = serde_json::from_slice(&fs::read(bundle.join("config.json"))?)?;
+    Ok(bundle.join(document.root.path))
 }
 
 /// Makes them the standard streams of this process, and closes all else.

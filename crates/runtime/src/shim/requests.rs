@@ -235,6 +235,7 @@ impl Shim {
             connection,
             call,
             console,
+            bundle: PathBuf::from(&bundle),
         };
         self.start(kind, scratch, &arguments, streams)?;
         self.containers.insert(
@@ -341,7 +342,8 @@ impl Shim {
             });
         }
         let scratch = self.scratch();
-        fs::write(&scratch.process, process.to_string()).map_err(failed("writing the process"))?;
+        sys::write_private(&scratch.process, process.to_string().as_bytes())
+            .map_err(failed("writing the process"))?;
         let (out, out_child) = Pipe::new().map_err(failed("making a pipe"))?;
         let (err, err_child) = Pipe::new().map_err(failed("making a pipe"))?;
         let streams = Streams {
@@ -421,6 +423,7 @@ impl Shim {
                 connection,
                 call,
                 console,
+                ..
             } => {
                 let pid = read_pid(&scratch.pid_file);
                 match (failure, pid) {
@@ -679,9 +682,13 @@ impl Shim {
         streams: Streams,
     ) -> Result<(), Failure> {
         let root = Layout(&self.directory).oci_root();
+        let bundle = match &kind {
+            JobKind::Run { bundle, .. } => Some(bundle.as_path()),
+            _ => None,
+        };
         let pid = self
             .oci
-            .start(&root, &scratch.log, arguments, streams)
+            .start(&root, &scratch.log, arguments, streams, bundle)
             .map_err(failed("starting the OCI command"))?;
         self.next_job += 1;
         self.jobs.insert(pid, Job { kind, scratch });

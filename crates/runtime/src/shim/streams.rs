@@ -2,7 +2,7 @@
 //! standard streams, and taking over a container's terminal.
 
 use std::{
-    fs, io,
+    io,
     os::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixListener,
@@ -51,7 +51,8 @@ impl Shim {
             }
         }
         let scratch = self.scratch();
-        fs::write(&scratch.process, process.to_string()).map_err(failed("writing the process"))?;
+        sys::write_private(&scratch.process, process.to_string().as_bytes())
+            .map_err(failed("writing the process"))?;
         let process_file = scratch.process.to_string_lossy().into_owned();
         let pid_file = scratch.pid_file.to_string_lossy().into_owned();
         let mut arguments = vec![

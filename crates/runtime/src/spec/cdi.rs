@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::devices;
+use super::{devices, id};
 
 /// Later directories come before earlier ones, as the specification has it.
 pub const DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
@@ -22,6 +22,8 @@ pub enum Error {
     Unknown(String),
     #[error("CDI file {0}: {1}")]
     File(PathBuf, String),
+    #[error("additional group {0} is out of range")]
+    Group(String),
     #[error("CDI device node {0}: {1}")]
     Node(String, #[source] std::io::Error),
 }
@@ -177,6 +179,9 @@ fn edit(spec: &mut Value, edits: &Value) -> Result<(), Error> {
     }
     let groups = array(&mut spec["process"]["user"]["additionalGids"]);
     for group in list(&edits["additionalGids"]) {
+        if group.as_i64().and_then(id::in_range).is_none() {
+            return Err(Error::Group(group.to_string()));
+        }
         if !groups.contains(group) {
             groups.push(group.clone());
         }

@@ -53,10 +53,7 @@ pub fn container(input: &ContainerInput<'_>) -> Result<(Value, Identity), Error>
     )?;
     let chosen = capabilities::choose(security.capabilities.as_ref(), security.privileged, held)?;
     let ambient = ambient(&security, &chosen);
-    let cwd = [&config.working_dir, &input.image.process.working_dir]
-        .into_iter()
-        .find(|path| !path.is_empty())
-        .map_or("/", String::as_str);
+    let cwd = working_directory(config, input.image);
     if cwd != "/" {
         // Inside a volume it may exist only once mounted; then this is a harmless extra.
         let owner = input
@@ -148,6 +145,14 @@ pub fn exec_process(spec: &Value, command: &[String], terminal: bool) -> Value {
     process
 }
 
+/// Where the process starts.
+pub fn working_directory<'a>(config: &'a ContainerConfig, image: &'a ImageRecord) -> &'a str {
+    [&config.working_dir, &image.process.working_dir]
+        .into_iter()
+        .find(|path| !path.is_empty())
+        .map_or("/", String::as_str)
+}
+
 /// The security context's wish before the image's.
 fn user_text(security: &LinuxContainerSecurityContext, image: &str) -> Result<String, Error> {
     let group = security
@@ -230,7 +235,11 @@ fn namespaces(input: &ContainerInput<'_>, security: &LinuxContainerSecurityConte
     let of_sandbox = |kind: &str, file: &str| json!({"type": kind, "path": format!("/proc/{}/ns/{file}", input.sandbox_pid)});
     let mut namespaces = vec![json!({"type": "mount"})];
     if let Some(netns) = input.netns {
-        namespaces.push(json!({"type": "network", "path": netns}));
+        namespaces.push(match input.users {
+            None => json!({"type": "network", "path": netns}),
+            // Its users cannot reach the file.
+            Some(_) => of_sandbox("network", "net"),
+        });
         namespaces.push(of_sandbox("uts", "uts"));
     }
     if options.ipc() != NamespaceMode::Node {

@@ -6,13 +6,14 @@ pub mod capabilities;
 mod cdi;
 mod container;
 mod devices;
+pub mod id;
 mod mounts;
 pub mod resources;
 mod sandbox;
 mod seccomp;
 pub mod user;
 
-pub use container::{ContainerInput, container, exec_process};
+pub use container::{ContainerInput, container, exec_process, working_directory};
 pub use mounts::Provided;
 pub use sandbox::{SandboxInput, sandbox};
 

@@ -13,6 +13,8 @@ use nix::{
     unistd::{Gid, Uid, fchownat},
 };
 
+use super::id::{self, Id};
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("unable to find user {0}: no matching entries in passwd file")]
@@ -21,6 +23,8 @@ pub enum Error {
     NoGroup(String),
     #[error("user group is specified without user")]
     GroupWithoutUser,
+    #[error("invalid user or group {0}: uids and gids must be in range 0-2147483647")]
+    OutOfRange(String),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,53 +61,59 @@ fn decide(passwd: &str, group: &str, request: &Request<'_>) -> Result<Identity, 
         return Err(Error::GroupWithoutUser);
     }
     let user = if user.is_empty() { "0" } else { user };
-    let number = |text: &str| text.parse::<u32>().ok();
+    let is_id = |text: &str, wanted: u32| id::read(text) == Id::Number(wanted);
     // A number is a number, whatever the image names its users: else an image with a user called
     // 1000 and the id 0 would run as root where 1000 was asked for.
-    let entry = rows(passwd).find(|fields| {
-        fields.len() > 3
-            && match number(user) {
-                Some(uid) => number(fields[2]) == Some(uid),
-                None => fields[0] == user,
-            }
-    });
-    let (name, uid, default_gid) = match (&entry, number(user)) {
-        (Some(fields), _) => {
-            let uid = number(fields[2]).ok_or_else(|| Error::NoUser(user.into()))?;
-            (fields[0], uid, number(fields[3]).unwrap_or(0))
+    let (entry, asked) = match id::read(user) {
+        Id::OutOfRange(_) => return Err(Error::OutOfRange(user.into())),
+        Id::Number(uid) => {
+            let found = rows(passwd).find(|fields| fields.len() > 3 && is_id(fields[2], uid));
+            (found, Some(uid))
         }
+        Id::Name(name) => {
+            let found = rows(passwd).find(|fields| fields.len() > 3 && fields[0] == name);
+            (found, None)
+        }
+    };
+    let (name, uid, default_gid) = match (&entry, asked) {
+        (Some(fields), _) => (fields[0], number(fields[2])?, number(fields[3])?),
         (None, Some(uid)) => ("", uid, 0),
         (None, None) => return Err(Error::NoUser(user.into())),
     };
-    let gid = match wanted_group {
+    let gid = match wanted_group.map(|wanted| (wanted, id::read(wanted))) {
         None => default_gid,
-        Some(wanted) => number(wanted)
-            .or_else(|| {
-                let mut rows = rows(group);
-                let fields = rows.find(|fields| fields.len() > 2 && fields[0] == wanted)?;
-                number(fields[2])
-            })
-            .ok_or_else(|| Error::NoGroup(wanted.into()))?,
+        Some((_, Id::Number(gid))) => gid,
+        Some((wanted, Id::OutOfRange(_))) => return Err(Error::OutOfRange(wanted.into())),
+        Some((wanted, Id::Name(_))) => {
+            let mut rows = rows(group);
+            let fields = rows.find(|fields| fields.len() > 2 && fields[0] == wanted);
+            let fields = fields.ok_or_else(|| Error::NoGroup(wanted.into()))?;
+            number(fields[2])?
+        }
     };
     let mut groups = vec![gid];
     if !request.strict && !name.is_empty() {
-        groups.extend(
-            rows(group)
-                .filter(|fields| {
-                    fields.len() > 3 && fields[3].split(',').any(|member| member == name)
-                })
-                .filter_map(|fields| number(fields[2])),
-        );
+        let is_member = |fields: &Vec<&str>| {
+            fields.len() > 3 && fields[3].split(',').any(|member| member == name)
+        };
+        for fields in rows(group).filter(is_member) {
+            groups.push(number(fields[2])?);
+        }
     }
-    groups.extend(
-        request
-            .supplemental
-            .iter()
-            .filter_map(|gid| u32::try_from(*gid).ok()),
-    );
+    for gid in request.supplemental {
+        groups.push(id::in_range(*gid).ok_or_else(|| Error::OutOfRange(gid.to_string()))?);
+    }
     let mut seen = std::collections::BTreeSet::new();
     groups.retain(|gid| seen.insert(*gid));
     Ok(Identity { uid, gid, groups })
+}
+
+/// An id of `/etc/passwd` or `/etc/group`; one that cannot be read is refused, not taken for 0.
+fn number(text: &str) -> Result<u32, Error> {
+    match id::read(text) {
+        Id::Number(id) => Ok(id),
+        _ => Err(Error::OutOfRange(text.into())),
+    }
 }
 
 fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
@@ -209,6 +219,58 @@ mod tests {
         check("nobody", &[], false, None);
         check("web:nogroup", &[], false, None);
         check(":50", &[], false, None);
+    }
+
+    #[test]
+    fn ids_that_no_user_can_have_are_refused() {
+        for (user, supplemental) in [
+            ("4294967295", &[][..]),
+            ("4294967296", &[]),
+            ("2147483648", &[]),
+            ("-1", &[]),
+            (" 0", &[]),
+            ("99999999999999999999", &[]),
+            ("web:-1", &[]),
+            ("web:4294967295", &[]),
+            ("web", &[-1]),
+            ("web", &[4_294_967_295]),
+        ] {
+            check(user, supplemental, false, None);
+        }
+        for (user, uid) in [("+0", 0), ("00", 0), ("-0", 0), ("01000", 1000)] {
+            let gid = if uid == 0 { 0 } else { 50 };
+            let groups: &[u32] = if uid == 0 { &[0] } else { &[50, 60] };
+            check(user, &[], false, Some((uid, gid, groups)));
+        }
+    }
+
+    #[test]
+    fn the_files_of_an_image_name_nobody_out_of_range() {
+        let passwd = "minus:x:-1:0::/:\nbig:x:4294967296:0::/:\nlast:x:4294967295:0::/:\n\
+                      odd:x:7::/:/\nfine:x:8:8::/:\n4294967296:x:0:0::/:\n-1:x:0:0::/:\n";
+        let group = "huge:x:4294967295:\nmembers:x:-5:fine\n";
+        let decide = |user: &str, strict: bool| {
+            let request = Request {
+                user: user.into(),
+                supplemental: &[],
+                strict,
+            };
+            decide(passwd, group, &request)
+        };
+        for user in [
+            "minus",
+            "big",
+            "last",
+            "odd",
+            "4294967296",
+            "-1",
+            "fine:huge",
+        ] {
+            let refused = decide(user, true);
+            assert!(matches!(refused, Err(Error::OutOfRange(_))), "{user}");
+        }
+        assert_eq!(decide("fine", true).expect("in range").uid, 8);
+        assert!(decide("fine", false).is_err(), "one of its groups is not");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Users of a pod's own, mounts that are read-only all the way down or shared with the host, other
 //! OCI runtimes by handler, and the metrics that a kubelet reads.
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 
 use anyhow::{Context, Result, ensure};
 use cri::v1::*;
@@ -10,7 +10,7 @@ use super::server::{Server, container, with_server};
 
 const FIRST: u32 = 200_000;
 
-fn mapping() -> Vec<IdMapping> {
+pub fn mapping() -> Vec<IdMapping> {
     vec![IdMapping {
         host_id: FIRST,
         container_id: 0,
@@ -18,7 +18,7 @@ fn mapping() -> Vec<IdMapping> {
     }]
 }
 
-fn with_users(pod: &mut PodSandboxConfig, mode: NamespaceMode, mappings: &[IdMapping]) {
+pub fn with_users(pod: &mut PodSandboxConfig, mode: NamespaceMode, mappings: &[IdMapping]) {
     let options = pod
         .linux
         .get_or_insert_default()
@@ -34,7 +34,7 @@ fn with_users(pod: &mut PodSandboxConfig, mode: NamespaceMode, mappings: &[IdMap
 }
 
 /// Kubernetes asks for Linux 6.3, the first whose tmpfs can map users.
-fn maps_users() -> bool {
+pub fn maps_users() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release
         .split('.')
@@ -79,8 +79,6 @@ fn delete_link(name: &str) {
 }
 
 async fn users(server: &mut Server) -> Result<()> {
-    let everyone = std::fs::Permissions::from_mode(0o711);
-    std::fs::set_permissions(&server.directory, everyone)?;
     let volume = server.directory.join("volume");
     std::fs::create_dir_all(&volume)?;
     std::fs::write(volume.join("of-root"), "content")?;

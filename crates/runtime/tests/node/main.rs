@@ -1,6 +1,7 @@
 //! The runtime with real containers: a server process of `examples/node`, a real CRI client, an
 //! image made of busybox-static on the spot, Debian's CNI plugins. Needs root.
 
+mod exposure;
 mod faults;
 mod image;
 mod images;
@@ -16,3 +17,4 @@ mod security;
 mod server;
 mod soak;
 mod streams;
+mod volumes;

@@ -238,6 +238,26 @@ async fn privileges(server: &mut Server) -> Result<()> {
         security.run_as_username = "nobody-here".into()
     });
     ensure!(server.create(&sandbox, &pod, unknown).await.is_err());
+    // The kernel would take the first for "leave it as it is", which is root.
+    for (name, uid, group) in [
+        ("last", u32::MAX.into(), 0),
+        ("minus", -1, 0),
+        ("group", 1, -1),
+    ] {
+        let refused = with_security(name, |security| {
+            security.run_as_user = Some(Int64Value { value: uid });
+            security.run_as_group = Some(Int64Value { value: group });
+        });
+        ensure!(
+            server.create(&sandbox, &pod, refused).await.is_err(),
+            "{name}"
+        );
+    }
+    let wide = with_security("wide", |security| {
+        security.supplemental_groups = vec![u32::MAX.into()];
+    });
+    ensure!(server.create(&sandbox, &pod, wide).await.is_err());
+    sockets(server, &sandbox, &pod).await?;
     let free = with_security("free", |security| security.privileged = true);
     let free = server.run(&sandbox, &pod, free).await?;
     ensure!(field(server, &free, "1", "Seccomp:").await? == "0");
@@ -247,6 +267,28 @@ async fn privileges(server: &mut Server) -> Result<()> {
     server.output(&free, &["stat", "/dev/kmsg"]).await?;
     mounts(server, &sandbox, &pod).await?;
     server.remove_sandbox(&sandbox).await
+}
+
+/// With a program of the host, since busybox makes no such sockets.
+async fn sockets(server: &mut Server, sandbox: &str, pod: &PodSandboxConfig) -> Result<()> {
+    let mut config = container("sockets", &["sleep", "100"]);
+    config.mounts = vec![Mount {
+        container_path: "/host".into(),
+        host_path: "/".into(),
+        readonly: true,
+        ..Default::default()
+    }];
+    let id = server.run(sandbox, pod, config).await?;
+    for (family, expected) in [(1, "made"), (2, "made"), (38, "1"), (40, "1")] {
+        let program = format!(
+            "print socket(my $socket, {family}, {}, 0) ? 'made' : $! + 0",
+            if family == 38 { 5 } else { 1 }
+        );
+        let command = ["chroot", "/host", "/usr/bin/perl", "-e", &program];
+        let found = server.output(&id, &command).await?;
+        ensure!(found == expected, "address family {family}: {found}");
+    }
+    Ok(())
 }
 
 async fn mounts(server: &mut Server, sandbox: &str, pod: &PodSandboxConfig) -> Result<()> {

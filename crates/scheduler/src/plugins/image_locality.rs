@@ -1,6 +1,9 @@
 //! Nodes that already have the pod's images score higher, large and widespread images most.
 
-use std::sync::Arc;
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
@@ -39,6 +42,22 @@ impl Plugin for ImageLocality {
 }
 
 impl NodeScore for ImageLocality {
+    /// On how many of how many nodes each image is. Images that no node has score nothing, however
+    /// many nodes there are.
+    fn depends_on(&self, pod: &PodInfo, snapshot: &Snapshot) -> u64 {
+        let images = pod.containers().filter_map(|one| one.image.as_deref());
+        let images = images.chain(mounted(pod));
+        let spread: Vec<usize> = images
+            .map(|image| snapshot.nodes_with_image(&with_tag(image)))
+            .collect();
+        if spread.iter().all(|count| *count == 0) {
+            return 0;
+        }
+        let mut hasher = DefaultHasher::new();
+        (snapshot.node_count(), spread).hash(&mut hasher);
+        hasher.finish()
+    }
+
     fn score(&self, pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) -> i64 {
         let containers = pod.containers().count() as i64;
         if containers == 0 || snapshot.node_count() == 0 {

@@ -14,6 +14,8 @@ pub enum Failure {
     LeaseNotFound,
     /// The answer is bigger than we take; a smaller page may do.
     TooLarge,
+    /// The request is bigger than etcd takes. Nothing was done.
+    RequestTooLarge,
     /// The token is missing or too old. Nothing was done.
     Token(String),
     /// etcd understood and said no. Nothing was done.
@@ -35,6 +37,11 @@ impl Failure {
             (Code::OutOfRange, Some(text)) if text.contains("compacted") => Failure::Compacted,
             (Code::OutOfRange, Some(text)) if text.contains("future") => Failure::Future,
             (Code::OutOfRange, None) => Failure::TooLarge,
+            (Code::InvalidArgument, Some("request is too large")) => Failure::RequestTooLarge,
+            // Said by its listener, which takes a little more than etcd itself.
+            (Code::ResourceExhausted, None) if text.contains("message larger than max") => {
+                Failure::RequestTooLarge
+            }
             (Code::NotFound, Some("requested lease not found")) => Failure::LeaseNotFound,
             (Code::Unauthenticated, _)
             | (_, Some("revision of auth store is old" | "user name is empty")) => {
@@ -58,6 +65,7 @@ impl Failure {
             Failure::Lost(reason) => Error::OutcomeUnknown(reason),
             Failure::Refused(reason) | Failure::Token(reason) => Error::Refused(reason),
             Failure::TooLarge => Error::Refused("the answer is too large".to_owned()),
+            Failure::RequestTooLarge => Error::TooLarge,
             Failure::Compacted => Error::Refused("compacted".to_owned()),
             Failure::Future => Error::Refused("future revision".to_owned()),
             Failure::LeaseNotFound => Error::Refused("lease not found".to_owned()),
@@ -130,6 +138,17 @@ mod tests {
             Code::InvalidArgument,
             "etcdserver: revision of auth store is old",
             Failure::Token,
+        );
+        let too_large = |_| Failure::RequestTooLarge;
+        check(
+            Code::InvalidArgument,
+            "etcdserver: request is too large",
+            too_large,
+        );
+        check(
+            Code::ResourceExhausted,
+            "grpc: received message larger than max (2200000 vs. 2097152)",
+            too_large,
         );
     }
 }

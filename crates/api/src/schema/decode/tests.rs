@@ -278,3 +278,40 @@ fn options_come_in_any_group_version() {
     assert!(Target::of_kind("apps", "v1", "DeleteOptions").is_some());
     assert!(Target::of_kind("apps", "v1", "Pod").is_none());
 }
+
+/// A ConfigMap with `count` keys in descending order, the last of them twice.
+fn descending(count: usize) -> String {
+    let keys: Vec<String> = (0..count)
+        .rev()
+        .map(|key| format!("\"{key:07}\":\"x\""))
+        .collect();
+    let data = format!("{},\"0000000\":\"y\"", keys.join(","));
+    format!(r#"{{"metadata":{{"name":"a"}},"data":{{{data}}}}}"#)
+}
+
+#[test]
+fn maps_with_many_keys_cost_n_log_n() {
+    let maps = find("", "v1", "configmaps").unwrap();
+    crate::steps::assert_n_log_n(|count| {
+        let body = descending(count);
+        crate::steps::of(|| {
+            let (object, problems) = decode_json(maps, body.as_bytes()).unwrap();
+            assert_eq!(object.str_at(&["data", "0000000"]), "y");
+            assert_eq!(problems.len(), 1, "{problems:?}");
+            assert_eq!(repeated_fields(body.as_bytes()), problems);
+        })
+    });
+}
+
+#[test]
+fn paths_of_repeated_fields_take_little_room() {
+    // A long key, and below it the same unknown field again and again.
+    let key = "k".repeat(100_000);
+    let fields = vec!["\"a\":1,\"a\":2"; 1_000].join(",");
+    let body = format!(r#"{{"{key}":{{{fields}}}}}"#);
+    let told: usize = repeated_fields(body.as_bytes())
+        .iter()
+        .map(|problem| problem.path.len())
+        .sum();
+    assert!(told <= 1 << 20, "{told}");
+}

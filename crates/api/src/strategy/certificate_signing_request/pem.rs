@@ -2,16 +2,13 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::certificate::{self, Request};
+
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    #[error("PEM block type must be CERTIFICATE REQUEST")]
-    NotARequest,
-    #[error("{0}")]
-    Malformed(#[source] x509_parser::error::X509Error),
     #[error("asn1: syntax error: data truncated")]
     Asn1,
     #[error("only CERTIFICATE PEM blocks are allowed, found {0:?}")]
@@ -22,17 +19,10 @@ pub(super) enum Error {
     Empty,
 }
 
-/// Checks that there is a request, signed with the key that it is for.
-pub(super) fn request(encoded: &str) -> Result<(), Error> {
+/// Checks that there is a request, signed with the key that it is for, with one reading.
+pub(super) fn request(encoded: &str) -> Result<(), certificate::Error> {
     let bytes = STANDARD.decode(encoded).unwrap_or_default();
-    let block = Pem::iter_from_buffer(&bytes).find_map(Result::ok);
-    let block = block.ok_or(Error::NotARequest)?;
-    if block.label != "CERTIFICATE REQUEST" {
-        return Err(Error::NotARequest);
-    }
-    let (_, request) =
-        X509CertificationRequest::from_der(&block.contents).map_err(|_| Error::Asn1)?;
-    request.verify_signature().map_err(Error::Malformed)
+    Request::parse(&bytes).map(drop)
 }
 
 /// Checks that there are certificates and nothing else; nothing at all is fine.

@@ -158,6 +158,10 @@ pub fn request_names(
     );
 }
 
+fn named<'a>(list: &'a [Value], name: &str) -> Option<&'a Value> {
+    list.iter().find(|one| one.str_at(&["name"]) == name)
+}
+
 /// Checks the name of a request, or of one of its alternatives after a slash.
 pub fn request_name(name: &str, requests: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
     let detail = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
@@ -169,10 +173,6 @@ pub fn request_name(name: &str, requests: &[Value], path: &Path, errors: &mut Ve
     for part in &parts {
         errors.extend(label(part, path));
     }
-    let named = |list: &[Value], name: &str| {
-        let found = list.iter().find(|one| one.str_at(&["name"]) == name);
-        found.cloned()
-    };
     let found = named(requests, parts[0]).is_some_and(|request| match parts.get(1) {
         None => true,
         Some(alternative) => named(request.list_at(&["firstAvailable"]), alternative).is_some(),

@@ -8,6 +8,7 @@ use super::{
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
+use crate::repeats::Seen;
 use crate::strategy::checks::{driver_name, require, supported};
 use crate::strategy::{addresses, node_selector};
 
@@ -39,6 +40,8 @@ pub fn validate(new: &Value, old: &Value) -> Vec<FieldError> {
     );
     let allocation = ["status", "allocation"];
     let results = new.list_at(&["status", "allocation", "devices", "results"]);
+    let results = results.iter().map(|one| device_id(one).to_string());
+    let results: Seen<String> = results.collect();
     let devices = new.list_at(&["status", "devices"]);
     let devices_at = path.child("devices");
     each_of_set(
@@ -47,15 +50,19 @@ pub fn validate(new: &Value, old: &Value) -> Vec<FieldError> {
         device_id,
         &devices_at,
         &mut errors,
-        |one, at, errors| device(one, results, at, errors),
+        |one, at, errors| device(one, &results, at, errors),
     );
     if !reserved.is_empty() {
         if !new.has(&allocation) {
             let detail = "may not be specified when `allocated` is not set";
             errors.push(FieldError::forbidden(&at, detail));
         } else if new.has(&["metadata", "deletionTimestamp"]) {
-            let before = old.list_at(&["status", "reservedFor"]);
-            if reserved.iter().any(|one| !before.contains(one)) {
+            let before = old.list_at(&["status", "reservedFor"]).iter();
+            let before: Seen<String> = before.map(Value::to_string).collect();
+            if reserved
+                .iter()
+                .any(|one| !before.contains(&one.to_string()))
+            {
                 let detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";
                 errors.push(FieldError::forbidden(&at, detail));
             }
@@ -76,10 +83,11 @@ pub fn validate(new: &Value, old: &Value) -> Vec<FieldError> {
 /// Takes the reports of devices away that the claim no longer has.
 pub fn forget_deallocated(new: &mut Value, old: &Value) {
     let at = ["status", "allocation", "devices", "results"];
-    let had: Vec<Value> = old.list_at(&at).iter().map(device_id).collect();
-    let has: Vec<Value> = new.list_at(&at).iter().map(device_id).collect();
+    let id = |device: &Value| device_id(device).to_string();
+    let had: Seen<String> = old.list_at(&at).iter().map(id).collect();
+    let has: Seen<String> = new.list_at(&at).iter().map(id).collect();
     let gone = |device: &Value| {
-        let id = device_id(device);
+        let id = id(device);
         had.contains(&id) && !has.contains(&id)
     };
     if let Some(Value::Array(devices)) = new.at_mut(&["status", "devices"]) {
@@ -169,14 +177,14 @@ fn allocated(made: &Value, requests: &[Value], path: &Path, errors: &mut Vec<Fie
     }
 }
 
-fn device(device: &Value, results: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
+fn device(device: &Value, results: &Seen<String>, path: &Path, errors: &mut Vec<FieldError>) {
     let text = |name: &str| device.str_at(&[name]);
     errors.extend(driver_name(text("driver"), &path.child("driver")));
     errors.extend(pool_name(text("pool"), &path.child("pool")));
     errors.extend(label(text("device"), &path.child("device")));
     share(device, path, errors);
     let id = device_id(device);
-    if !results.iter().any(|one| device_id(one) == id) {
+    if !results.contains(&id.to_string()) {
         let detail = "must be an allocated device in the claim";
         errors.push(FieldError::invalid(path, id, detail));
     }
@@ -185,13 +193,11 @@ fn device(device: &Value, results: &[Value], path: &Path, errors: &mut Vec<Field
     if conditions.len() > MOST_CONDITIONS {
         errors.push(FieldError::too_many(&at, conditions.len(), MOST_CONDITIONS));
     }
+    let mut seen = Seen::new();
     for (index, one) in conditions.iter().enumerate() {
         let kind = one.str_at(&["type"]);
         let at = at.index(index);
-        if conditions[..index]
-            .iter()
-            .any(|other| other.str_at(&["type"]) == kind)
-        {
+        if !seen.insert(kind) {
             errors.push(FieldError::duplicate(&at.child("type"), kind));
         }
         condition(one, &at, errors);

@@ -5,6 +5,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path, quote};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
+use crate::repeats::Seen;
 
 const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 const OPERATORS: [&str; 2] = ["In", "NotIn"];
@@ -121,17 +122,24 @@ pub fn indexes(text: &str, completions: i64) -> Result<i64, String> {
 pub fn overlap(completed: &str, failed: &str, completions: i64) -> Option<i64> {
     let intervals = |text: &str| -> Vec<(i64, i64)> {
         let parts = text.split(',').filter(|_| !text.is_empty());
-        parts
-            .filter_map(|part| interval_of(part, completions).ok())
-            .collect()
+        let intervals = parts.filter_map(|part| interval_of(part, completions).ok());
+        let mut intervals: Vec<(i64, i64)> = intervals.collect();
+        intervals.sort_unstable();
+        intervals
     };
-    let failed = intervals(failed);
-    intervals(completed).into_iter().find_map(|(first, last)| {
-        let hit = failed
-            .iter()
-            .find(|(start, end)| first <= *end && *start <= last);
-        hit.map(|(start, _)| first.max(*start))
-    })
+    let (completed, failed) = (intervals(completed), intervals(failed));
+    // What ends first cannot overlap anything later.
+    let (mut left, mut right) = (completed.iter().peekable(), failed.iter().peekable());
+    while let (Some((first, last)), Some((start, end))) = (left.peek(), right.peek()) {
+        if first <= end && start <= last {
+            return Some(*first.max(start));
+        }
+        match last < end {
+            true => drop(left.next()),
+            false => drop(right.next()),
+        }
+    }
+    None
 }
 
 fn interval_of(text: &str, completions: i64) -> Result<(i64, i64), String> {
@@ -247,13 +255,14 @@ fn exit_codes(spec: &Value, codes: &Value, path: &Path, errors: &mut Vec<FieldEr
         errors.push(FieldError::too_many(&at, values.len(), MOST_VALUES));
     }
     let numbers: Vec<i64> = values.iter().filter_map(Value::as_i64).collect();
+    let mut seen = Seen::new();
     for (index, number) in numbers.iter().enumerate() {
         let at = at.index(index);
         if operator == "In" && *number == 0 {
             let detail = "must not be 0 for the In operator";
             errors.push(FieldError::invalid(&at, *number, detail));
         }
-        if numbers[..index].contains(number) {
+        if !seen.insert(*number) {
             errors.push(FieldError::duplicate(&at, *number));
         }
     }

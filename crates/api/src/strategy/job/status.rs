@@ -3,6 +3,7 @@
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
+use crate::repeats::Seen;
 use crate::strategy::job::policies;
 use crate::strategy::workload;
 
@@ -85,7 +86,7 @@ impl Check<'_> {
             self.errors.extend(error);
         }
         let path = self.path.child("uncountedTerminatedPods");
-        let mut seen: Vec<&str> = Vec::new();
+        let mut seen = Seen::new();
         for list in ["succeeded", "failed"] {
             let uids = self
                 .new
@@ -96,10 +97,8 @@ impl Check<'_> {
                 if uid.is_empty() {
                     self.errors
                         .push(FieldError::invalid(&at, uid, "must not be empty"));
-                } else if seen.contains(&uid) {
+                } else if !seen.insert(uid) {
                     self.errors.push(FieldError::duplicate(&at, uid));
-                } else {
-                    seen.push(uid);
                 }
             }
         }

@@ -1,9 +1,12 @@
 //! Validation of where a Pod may and should go: affinity and topology spread constraints.
 
+use std::collections::BTreeMap;
+
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
+use crate::repeats::Seen;
 use crate::strategy::node_selector;
 use crate::strategy::pod::containers::one_of_given;
 use crate::strategy::workload::label_selector;
@@ -27,6 +30,15 @@ pub fn validate(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
 
 /// Checks `topologySpreadConstraints`.
 pub fn topology_spread(constraints: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
+    // Where each pair is given last: the others before it are the repeated ones.
+    let last: BTreeMap<(&str, &str), usize> = constraints
+        .iter()
+        .enumerate()
+        .map(|(index, constraint)| {
+            let text = |name: &str| constraint.str_at(&[name]);
+            ((text("topologyKey"), text("whenUnsatisfiable")), index)
+        })
+        .collect();
     for (index, constraint) in constraints.iter().enumerate() {
         let at = path.index(index);
         let skew = constraint.i64_at(&["maxSkew"]).unwrap_or(0);
@@ -42,10 +54,7 @@ pub fn topology_spread(constraints: &[Value], path: &Path, errors: &mut Vec<Fiel
             let at = at.child("whenUnsatisfiable");
             errors.push(FieldError::not_supported(&at, action, &supported));
         }
-        let same = |other: &Value| {
-            other.str_at(&["topologyKey"]) == key && other.str_at(&["whenUnsatisfiable"]) == action
-        };
-        if constraints[index + 1..].iter().any(same) {
+        if last.get(&(key, action)).is_some_and(|last| index < *last) {
             let at = at.child("{topologyKey, whenUnsatisfiable}");
             errors.push(FieldError::duplicate(&at, format!("{{{key}, {action}}}")));
         }
@@ -246,19 +255,25 @@ fn label_keys(term: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     }
     if let Some(selector) = selector {
         let labels = selector.fields_at(&["matchLabels"]);
-        let mut seen: Vec<&str> = labels.map(|(key, _)| key).collect();
+        let mut seen: Seen<&str> = labels.map(|(key, _)| key).collect();
+        let places: BTreeMap<&str, usize> = matching
+            .iter()
+            .enumerate()
+            .map(|(index, known)| (known.as_str(), index))
+            .collect();
         for expression in selector.list_at(&["matchExpressions"]) {
             let key = expression.str_at(&["key"]);
-            let place = matching.iter().rposition(|known| known == key);
+            let place = places.get(key).copied();
             if let Some(index) = place.filter(|_| seen.contains(&key)) {
                 let detail = "exists in both matchLabelKeys and labelSelector";
                 errors.push(FieldError::invalid(&path.index(index), key, detail));
             }
-            seen.push(key);
+            seen.insert(key);
         }
     }
+    let mismatching: Seen<&String> = mismatching.iter().collect();
     for (index, key) in matching.iter().enumerate() {
-        if mismatching.contains(key) {
+        if mismatching.contains(&key) {
             let at = path.child("matchLabelKeys").index(index);
             let detail = "exists in both matchLabelKeys and mismatchLabelKeys";
             errors.push(FieldError::invalid(&at, key.as_str(), detail));

@@ -2,6 +2,7 @@
 
 use crate::document::Value;
 use crate::field::{FieldError, Path, quote};
+use crate::repeats::Seen;
 use crate::strategy::pod::validate::{containers, tolerations};
 use crate::strategy::pod::volumes::local_path;
 
@@ -47,6 +48,9 @@ pub fn validate(annotations: Option<&Value>, spec: &Value, path: &Path) -> Vec<F
     if let Some(profile) = text(SECCOMP_POD) {
         errors.extend(seccomp(profile, &path.child(SECCOMP_POD)));
     }
+    let names: Seen<&str> = containers(spec)
+        .map(|(_, _, one)| one.str_at(&["name"]))
+        .collect();
     for (key, value) in annotations
         .as_object()
         .into_iter()
@@ -57,8 +61,7 @@ pub fn validate(annotations: Option<&Value>, spec: &Value, path: &Path) -> Vec<F
             errors.extend(seccomp(value, &path.child(key)));
         }
         if let Some(name) = key.strip_prefix(APPARMOR_CONTAINER) {
-            let known = containers(spec).any(|(_, _, one)| one.str_at(&["name"]) == name);
-            if !known {
+            if !names.contains(&name) {
                 errors.push(FieldError::invalid(
                     &path.key(key),
                     name,

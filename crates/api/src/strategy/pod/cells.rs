@@ -1,5 +1,7 @@
 //! The row of a Pod: readiness, the word for its state, restarts.
 
+use std::collections::BTreeMap;
+
 use crate::document::Value;
 use crate::table::duration::{age, object_age};
 
@@ -101,10 +103,13 @@ impl Initialisation {
             ..Initialisation::default()
         };
         let statuses = pod.list_at(&["status", "initContainerStatuses"]);
+        let mut by_name: BTreeMap<&str, &Value> = BTreeMap::new();
+        for spec in specs {
+            by_name.entry(spec.str_at(&["name"])).or_insert(spec);
+        }
         for (index, status) in statuses.iter().enumerate() {
             let name = status.str_at(&["name"]);
-            let spec = specs.iter().find(|spec| spec.str_at(&["name"]) == name);
-            let sidecar = spec.is_some_and(is_sidecar);
+            let sidecar = by_name.get(name).is_some_and(|spec| is_sidecar(spec));
             let count = status.i64_at(&["restartCount"]).unwrap_or(0);
             init.restarts += count;
             later(&mut init.last_restart, status);

@@ -4,7 +4,9 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
-use crate::strategy::pod::volumes::Volume;
+use crate::repeats::Seen;
+use crate::strategy::pod::resources::PodClaims;
+use crate::strategy::pod::volumes::Volumes;
 use crate::strategy::pod::{environment, probes, resources, security, volumes};
 
 const MOST_RULES: usize = 20;
@@ -33,20 +35,20 @@ const EPHEMERAL_FIELDS: [&str; 17] = [
 /// What the containers of a Pod are checked against.
 pub struct Scope<'a> {
     spec: &'a Value,
-    volumes: Vec<Volume<'a>>,
-    claims: Vec<&'a str>,
+    volumes: Volumes<'a>,
+    claims: PodClaims<'a>,
     host_users: bool,
 }
 
 impl<'a> Scope<'a> {
-    pub fn of(spec: &'a Value, volumes: Vec<Volume<'a>>) -> Scope<'a> {
+    pub fn of(spec: &'a Value, volumes: Volumes<'a>) -> Scope<'a> {
         let claims = spec.list_at(&["resourceClaims"]).iter();
         let claims = claims.map(|claim| claim.str_at(&["name"]));
         let host_users = spec.get("hostUsers").and_then(Value::as_bool);
         Scope {
             spec,
             volumes,
-            claims: claims.filter(|name| !name.is_empty()).collect(),
+            claims: PodClaims::of(claims.filter(|name| !name.is_empty())),
             host_users: host_users.unwrap_or(true),
         }
     }
@@ -59,15 +61,14 @@ pub fn regular(scope: &Scope<'_>, path: &Path, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required(path, ""));
         return;
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = Seen::new();
     for (index, container) in containers.iter().enumerate() {
         let at = path.index(index);
         either(scope, container, &at, errors);
         let name = container.str_at(&["name"]);
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             errors.push(FieldError::duplicate(&at.child("name"), name));
         }
-        seen.push(name);
         probes::validate(scope.spec, container, &at, errors);
         restart_policy(container, &at, errors);
     }
@@ -77,7 +78,7 @@ pub fn regular(scope: &Scope<'_>, path: &Path, errors: &mut Vec<FieldError>) {
 /// Checks `initContainers`, sidecars (`restartPolicy: Always`) among them.
 pub fn init(scope: &Scope<'_>, path: &Path, errors: &mut Vec<FieldError>) {
     let regular = scope.spec.list_at(&["containers"]);
-    let mut seen: Vec<&str> = regular.iter().map(|one| one.str_at(&["name"])).collect();
+    let mut seen: Seen<&str> = regular.iter().map(|one| one.str_at(&["name"])).collect();
     for (index, container) in scope.spec.list_at(&["initContainers"]).iter().enumerate() {
         let at = path.index(index);
         either(scope, container, &at, errors);
@@ -86,7 +87,7 @@ pub fn init(scope: &Scope<'_>, path: &Path, errors: &mut Vec<FieldError>) {
         if seen.contains(&name) {
             errors.push(FieldError::duplicate(&at.child("name"), name));
         } else if !name.is_empty() {
-            seen.push(name);
+            seen.insert(name);
         }
         host_ports(std::slice::from_ref(container), path, errors);
         if container.str_at(&["restartPolicy"]) == "Always" {
@@ -124,7 +125,7 @@ pub fn ephemeral(scope: &Scope<'_>, path: &Path, errors: &mut Vec<FieldError>) {
             .iter()
             .map(|one| one.str_at(&["name"]))
     };
-    let others: Vec<&str> = names("containers").chain(names("initContainers")).collect();
+    let others: Seen<&str> = names("containers").chain(names("initContainers")).collect();
     let mut seen = others.clone();
     let detail = "cannot be set for an Ephemeral Container";
     for (index, container) in scope
@@ -137,9 +138,8 @@ pub fn ephemeral(scope: &Scope<'_>, path: &Path, errors: &mut Vec<FieldError>) {
         either(scope, container, &at, errors);
         own_image(container, &at, errors);
         let name = container.str_at(&["name"]);
-        match seen.contains(&name) {
-            true => errors.push(FieldError::duplicate(&at.child("name"), name)),
-            false => seen.push(name),
+        if !seen.insert(name) {
+            errors.push(FieldError::duplicate(&at.child("name"), name));
         }
         let target = container.str_at(&["targetContainerName"]);
         if !target.is_empty() && !others.contains(&target) {
@@ -234,13 +234,12 @@ fn either(scope: &Scope<'_>, container: &Value, path: &Path, errors: &mut Vec<Fi
 }
 
 fn resize_policy(container: &Value, never: bool, path: &Path, errors: &mut Vec<FieldError>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = Seen::new();
     for (index, policy) in container.list_at(&["resizePolicy"]).iter().enumerate() {
         let resource = policy.str_at(&["resourceName"]);
-        if seen.contains(&resource) {
+        if !seen.insert(resource) {
             errors.push(FieldError::duplicate(&path.index(index), resource));
         }
-        seen.push(resource);
         let restart = policy.str_at(&["restartPolicy"]);
         for (value, supported) in [
             (resource, ["cpu", "memory"]),
@@ -298,7 +297,7 @@ pub fn one_of(
 }
 
 fn ports(ports: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = Seen::new();
     for (index, port) in ports.iter().enumerate() {
         let at = path.index(index);
         let name = port.str_at(&["name"]);
@@ -306,10 +305,8 @@ fn ports(ports: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
             let wrong = names::port_name(name);
             if !wrong.is_empty() {
                 errors.extend(all_invalid(&at.child("name"), name, wrong));
-            } else if seen.contains(&name) {
+            } else if !seen.insert(name) {
                 errors.push(FieldError::duplicate(&at.child("name"), name));
-            } else {
-                seen.push(name);
             }
         }
         match port.i64_at(&["containerPort"]).unwrap_or(0) {
@@ -338,7 +335,7 @@ pub fn numbers(path: &Path, number: i64, wrong: Vec<String>) -> Vec<FieldError> 
 }
 
 fn host_ports(containers: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
-    let mut seen: Vec<String> = Vec::new();
+    let mut seen = Seen::new();
     for (index, container) in containers.iter().enumerate() {
         for (at, port) in container.list_at(&["ports"]).iter().enumerate() {
             let number = port.i64_at(&["hostPort"]).unwrap_or(0);
@@ -347,11 +344,9 @@ fn host_ports(containers: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
             }
             let (protocol, address) = (port.str_at(&["protocol"]), port.str_at(&["hostIP"]));
             let taken = format!("{protocol}/{address}/{number}");
-            if seen.contains(&taken) {
+            if !seen.insert(taken.clone()) {
                 let at = path.index(index).child("ports").index(at).child("hostPort");
                 errors.push(FieldError::duplicate(&at, taken));
-            } else {
-                seen.push(taken);
             }
         }
     }

@@ -1,13 +1,52 @@
 //! Validation of requests and limits.
 
+use std::collections::BTreeMap;
+
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
 use crate::quantity::Quantity;
+use crate::repeats::Seen;
+
+/// When the claims of a Pod are listed in more errors than this, the list is left out: it may be
+/// long.
+const MOST_LISTED: usize = 100;
+
+/// The names in a Pod's `resourceClaims`.
+pub struct PodClaims<'a> {
+    names: Seen<&'a str>,
+    /// What an error says about a name that is not among them.
+    listed: String,
+}
+
+impl<'a> PodClaims<'a> {
+    pub fn of(names: impl Iterator<Item = &'a str>) -> PodClaims<'a> {
+        let mut names: Vec<&str> = names.collect();
+        names.sort_unstable();
+        names.dedup();
+        let listed = match names.is_empty() {
+            true => {
+                "must be one of the names in pod.spec.resourceClaims which is empty".to_string()
+            }
+            false => format!(
+                "must be one of the names in pod.spec.resourceClaims: {}",
+                names.join(", ")
+            ),
+        };
+        PodClaims {
+            names: names.into_iter().collect(),
+            listed,
+        }
+    }
+
+    pub fn none() -> PodClaims<'a> {
+        PodClaims::of(std::iter::empty())
+    }
+}
 
 /// Checks `{requests, limits, claims}` of a container in a Pod with these claims.
-pub fn validate(resources: &Value, pod_claims: &[&str], path: &Path) -> Vec<FieldError> {
+pub fn validate(resources: &Value, pod_claims: &PodClaims<'_>, path: &Path) -> Vec<FieldError> {
     let mut errors = amounts(resources, container_resource_name, path);
     claims(resources, pod_claims, &path.child("claims"), &mut errors);
     errors
@@ -84,8 +123,16 @@ fn is_multiple(amount: Quantity, size: Quantity) -> bool {
     }
 }
 
-fn claims(resources: &Value, pod_claims: &[&str], path: &Path, errors: &mut Vec<FieldError>) {
-    let mut seen: Vec<String> = Vec::new();
+fn claims(
+    resources: &Value,
+    pod_claims: &PodClaims<'_>,
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
+    let mut seen: Seen<String> = Seen::new();
+    // How many requests of a claim were named.
+    let mut requested: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut missing = 0;
     for (index, claim) in resources.list_at(&["claims"]).iter().enumerate() {
         let at = path.index(index);
         let (name, request) = (claim.str_at(&["name"]), claim.str_at(&["request"]));
@@ -93,7 +140,7 @@ fn claims(resources: &Value, pod_claims: &[&str], path: &Path, errors: &mut Vec<
             errors.push(FieldError::required(&at, ""));
             continue;
         }
-        if seen.iter().any(|known| known == name) {
+        if seen.contains(name) {
             errors.push(FieldError::duplicate(&at, name));
         } else {
             let mut key = name.to_string();
@@ -105,27 +152,19 @@ fn claims(resources: &Value, pod_claims: &[&str], path: &Path, errors: &mut Vec<
             if seen.contains(&key) {
                 errors.push(FieldError::duplicate(&at, key.as_str()));
             } else if request.is_empty() {
-                let part =
-                    |known: &&String| known.split_once('/').is_some_and(|(of, _)| of == name);
-                let parts = seen.iter().filter(part).count();
+                let parts = requested.get(name).copied().unwrap_or_default();
                 errors.extend((0..parts).map(|_| FieldError::duplicate(&at, name)));
             }
-            seen.push(key);
+            if seen.insert(key) && !request.is_empty() {
+                *requested.entry(name).or_default() += 1;
+            }
         }
-        if !pod_claims.contains(&name) {
+        if !pod_claims.names.contains(name) {
             let mut error = FieldError::not_found(&at, name);
-            let mut known = pod_claims.to_vec();
-            known.sort_unstable();
-            known.dedup();
-            error.detail = match known.is_empty() {
-                true => {
-                    "must be one of the names in pod.spec.resourceClaims which is empty".to_string()
-                }
-                false => format!(
-                    "must be one of the names in pod.spec.resourceClaims: {}",
-                    known.join(", ")
-                ),
-            };
+            missing += 1;
+            if missing <= MOST_LISTED {
+                error.detail.clone_from(&pod_claims.listed);
+            }
             errors.push(error);
         }
     }
@@ -258,7 +297,7 @@ mod tests {
     #[test]
     fn requests_and_limits() {
         let check = |resources: Value, expected: &[&str]| {
-            let errors = validate(&resources, &[], &Path::new("r"));
+            let errors = validate(&resources, &PodClaims::none(), &Path::new("r"));
             let texts: Vec<String> = errors.iter().map(FieldError::to_string).collect();
             assert_eq!(texts, expected, "{resources}");
         };

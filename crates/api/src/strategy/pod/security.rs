@@ -5,8 +5,9 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use crate::document::Value;
-use crate::field::{FieldError, Path};
+use crate::field::{FieldError, Path, most_showing};
 use crate::metadata::names;
+use crate::repeats::Seen;
 use crate::strategy::pod::containers::{numbers, one_of_given};
 use crate::strategy::pod::volumes::local_path;
 use crate::strategy::pod::windows;
@@ -82,11 +83,11 @@ pub fn container(context: &Value, host_users: bool, path: &Path, errors: &mut Ve
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
             errors.push(FieldError::invalid(path, context.clone(), detail));
         }
-        for added in context.list_at(&["capabilities", "add"]) {
-            if added.as_str() == Some("CAP_SYS_ADMIN") {
-                let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-                errors.push(FieldError::invalid(path, context.clone(), detail));
-            }
+        let added = context.list_at(&["capabilities", "add"]).iter();
+        let administers = added.filter(|added| added.as_str() == Some("CAP_SYS_ADMIN"));
+        for _ in administers.take(most_showing(context)) {
+            let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+            errors.push(FieldError::invalid(path, context.clone(), detail));
         }
     }
     windows::options(context, path, errors);
@@ -101,7 +102,7 @@ fn identity(context: &Value, name: &str, path: &Path, errors: &mut Vec<FieldErro
 }
 
 fn sysctls(spec: &Value, context: &Value, path: &Path, errors: &mut Vec<FieldError>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = Seen::new();
     for (index, sysctl) in context.list_at(&["sysctls"]).iter().enumerate() {
         let at = path.index(index).child("name");
         let name = sysctl.str_at(&["name"]);
@@ -121,7 +122,7 @@ fn sysctls(spec: &Value, context: &Value, path: &Path, errors: &mut Vec<FieldErr
                 break;
             }
         }
-        seen.push(name);
+        seen.insert(name);
     }
 }
 

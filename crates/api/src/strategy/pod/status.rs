@@ -1,10 +1,12 @@
 //! What a write to a Pod's status may say.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
+use crate::repeats::Seen;
 use crate::strategy::pod::{annotations, validate};
 
 const STATUSES: [(&str, &str); 3] = [
@@ -22,17 +24,17 @@ pub fn prepare(new: &mut Value, old: &Value) {
         new.set(&at, number(old, &at));
     }
     let at = ["observedGeneration"];
-    let mut before: Vec<(&str, i64)> = old
-        .list_at(&["status", "conditions"])
-        .iter()
-        .map(|condition| (condition.str_at(&["type"]), number(condition, &at)))
-        .collect();
+    // Those of a type in their order: each is used once.
+    let mut before: BTreeMap<&str, VecDeque<i64>> = BTreeMap::new();
+    for condition in old.list_at(&["status", "conditions"]) {
+        let of_type = before.entry(condition.str_at(&["type"])).or_default();
+        of_type.push_back(number(condition, &at));
+    }
     for condition in new.list_at_mut(&["status", "conditions"]) {
         let kind = condition.str_at(&["type"]);
-        let Some(index) = before.iter().position(|(known, _)| *known == kind) else {
+        let Some(generation) = before.get_mut(kind).and_then(VecDeque::pop_front) else {
             continue;
         };
-        let (_, generation) = before.remove(index);
         if number(condition, &at) == 0 && generation != 0 {
             condition.set(&at, generation);
         }
@@ -111,21 +113,25 @@ fn transitions(
     if containers != "ephemeralContainers" && all_may_restart(spec) {
         return;
     }
+    let running = new.list_at(&["status", list]).iter();
+    let running = running.filter(|status| !status.has(&["state", "terminated"]));
+    let running: Seen<&str> = running.map(|status| status.str_at(&["name"])).collect();
+    let mut by_name: BTreeMap<&str, &Value> = BTreeMap::new();
+    for container in spec.list_at(&[containers]) {
+        by_name
+            .entry(container.str_at(&["name"]))
+            .or_insert(container);
+    }
     for (index, before) in old.list_at(&["status", list]).iter().enumerate() {
         let Some(terminated) = before.at(&["state", "terminated"]) else {
             continue;
         };
         let name = before.str_at(&["name"]);
-        let after = new.list_at(&["status", list]).iter();
-        let mut after = after.filter(|status| status.str_at(&["name"]) == name);
-        if !after.any(|status| !status.has(&["state", "terminated"])) {
+        if !running.contains(&name) {
             continue;
         }
         let code = terminated.i64_at(&["exitCode"]).unwrap_or(0);
-        let container = spec.list_at(&[containers]).iter();
-        let container = container
-            .into_iter()
-            .find(|one| one.str_at(&["name"]) == name);
+        let container = by_name.get(name);
         let allowed = containers != "ephemeralContainers"
             && container.is_some_and(|container| may_restart(container, spec, code));
         if !allowed {
@@ -169,19 +175,19 @@ fn may_restart(container: &Value, spec: &Value, code: i64) -> bool {
 }
 
 fn claims(new: &Value, path: &Path, errors: &mut Vec<FieldError>) {
-    let known = new.list_at(&["spec", "resourceClaims"]);
-    let mut seen: Vec<&str> = Vec::new();
+    let known = new.list_at(&["spec", "resourceClaims"]).iter();
+    let known: Seen<&str> = known.map(|claim| claim.str_at(&["name"])).collect();
+    let mut seen = Seen::new();
     let statuses = new.list_at(&["status", "resourceClaimStatuses"]);
     for (index, status) in statuses.iter().enumerate() {
         let at = path.index(index);
         let name = status.str_at(&["name"]);
-        if !known.iter().any(|claim| claim.str_at(&["name"]) == name) {
+        if !known.contains(&name) {
             let detail = "must match the name of an entry in `spec.resourceClaims`";
             errors.push(FieldError::invalid(&at.child("name"), name, detail));
         }
-        match seen.contains(&name) {
-            true => errors.push(FieldError::duplicate(&at.child("name"), name)),
-            false => seen.push(name),
+        if !seen.insert(name) {
+            errors.push(FieldError::duplicate(&at.child("name"), name));
         }
         if let Some(claim) = status.get("resourceClaimName").and_then(Value::as_str) {
             let wrong = names::dns_subdomain(claim);
@@ -269,13 +275,12 @@ fn health(new: &Value, list: &str, containers: &str, path: &Path, errors: &mut V
             continue;
         }
         for (index, resource) in resources.iter().enumerate() {
-            let mut seen: Vec<&str> = Vec::new();
+            let mut seen = Seen::new();
             for (place, entry) in resource.list_at(&["resources"]).iter().enumerate() {
                 let at = at.index(index).child("resources").index(place);
                 let id = entry.str_at(&["resourceID"]);
-                match seen.contains(&id) {
-                    true => errors.push(FieldError::duplicate(&at.child("resourceID"), id)),
-                    false => seen.push(id),
+                if !seen.insert(id) {
+                    errors.push(FieldError::duplicate(&at.child("resourceID"), id));
                 }
                 let health = entry.str_at(&["health"]);
                 let supported = ["Healthy", "Unhealthy", "Unknown"];

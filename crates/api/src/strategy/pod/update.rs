@@ -1,7 +1,10 @@
 //! What an update may change in a Pod, and the binding to a node.
 
+use std::collections::BTreeMap;
+
 use crate::document::Value;
 use crate::field::{FieldError, Path};
+use crate::repeats::Seen;
 use crate::strategy::generic;
 use crate::strategy::pod::{annotations, containers, security, validate};
 
@@ -239,9 +242,10 @@ fn only_added_tolerations(new: &Value, old: &Value, path: &Path, errors: &mut Ve
         stripped.remove(&["tolerationSeconds"]);
         stripped
     };
+    let text = |toleration: &Value| without_seconds(toleration).to_string();
+    let kept: Seen<String> = tolerations.iter().map(text).collect();
     for old in old.list_at(&["spec", "tolerations"]) {
-        let kept = |new: &Value| without_seconds(new) == without_seconds(old);
-        if !tolerations.iter().any(kept) {
+        if !kept.contains(&text(old)) {
             let detail = "existing toleration can not be modified except its tolerationSeconds";
             errors.push(FieldError::forbidden(path, detail));
             return;
@@ -251,17 +255,15 @@ fn only_added_tolerations(new: &Value, old: &Value, path: &Path, errors: &mut Ve
 }
 
 fn only_removed_gates(new: &Value, old: &Value, path: &Path, errors: &mut Vec<FieldError>) {
-    let known = |name: &str| {
-        let gates = old.list_at(&["spec", "schedulingGates"]);
-        gates.iter().any(|gate| gate.str_at(&["name"]) == name)
-    };
+    let name_of = |gate| Value::str_at(gate, &["name"]);
+    let known = old.list_at(&["spec", "schedulingGates"]);
+    let known: Seen<&str> = known.iter().map(name_of).collect();
     let gates = new.list_at(&["spec", "schedulingGates"]);
+    let places = gates.iter().map(name_of).enumerate();
+    let last: BTreeMap<&str, usize> = places.map(|(index, name)| (name, index)).collect();
     for (index, gate) in gates.iter().enumerate() {
         let name = gate.str_at(&["name"]);
-        let last = gates
-            .iter()
-            .rposition(|other| other.str_at(&["name"]) == name);
-        if !known(name) && last == Some(index) {
+        if !known.contains(&name) && last.get(name) == Some(&index) {
             let detail =
                 format!("only deletion is allowed, but found new scheduling gate '{name}'");
             let at = path.index(index).child("name");

@@ -6,7 +6,9 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names;
 use crate::metadata::{self, all_invalid};
+use crate::repeats::Seen;
 use crate::strategy::pod::containers::{numbers, one_of};
+use crate::strategy::pod::resources::PodClaims;
 use crate::strategy::pod::{
     affinity, annotations, containers, level_resources, resources, security, volumes, windows,
 };
@@ -145,7 +147,11 @@ pub fn pod_spec(spec: &Value, metadata: Option<&Value>, path: &Path) -> Vec<Fiel
         // The same as limits, and so told about under that name.
         let mut limits = Value::object();
         limits.set(&["limits"], overhead.clone());
-        errors.extend(resources::validate(&limits, &[], &path.child("overhead")));
+        errors.extend(resources::validate(
+            &limits,
+            &PodClaims::none(),
+            &path.child("overhead"),
+        ));
     }
     windows::system(spec, path, &mut errors);
     file_references(spec, path, &mut errors);
@@ -175,7 +181,7 @@ fn resource_claims(
 ) {
     let mirrored =
         metadata.is_some_and(|metadata| metadata.has(&["annotations", annotations::MIRROR]));
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = Seen::new();
     for (index, claim) in spec.list_at(&["resourceClaims"]).iter().enumerate() {
         if mirrored {
             let detail = "static pods do not support resource claims";
@@ -191,7 +197,7 @@ fn resource_claims(
             errors.push(FieldError::duplicate(&name_path, name));
         } else {
             errors.extend(all_invalid(&name_path, name, names::dns_label(name)));
-            seen.push(name);
+            seen.insert(name);
         }
         let sources = ["resourceClaimName", "resourceClaimTemplateName"];
         let detail = match sources.iter().filter(|name| claim.has(&[name])).count() {
@@ -220,15 +226,14 @@ fn gates(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
         let wrong = names::qualified_name(name);
         errors.extend(all_invalid(&at.child("conditionType"), name, wrong));
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = Seen::new();
     for (index, gate) in spec.list_at(&["schedulingGates"]).iter().enumerate() {
         let name = gate.str_at(&["name"]);
         let at = path.child("schedulingGates").index(index);
         errors.extend(all_invalid(&at, name, names::qualified_name(name)));
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             errors.push(FieldError::duplicate(&at, name));
         }
-        seen.push(name);
     }
 }
 

@@ -1,9 +1,12 @@
 //! Validation of a Pod's volumes and of the mounts in its containers.
 
+use std::collections::BTreeMap;
+
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
+use crate::repeats::Seen;
 use crate::strategy::pod::volume_sources;
 
 const MODE_WORDS: &str = "must be a number between 0 and 0777 (octal), both inclusive";
@@ -25,12 +28,8 @@ const VOLUME_FIELDS: [&str; 5] = [
     "metadata.uid",
 ];
 
-/// A volume that mounts and devices may use.
-pub struct Volume<'a> {
-    name: &'a str,
-    /// Whether it can be a block device.
-    is_claim: bool,
-}
+/// The volumes that mounts and devices may use, by name, and whether each can be a block device.
+pub type Volumes<'a> = BTreeMap<&'a str, bool>;
 
 /// Checks the volumes and returns those that containers may use.
 pub fn validate<'a>(
@@ -38,8 +37,8 @@ pub fn validate<'a>(
     metadata: Option<&Value>,
     path: &Path,
     errors: &mut Vec<FieldError>,
-) -> Vec<Volume<'a>> {
-    let mut valid: Vec<Volume<'a>> = Vec::new();
+) -> Volumes<'a> {
+    let mut valid = Volumes::new();
     for (index, volume) in volumes.iter().enumerate() {
         let path = path.index(index);
         let name = volume.str_at(&["name"]);
@@ -50,12 +49,12 @@ pub fn validate<'a>(
         } else {
             wrong.extend(all_invalid(&name_path, name, names::dns_label(name)));
         }
-        if valid.iter().any(|volume| volume.name == name) {
+        if valid.contains_key(name) {
             wrong.push(FieldError::duplicate(&name_path, name));
         }
         if wrong.is_empty() {
             let is_claim = volume.has(&["persistentVolumeClaim"]) || volume.has(&["ephemeral"]);
-            valid.push(Volume { name, is_claim });
+            valid.insert(name, is_claim);
         }
         errors.extend(wrong);
     }
@@ -63,42 +62,31 @@ pub fn validate<'a>(
 }
 
 /// Checks the mounts of one container.
-pub fn mounts(
-    container: &Value,
-    volumes: &[Volume<'_>],
-    path: &Path,
-    errors: &mut Vec<FieldError>,
-) {
-    let mut paths: Vec<&str> = Vec::new();
-    let devices = container.list_at(&["volumeDevices"]);
+pub fn mounts(container: &Value, volumes: &Volumes<'_>, path: &Path, errors: &mut Vec<FieldError>) {
+    let mut paths = Seen::new();
+    let devices = texts(container, "volumeDevices", "name");
+    let device_paths = texts(container, "volumeDevices", "devicePath");
     for (index, mount) in container.list_at(&["volumeMounts"]).iter().enumerate() {
         let at = path.index(index);
         let (name, mount_path) = (mount.str_at(&["name"]), mount.str_at(&["mountPath"]));
         if name.is_empty() {
             errors.push(FieldError::required(&at.child("name"), ""));
         }
-        if !volumes.iter().any(|volume| volume.name == name) {
+        if !volumes.contains_key(name) {
             errors.push(FieldError::not_found(&at.child("name"), name));
         }
         if mount_path.is_empty() {
             errors.push(FieldError::required(&at.child("mountPath"), ""));
         }
-        if paths.contains(&mount_path) {
+        if !paths.insert(mount_path) {
             let at = at.child("mountPath");
             errors.push(FieldError::invalid(&at, mount_path, "must be unique"));
         }
-        paths.push(mount_path);
-        if devices
-            .iter()
-            .any(|device| device.str_at(&["name"]) == name)
-        {
+        if devices.contains(name) {
             let detail = "must not already exist in volumeDevices";
             errors.push(FieldError::invalid(&at.child("name"), name, detail));
         }
-        if devices
-            .iter()
-            .any(|device| device.str_at(&["devicePath"]) == mount_path)
-        {
+        if device_paths.contains(mount_path) {
             let detail = "must not already exist as a path in volumeDevices";
             errors.push(FieldError::invalid(
                 &at.child("mountPath"),
@@ -121,15 +109,22 @@ pub fn mounts(
     }
 }
 
+/// The texts that the items of a container's list have at `field`.
+fn texts<'a>(container: &'a Value, list: &str, field: &str) -> Seen<&'a str> {
+    let items = container.list_at(&[list]).iter();
+    items.map(|item| item.str_at(&[field])).collect()
+}
+
 /// Checks the block devices of one container.
 pub fn devices(
     container: &Value,
-    volumes: &[Volume<'_>],
+    volumes: &Volumes<'_>,
     path: &Path,
     errors: &mut Vec<FieldError>,
 ) {
-    let mounts = container.list_at(&["volumeMounts"]);
-    let (mut names, mut paths): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    let mounts = texts(container, "volumeMounts", "name");
+    let mount_paths = texts(container, "volumeMounts", "mountPath");
+    let (mut names, mut paths) = (Seen::new(), Seen::new());
     for (index, device) in container.list_at(&["volumeDevices"]).iter().enumerate() {
         let at = path.index(index);
         let (name, device_path) = (device.str_at(&["name"]), device.str_at(&["devicePath"]));
@@ -140,9 +135,9 @@ pub fn devices(
         if names.contains(&name) {
             errors.push(FieldError::invalid(&name_path, name, "must be unique"));
         }
-        match volumes.iter().find(|volume| volume.name == name) {
-            Some(volume) if volume.is_claim => {}
-            Some(_) => {
+        match volumes.get(name) {
+            Some(true) => {}
+            Some(false) => {
                 let detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
                 errors.push(FieldError::invalid(&name_path, name, detail));
             }
@@ -162,21 +157,18 @@ pub fn devices(
             let detail = "can not contain backsteps ('..')";
             errors.push(FieldError::invalid(&path_path, device_path, detail));
         } else {
-            paths.push(device_path);
+            paths.insert(device_path);
         }
-        if mounts.iter().any(|mount| mount.str_at(&["name"]) == name) {
+        if mounts.contains(name) {
             let detail = "must not already exist in volumeMounts";
             errors.push(FieldError::invalid(&name_path, name, detail));
         }
-        if mounts
-            .iter()
-            .any(|mount| mount.str_at(&["mountPath"]) == device_path)
-        {
+        if mount_paths.contains(device_path) {
             let detail = "must not already exist as a path in volumeMounts";
             errors.push(FieldError::invalid(&path_path, device_path, detail));
         }
         if !name.is_empty() {
-            names.push(name);
+            names.insert(name);
         }
     }
 }
@@ -355,7 +347,7 @@ fn host_path(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
 
 fn projected(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     mode(source, "defaultMode", path, errors);
-    let mut paths: Vec<String> = Vec::new();
+    let mut paths = Seen::new();
     let conflict = "conflicting duplicate paths";
     for (index, one) in source.list_at(&["sources"]).iter().enumerate() {
         let at = path.child("sources").index(index);
@@ -369,11 +361,10 @@ fn projected(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
             keys_to_paths(projection, &at.child(kind), errors);
             for item in projection.list_at(&["items"]) {
                 let text = item.str_at(&["path"]);
-                if paths.iter().any(|path| path == text) && !text.is_empty() {
+                if !paths.insert(text.to_string()) && !text.is_empty() {
                     let name = projection.str_at(&["name"]);
                     errors.push(FieldError::invalid(path, name, conflict));
                 }
-                paths.push(text.to_string());
             }
         }
         if one.has(&["downwardAPI"]) {
@@ -381,10 +372,9 @@ fn projected(source: &Value, path: &Path, errors: &mut Vec<FieldError>) {
             for item in one.list_at(&["downwardAPI", "items"]) {
                 downward_file(item, &at.child("downwardAPI"), errors);
                 let text = item.str_at(&["path"]);
-                if paths.iter().any(|path| path == text) && !text.is_empty() {
+                if !paths.insert(text.to_string()) && !text.is_empty() {
                     errors.push(FieldError::invalid(path, text, conflict));
                 }
-                paths.push(text.to_string());
             }
         }
         if let Some(token) = one

@@ -3,7 +3,7 @@
 
 use super::{is_headless, validate};
 use crate::document::Value;
-use crate::field::{FieldError, Path};
+use crate::field::{FieldError, Path, most_showing};
 use crate::strategy::addresses;
 
 const FAMILY: &str = "IPv4";
@@ -102,6 +102,7 @@ fn families_of_addresses(service: &mut Value) -> Vec<FieldError> {
     let list = service.list_at(&["spec", "clusterIPs"]).to_vec();
     let mut families = service.list_at(&["spec", "ipFamilies"]).to_vec();
     let mut errors = Vec::new();
+    let most = service.at(&["spec", "clusterIPs"]).map_or(1, most_showing);
     for (index, one) in list.iter().enumerate().skip(families.len()) {
         let text = one.as_str().unwrap_or_default();
         if text == "None" {
@@ -109,6 +110,7 @@ fn families_of_addresses(service: &mut Value) -> Vec<FieldError> {
         }
         match addresses::parse(text) {
             Some(address) if address.is_ipv4() => families.push(FAMILY.into()),
+            _ if index >= most => break,
             _ => {
                 let path = Path::new("spec").child("clusterIPs").index(index);
                 let detail = "IPv6 is not configured on this cluster";

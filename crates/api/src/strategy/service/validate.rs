@@ -3,6 +3,7 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{self, all_invalid, names};
+use crate::repeats::Seen;
 use crate::strategy::addresses;
 use crate::strategy::ingress::{balancer_hostname, known_addresses};
 use crate::strategy::pod::containers::{numbers, one_of};
@@ -37,10 +38,11 @@ pub fn service(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     session_affinity(object, &mut errors);
     errors.extend(cluster_ips(object, old));
     let known = old.map_or(&[][..], |old| old.list_at(&["spec", "externalIPs"]));
+    let known = addresses::existing(known);
     for (index, one) in object.list_at(&["spec", "externalIPs"]).iter().enumerate() {
         let text = one.as_str().unwrap_or_default();
         let at = spec("externalIPs").index(index);
-        let wrong = addresses::old_address(text, known, &at);
+        let wrong = addresses::old_address(text, &known, &at);
         match wrong.is_empty() {
             true => errors.extend(addresses::endpoint(text, &at)),
             false => errors.extend(wrong),
@@ -163,6 +165,7 @@ fn source_ranges(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErro
             old.list_at(&["spec", "loadBalancerSourceRanges"])
         });
         let known: Vec<Value> = known.iter().map(trimmed).collect();
+        let known = addresses::existing(&known);
         for (index, one) in ranges.iter().enumerate() {
             let text = trimmed(one);
             let text = text.as_str().unwrap_or_default();
@@ -176,7 +179,7 @@ fn source_ranges(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErro
         let text = value.as_str().unwrap_or_default().trim();
         if old.is_none_or(|old| old.at(&annotation) != Some(value)) && !text.is_empty() {
             for one in text.split(',') {
-                errors.extend(addresses::old_range(one.trim(), &[], &at));
+                errors.extend(addresses::old_range(one.trim(), &Seen::new(), &at));
             }
         }
     }
@@ -293,7 +296,7 @@ fn external_name(object: &Value, errors: &mut Vec<FieldError>) {
 }
 
 fn ports(ports: &[Value], errors: &mut Vec<FieldError>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = Seen::new();
     for (index, port) in ports.iter().enumerate() {
         let at = spec("ports").index(index);
         let name = port.str_at(&["name"]);
@@ -303,10 +306,9 @@ fn ports(ports: &[Value], errors: &mut Vec<FieldError>) {
             }
         } else {
             errors.extend(all_invalid(&at.child("name"), name, names::dns_label(name)));
-            if seen.contains(&name) {
+            if !seen.insert(name) {
                 errors.push(FieldError::duplicate(&at.child("name"), name));
             }
-            seen.push(name);
         }
         let number = port.i64_at(&["port"]).unwrap_or(0);
         let wrong = names::port_number(number);
@@ -327,10 +329,6 @@ fn ports(ports: &[Value], errors: &mut Vec<FieldError>) {
 fn port_conflicts(object: &Value, ports: &[Value], errors: &mut Vec<FieldError>) {
     let path = spec("ports");
     let number = |port: &Value, name: &str| port.i64_at(&[name]).unwrap_or(0);
-    let same = |one: &Value, other: &Value, name: &str| {
-        number(one, name) == number(other, name)
-            && one.str_at(&["protocol"]) == other.str_at(&["protocol"])
-    };
     if object.str_at(&["spec", "type"]) == "ClusterIP" {
         for (index, port) in ports.iter().enumerate() {
             if number(port, "nodePort") != 0 {
@@ -340,16 +338,18 @@ fn port_conflicts(object: &Value, ports: &[Value], errors: &mut Vec<FieldError>)
             }
         }
     }
+    let mut seen = Seen::new();
     for (index, port) in ports.iter().enumerate() {
         let node_port = number(port, "nodePort");
-        let taken = ports[..index].iter().any(|one| same(one, port, "nodePort"));
-        if node_port != 0 && taken {
+        let is_new = seen.insert((node_port, port.str_at(&["protocol"])));
+        if node_port != 0 && !is_new {
             let at = path.index(index).child("nodePort");
             errors.push(FieldError::duplicate(&at, node_port));
         }
     }
+    let mut seen = Seen::new();
     for (index, port) in ports.iter().enumerate() {
-        if ports[..index].iter().any(|one| same(one, port, "port")) {
+        if !seen.insert((number(port, "port"), port.str_at(&["protocol"]))) {
             let error = FieldError::duplicate(&path.index(index), Value::Null);
             errors.push(error.showing(&[
                 ("Name", "".into()),
@@ -418,6 +418,7 @@ pub fn cluster_ips(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     }
     families(object, &mut errors);
     let known = old.map_or(&[][..], |old| old.list_at(&["spec", "clusterIPs"]));
+    let known = addresses::existing(known);
     let mut malformed = false;
     for (index, one) in list.iter().enumerate() {
         let text = one.as_str().unwrap_or_default();
@@ -429,7 +430,7 @@ pub fn cluster_ips(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
             }
             continue;
         }
-        let wrong = addresses::old_address(text, known, &path.index(index));
+        let wrong = addresses::old_address(text, &known, &path.index(index));
         malformed |= !wrong.is_empty();
         errors.extend(wrong);
     }
@@ -467,13 +468,14 @@ pub fn cluster_ips(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
 
 fn families(object: &Value, errors: &mut Vec<FieldError>) {
     let families = object.list_at(&["spec", "ipFamilies"]);
+    let mut seen = Seen::new();
     for (index, family) in families.iter().enumerate() {
         let at = spec("ipFamilies").index(index);
         let name = family.as_str().unwrap_or_default();
         if !matches!(name, "IPv4" | "IPv6") {
             errors.push(FieldError::not_supported(&at, name, &["IPv4", "IPv6"]));
         }
-        if families[..index].contains(family) {
+        if !seen.insert(name) {
             errors.push(FieldError::duplicate(&at, name));
         }
     }

@@ -8,9 +8,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use runtime::images::ImageStore;
+use runtime::images::{ImageStore, NameRemoval};
 
 use super::get::align;
+use crate::first_start;
 use crate::layout::Layout;
 
 #[derive(Args)]
@@ -24,9 +25,10 @@ pub struct ImageArguments {
 
 #[derive(Subcommand)]
 enum ImageCommand {
-    /// Import an OCI or docker-save archive
+    /// Import OCI or docker-save archives, plain or compressed with gzip or zstd
     Import {
-        #[arg(value_name = "FILE.tar", required = true)]
+        /// Archives; - is standard input
+        #[arg(value_name = "FILE", required = true)]
         files: Vec<PathBuf>,
     },
     /// Export images as an OCI archive
@@ -41,7 +43,7 @@ enum ImageCommand {
     Pull(pull::PullArguments),
     /// List images
     Ls,
-    /// Remove images by name or id
+    /// Remove names of images; an image goes with its last name. An id stands for all its names
     Rm {
         #[arg(value_name = "IMAGE", required = true)]
         images: Vec<String>,
@@ -57,36 +59,62 @@ enum ImageCommand {
 }
 
 pub fn run(arguments: ImageArguments) -> Result<ExitCode> {
+    let missing = first_start::missing_directories(&arguments.data_dir)?;
     // What brings images in may be the first to use the directory.
     let layout = match arguments.command {
         ImageCommand::Import { .. } | ImageCommand::Pull(_) => Layout::create(&arguments.data_dir)?,
         _ => Layout::existing(&arguments.data_dir)?,
     };
     let store = ImageStore::open(&layout.runtime())?;
-    match arguments.command {
+    let result = run_on(&layout, store, arguments.command);
+    if result.is_err() && !missing.is_empty() {
+        leave_nothing(&layout, &missing)?;
+    }
+    result
+}
+
+/// Removes what was made for an image that did not come.
+fn leave_nothing(layout: &Layout, made: &[PathBuf]) -> Result<()> {
+    if ImageStore::open(&layout.runtime())?.list()?.is_empty() {
+        std::fs::remove_dir_all(layout.runtime())?;
+        for directory in made {
+            // Fails where something lies in it that is not ours.
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+    Ok(())
+}
+
+fn run_on(layout: &Layout, store: ImageStore, command: ImageCommand) -> Result<ExitCode> {
+    match command {
         ImageCommand::Import { files } => import(&store, files),
         ImageCommand::Export { images, output } => {
             store
                 .export(&images, &output)
                 .with_context(|| format!("exporting to {}", output.display()))?;
-            println!("exported {} to {}", images.join(", "), output.display());
+            tell!("exported {} to {}", images.join(", "), output.display());
             Ok(ExitCode::SUCCESS)
         }
-        ImageCommand::Pull(pull) => super::block_on(pull::run(store, &layout, pull)),
+        ImageCommand::Pull(pull) => super::block_on(pull::run(store, layout, pull)),
         ImageCommand::Ls => list(&store),
-        ImageCommand::Rm { images } => remove(&store, &layout, &images),
-        ImageCommand::Prune { all } => prune(&store, &layout, all),
+        ImageCommand::Rm { images } => remove(&store, layout, &images),
+        ImageCommand::Prune { all } => prune(&store, layout, all),
         ImageCommand::Verify => verify(&store),
     }
 }
 
 fn import(store: &ImageStore, files: Vec<PathBuf>) -> Result<ExitCode> {
     for file in files {
-        let names = store
-            .import(&file, None)
-            .with_context(|| format!("importing {}", file.display()))?;
+        let names = match file.as_os_str() == "-" {
+            true => store
+                .import_stream(std::io::stdin().lock(), None)
+                .context("importing standard input")?,
+            false => store
+                .import(&file, None)
+                .with_context(|| format!("importing {}", file.display()))?,
+        };
         for name in names {
-            println!("imported {name}");
+            tell!("imported {name}");
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -118,11 +146,15 @@ fn list(store: &ImageStore) -> Result<ExitCode> {
 }
 
 fn remove(store: &ImageStore, layout: &Layout, images: &[String]) -> Result<ExitCode> {
+    let used = runtime::in_use(&layout.runtime())?;
     for image in images {
-        if !store.remove(image)? {
-            bail!("no image {image}");
+        match store.remove_name(image, &used.images)? {
+            NameRemoval::Unknown => bail!("no image {image}"),
+            NameRemoval::InUse => bail!(
+                "{image} is the last name of an image that containers use: remove their pods first"
+            ),
+            NameRemoval::Name | NameRemoval::Image => tell!("removed {image}"),
         }
-        println!("removed {image}");
     }
     collect(store, layout)
 }
@@ -130,12 +162,13 @@ fn remove(store: &ImageStore, layout: &Layout, images: &[String]) -> Result<Exit
 fn prune(store: &ImageStore, layout: &Layout, all: bool) -> Result<ExitCode> {
     let used = runtime::in_use(&layout.runtime())?;
     for image in store.list()? {
-        if used.images.contains(&image.id) || (image.pinned && !all) {
+        let has_name = !image.tags.is_empty() || !image.digests.is_empty();
+        if used.images.contains(&image.id) || (image.pinned && has_name && !all) {
             continue;
         }
         if store.remove(&image.id)? {
             let name = image.tags.first().or(image.digests.first());
-            println!("removed {}", name.unwrap_or(&image.id));
+            tell!("removed {}", name.unwrap_or(&image.id));
         }
     }
     collect(store, layout)
@@ -145,8 +178,8 @@ fn prune(store: &ImageStore, layout: &Layout, all: bool) -> Result<ExitCode> {
 fn collect(store: &ImageStore, layout: &Layout) -> Result<ExitCode> {
     let used = runtime::in_use(&layout.runtime())?;
     match store.collect_counting(&used.layers)? {
-        Some(removed) => println!("freed {}", megabytes(removed.bytes)),
-        None => println!("an image is being added; its layers go with the next collection"),
+        Some(removed) => tell!("freed {}", megabytes(removed.bytes)),
+        None => tell!("an image is being added; its layers go with the next collection"),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -157,10 +190,10 @@ fn verify(store: &ImageStore) -> Result<ExitCode> {
         match store.check(&image, true) {
             Ok(()) => {
                 let name = image.tags.first().or(image.digests.first());
-                println!("sound    {}", name.unwrap_or(&image.id));
+                tell!("sound    {}", name.unwrap_or(&image.id));
             }
             Err(error) => {
-                println!("DAMAGED  {error}");
+                tell!("DAMAGED  {error}");
                 damaged += 1;
             }
         }

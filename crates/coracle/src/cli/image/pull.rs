@@ -49,8 +49,11 @@ pub async fn run(store: ImageStore, layout: &Layout, arguments: PullArguments) -
         };
         let layers = pull.progress.borrow().clone();
         display.show(&layers)?;
-        let record = result.map_err(|error| anyhow::anyhow!("{error}"))?;
-        println!("pulled {image} ({}, {})", record.id, megabytes(record.size));
+        // With all its causes: the innermost says what is wrong.
+        let record = result
+            .map_err(anyhow::Error::new)
+            .with_context(|| format!("failed to pull image {image}"))?;
+        tell!("pulled {image} ({}, {})", record.id, megabytes(record.size));
     }
     Ok(ExitCode::SUCCESS)
 }

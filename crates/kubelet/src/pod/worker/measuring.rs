@@ -65,6 +65,7 @@ impl Worker {
             self.counted_ends = Some(before.map(|record| record.id.clone()).collect());
             return self.count_ends();
         };
+        let mut new = Vec::new();
         for record in ended {
             if !counted.contains(&record.id) {
                 counted.insert(record.id.clone());
@@ -73,10 +74,14 @@ impl Worker {
                 let labels = [kind, &code, &record.reason];
                 let measures = &self.node.measures;
                 measures.count(Counter::TerminatedContainers, &labels);
+                new.push(record.clone());
             }
         }
         if counted.len() > observed.containers.len() {
             counted.retain(|id| observed.containers.iter().any(|record| record.id == *id));
+        }
+        for record in new {
+            self.run_ended(&record);
         }
     }
 }

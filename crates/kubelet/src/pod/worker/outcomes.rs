@@ -29,6 +29,7 @@ impl Worker {
                 self.mounted = mounted;
                 self.mount_failures = 0;
                 self.volumes = Step::Done(());
+                self.attempt_succeeded(VOLUMES);
             }
             Outcome::Volumes(_, failures) => {
                 let shift = self.mount_failures.min(8);
@@ -36,6 +37,8 @@ impl Worker {
                 let delay = (FIRST_MOUNT_RETRY << shift).min(LAST_MOUNT_RETRY);
                 self.volumes = Step::Failed { until: now + delay };
                 self.tell_mount_failures(&failures);
+                let errors: Vec<String> = failures.iter().map(ToString::to_string).collect();
+                self.attempt_failed(VOLUMES, &errors.join("; "), Some(now + delay));
             }
             // A source that is gone leaves the files as they are.
             Outcome::Refreshed(mounted, failures) => {
@@ -54,14 +57,16 @@ impl Worker {
                     Ok(sandbox) => {
                         self.sandbox_failures = 0;
                         self.sandbox_retry = None;
+                        self.attempt_succeeded(SANDBOX);
                         if let Some(observed) = &mut self.observed {
                             observed.put_sandbox(sandbox);
                         }
                     }
-                    Err(_) => {
+                    Err(error) => {
                         let delay = SECOND << self.sandbox_failures.min(4);
                         self.sandbox_failures += 1;
                         self.sandbox_retry = Some(now + delay.min(10 * SECOND));
+                        self.attempt_failed(SANDBOX, &error, self.sandbox_retry);
                         self.look_again = true;
                     }
                 }
@@ -84,12 +89,16 @@ impl Worker {
                 self.epoch += 1;
                 let record = match result {
                     Ok(record) => {
+                        for step in ["CreateContainer", "StartContainer", "PostStart"] {
+                            self.attempt_succeeded(&format!("{step} {container}"));
+                        }
                         self.waiting.remove(&container);
                         self.start_failures.remove(&container);
                         self.actual.insert(record.id.clone(), resources);
                         Some(record)
                     }
                     Err(failure) => {
+                        self.start_failed(&container, &failure);
                         let waiting = Waiting {
                             reason: failure.reason.to_owned(),
                             message: failure.message,
@@ -211,6 +220,7 @@ impl Worker {
                 if let Some((from, to)) = image.pulled {
                     self.startup.pulled(from, to);
                 }
+                self.attempt_succeeded(&format!("EnsureImage {container}"));
                 self.pull_failures.remove(&container);
                 self.pull_backoffs.remove(&container);
                 if self
@@ -229,6 +239,11 @@ impl Worker {
                 let until = backoff.until();
                 self.images
                     .insert(container.clone(), Step::Failed { until });
+                self.attempt_failed(
+                    &format!("EnsureImage {container}"),
+                    &format!("{}: {}", failure.reason, failure.message),
+                    Some(until),
+                );
                 self.waiting.insert(
                     container.clone(),
                     Waiting {

@@ -4,7 +4,8 @@ use super::*;
 use crate::static_pods;
 
 impl Worker {
-    pub(super) fn show_crash_loop(&mut self, container: &str, _until: i64) {
+    pub(super) fn show_crash_loop(&mut self, container: &str, until: i64) {
+        self.run_again_at(container, until);
         let Some(backoff) = self.restarts.get(container) else {
             return;
         };
@@ -280,13 +281,20 @@ impl Worker {
             .any(|condition| condition.type_ == "Ready" && condition.status == "True");
         let first_ready = !self.told_ready && is_ready && !first_running;
         self.told_running |= first_running;
+        // The phase is Running too while every container waits to be started again.
+        let runs = status.container_statuses.iter().flatten().any(|container| {
+            let state = container.state.as_ref();
+            state.is_some_and(|state| state.running.is_some())
+        });
+        let first_run = !self.traced_running && self.told_running && runs;
+        self.traced_running |= first_run;
         self.told_ready |= is_ready;
         let (node, computed) = (self.node.clone(), self.now());
         self.tasks.spawn(async move {
             let start = node.spans.now();
             let bytes = patch.to_string().len() as u64;
             let result = status_writer::write(&node.client, &shown, patch).await;
-            if result.is_ok() && first_running {
+            if result.is_ok() && first_run {
                 node.spans
                     .record_bytes(&uid, Hop::Status, "status Running", start, bytes);
             }

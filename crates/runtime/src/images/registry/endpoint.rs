@@ -25,10 +25,20 @@ pub struct Endpoint {
     /// For messages.
     pub label: String,
     client: Client,
+    /// For hosts that this one sends us to: without our certificate.
+    elsewhere: Client,
     credentials: Credentials,
     repository: String,
     idle: std::time::Duration,
     authorization: Mutex<Option<HeaderValue>>,
+}
+
+/// Who gave an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asker {
+    Host,
+    /// A host that a redirect led to.
+    Elsewhere,
 }
 
 /// What is asked for beside the path.
@@ -53,8 +63,13 @@ impl Endpoint {
             .and_then(|rest| rest.split('/').next())
             .unwrap_or_default()
             .to_owned();
+        let ours = client(&host, settings, true)?;
         Ok(Endpoint {
-            client: client(&host, settings)?,
+            elsewhere: match host.client.is_empty() {
+                true => ours.clone(),
+                false => client(&host, settings, false)?,
+            },
+            client: ours,
             label,
             host,
             credentials: credentials.clone(),
@@ -96,9 +111,13 @@ impl Endpoint {
         if let Some(registry) = &self.host.stands_for {
             url.query_pairs_mut().append_pair("ns", registry);
         }
-        let mut response = self.follow(url.clone(), want).await?;
-        if response.status().as_u16() == 401 && self.authorize(&response).await? {
-            response = self.follow(url, want).await?;
+        let (mut response, mut asker) = self.follow(url.clone(), want).await?;
+        // A host that we were only sent to must not ask for what proves who we are.
+        if response.status().as_u16() == 401
+            && asker == Asker::Host
+            && self.authorize(&response).await?
+        {
+            (response, asker) = self.follow(url, want).await?;
         }
         let status = response.status().as_u16();
         let what = path.to_owned();
@@ -111,8 +130,9 @@ impl Endpoint {
             401 | 403 => Err(Error::Unauthorized {
                 host: self.label.clone(),
                 what,
-                why: match status {
-                    401 => "authorization failed: no basic auth credentials".into(),
+                why: match (status, asker) {
+                    (401, Asker::Elsewhere) => "the host of a redirect asks for credentials".into(),
+                    (401, Asker::Host) => "authorization failed: no basic auth credentials".into(),
                     _ => "access denied".into(),
                 },
             }),
@@ -140,18 +160,24 @@ impl Endpoint {
         }
     }
 
-    async fn follow(&self, url: Url, want: Want<'_>) -> Result<Response, Error> {
+    /// The answer at the end of all redirects, and whether it is this host's own.
+    async fn follow(&self, url: Url, want: Want<'_>) -> Result<(Response, Asker), Error> {
         let origin = url.origin();
         let mut url = url;
+        let mut asker = Asker::Host;
         for _ in 0..MOST_REDIRECTS {
-            let mut request = self.client.get(url.clone());
+            let client = match asker {
+                Asker::Host => &self.client,
+                Asker::Elsewhere => &self.elsewhere,
+            };
+            let mut request = client.get(url.clone());
             if let Some(accept) = want.accept {
                 request = request.header(ACCEPT, accept);
             }
             if want.from > 0 {
                 request = request.header(RANGE, format!("bytes={}-", want.from));
             }
-            if url.origin() == origin {
+            if asker == Asker::Host {
                 for (name, value) in &self.host.headers {
                     request = request.header(name, value);
                 }
@@ -164,7 +190,7 @@ impl Endpoint {
                 .map_err(|_| self.silent())?
                 .map_err(|source| self.transport(source))?;
             if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-                return Ok(response);
+                return Ok((response, asker));
             }
             let target = response
                 .headers()
@@ -176,6 +202,10 @@ impl Endpoint {
                 .map_err(|error| self.nonsense(format!("a redirect to {target:?}: {error}")))?;
             if url.scheme() == "https" && next.scheme() != "https" {
                 return Err(self.nonsense(format!("a redirect away from TLS to {next}")));
+            }
+            // Who was sent away once is not trusted with the way back either.
+            if next.origin() != origin {
+                asker = Asker::Elsewhere;
             }
             url = next;
         }
@@ -193,7 +223,7 @@ impl Endpoint {
             .collect();
         let scope = format!("repository:{}:pull", self.repository);
         let asked = auth::authorization(
-            &self.client,
+            &self.elsewhere,
             &self.credentials,
             &challenges,
             &scope,
@@ -252,7 +282,8 @@ pub async fn small_body(mut response: Response, host: &str) -> Result<Vec<u8>, E
     Ok(bytes)
 }
 
-fn client(host: &Host, settings: &Settings) -> Result<Client, Error> {
+/// With our certificate, if there is one and it `shows` it.
+fn client(host: &Host, settings: &Settings, shows: bool) -> Result<Client, Error> {
     // The first caller decides the process's provider; an error means it is already decided.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let wrong = |path: &std::path::Path, why: String| Error::Configuration {
@@ -279,7 +310,7 @@ fn client(host: &Host, settings: &Settings) -> Result<Client, Error> {
     }
     builder = builder.tls_certs_merge(authorities);
     // One identity is all that TLS asks for; the first that can be read is ours.
-    if let Some((certificate, key)) = host.client.first() {
+    if let Some((certificate, key)) = host.client.first().filter(|_| shows) {
         let mut pem = read(certificate)?;
         if let Some(key) = key {
             pem.push(b'\n');
@@ -293,4 +324,129 @@ fn client(host: &Host, settings: &Settings) -> Result<Client, Error> {
         host: host.base.clone(),
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    /// A host of this test's own: answers every request with what `answer` makes of its text, and
+    /// keeps the text.
+    async fn host(answer: impl Fn(&str) -> String + Send + 'static) -> (String, Requests) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let requests = Requests::default();
+        let seen = requests.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut text = Vec::new();
+                let mut buffer = [0; 4096];
+                while !text.ends_with(b"\r\n\r\n") {
+                    match stream.read(&mut buffer).await {
+                        Ok(length @ 1..) => text.extend_from_slice(&buffer[..length]),
+                        _ => break,
+                    }
+                }
+                let text = String::from_utf8_lossy(&text).to_ascii_lowercase();
+                let answered = answer(&text);
+                seen.lock().push(text);
+                let _ = stream.write_all(answered.as_bytes()).await;
+            }
+        });
+        (address, requests)
+    }
+
+    type Requests = Arc<Mutex<Vec<String>>>;
+
+    fn answer(status: &str, header: &str, body: &str) -> String {
+        let length = body.len();
+        format!(
+            "HTTP/1.1 {status}\r\n{header}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+    }
+
+    async fn ask(address: &str) -> Result<Response, Error> {
+        let host = Host {
+            base: format!("http://{address}/v2"),
+            headers: vec![("x-secret".into(), "of-the-first".into())],
+            ..Host::default()
+        };
+        let name = Name::parse("example.com/team/web:1").expect("a name");
+        let credentials = Credentials::Basic("tester".into(), "secret".into());
+        let endpoint = Endpoint::new(host, &name, &credentials, &Settings::default())?;
+        endpoint.get("team/web/blobs/x", Want::default()).await
+    }
+
+    fn has_secrets(requests: &Requests) -> bool {
+        let requests = requests.lock();
+        let mut requests = requests.iter();
+        requests.any(|text| text.contains("authorization:") || text.contains("x-secret"))
+    }
+
+    #[tokio::test]
+    async fn the_host_of_a_redirect_gets_no_credentials_whatever_it_asks_for() {
+        for challenge in ["Basic realm=\"x\"", "Bearer realm=\"http://ADDRESS/token\""] {
+            let (own, seen_elsewhere) = host({
+                let challenge = challenge.to_owned();
+                move |text| {
+                    let address = text.split("host: ").nth(1).unwrap_or_default();
+                    let address = address.lines().next().unwrap_or_default();
+                    let challenge = challenge.replace("ADDRESS", address);
+                    let header = format!("www-authenticate: {challenge}");
+                    answer("401 Unauthorized", &header, "")
+                }
+            })
+            .await;
+            let location = format!("location: http://{own}/blob");
+            let first = move |_: &str| answer("307 Temporary Redirect", &location, "");
+            let (first, seen_first) = host(first).await;
+            let refused = ask(&first).await.expect_err("nothing was given");
+            assert!(matches!(refused, Error::Unauthorized { .. }), "{refused}");
+            assert_eq!(seen_elsewhere.lock().len(), 1, "asked once: {challenge}");
+            assert!(!has_secrets(&seen_elsewhere), "{:?}", seen_elsewhere.lock());
+            assert_eq!(seen_first.lock().len(), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_way_back_from_a_redirect_carries_no_credentials_either() {
+        let place: Arc<Mutex<String>> = Arc::default();
+        let back = place.clone();
+        let (second, seen_elsewhere) = host(move |_| {
+            let location = format!("location: http://{}/v2/secrets", back.lock());
+            answer("302 Found", &location, "")
+        })
+        .await;
+        let location = format!("location: http://{second}/blob");
+        let (first, seen_first) = host(move |text| {
+            if text.contains("/v2/secrets") {
+                return answer("200 OK", "x: y", "told");
+            }
+            match text.contains("authorization: basic") {
+                true => answer("302 Found", &location, ""),
+                false => answer(
+                    "401 Unauthorized",
+                    "www-authenticate: Basic realm=\"x\"",
+                    "",
+                ),
+            }
+        })
+        .await;
+        *place.lock() = first.clone();
+        ask(&first).await.expect("an answer");
+        assert!(!has_secrets(&seen_elsewhere));
+        let seen_first = seen_first.lock();
+        assert_eq!(seen_first.len(), 3);
+        assert!(seen_first[1].contains("authorization: basic"));
+        assert!(
+            !seen_first[2].contains("authorization"),
+            "{}",
+            seen_first[2]
+        );
+    }
 }

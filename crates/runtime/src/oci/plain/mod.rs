@@ -29,7 +29,7 @@ use nix::{
 };
 
 use self::{document::Document, groups::Groups, root::Root};
-use super::{Error, exec};
+use super::{Error, Root as ContainerRoot, exec};
 use crate::{cgroups::Hierarchies, sys};
 
 /// A container that can be made here, with what lies outside its namespaces at hand.
@@ -89,12 +89,13 @@ impl Plain {
         id: &str,
         bundle: &Path,
         pid_file: Option<PathBuf>,
+        container_root: ContainerRoot,
     ) -> Result<(), Error> {
         let directory = root.join(id);
         fs::create_dir_all(root).map_err(Error::system(root.display().to_string()))?;
         fs::create_dir(&directory).map_err(Error::system(directory.display().to_string()))?;
         let groups = Groups::new(&self.hierarchies, &self.document.linux.cgroups_path);
-        let started = self.start(&groups);
+        let started = self.start(&groups, container_root);
         let known = started.and_then(|pid| {
             self.record(id, pid, bundle, &directory, pid_file)
                 .inspect_err(|_| {
@@ -145,7 +146,7 @@ impl Plain {
     }
 
     /// Returns when the new process runs its own program, or with why it does not.
-    fn start(&self, groups: &Groups<'_>) -> Result<Pid, Error> {
+    fn start(&self, groups: &Groups<'_>, container_root: ContainerRoot) -> Result<Pid, Error> {
         groups.create(&self.document.linux.resources)?;
         let (mut told, tell) = std::io::pipe().map_err(Error::system("making a pipe"))?;
         // SAFETY: this process has one thread.
@@ -154,7 +155,7 @@ impl Plain {
             ForkResult::Child => {
                 drop(told);
                 let mut tell = tell;
-                let Err(error) = self.become_container(groups);
+                let Err(error) = self.become_container(groups, container_root);
                 let _ = tell.write_all(error.to_string().as_bytes());
                 // SAFETY: ends this process without running what the parent registered.
                 unsafe { libc::_exit(127) }
@@ -176,7 +177,11 @@ impl Plain {
 
     /// In the new process, from the outside in: groups, namespaces, the root with all its mounts,
     /// and last the process itself.
-    fn become_container(&self, groups: &Groups<'_>) -> Result<std::convert::Infallible, Error> {
+    fn become_container(
+        &self,
+        groups: &Groups<'_>,
+        container_root: ContainerRoot,
+    ) -> Result<std::convert::Infallible, Error> {
         let document = &self.document;
         let process = &document.process;
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
@@ -190,17 +195,21 @@ impl Plain {
             setns(namespace.as_fd(), *flag).map_err(Error::system("joining the sandbox"))?;
         }
         let root = Root::enter(&document.root.path)?;
+        if container_root == ContainerRoot::HostView {
+            sys::lift_host_view(&document.root.path)
+                .map_err(Error::system("preparing the root"))?;
+        }
         for point in &document.points {
             root.mount(point)?;
         }
-        root.furnish_dev(&document.linux.devices)?;
+        let null = root.furnish_dev(&document.linux.devices)?;
+        null.take_streams()?;
         root.pivot()?;
-        root::take_inner_null()?;
         if document.root.readonly {
             root::make_read_only()?;
         }
         root::protect(&document.linux.readonly_paths)?;
-        root::mask(&document.linux.masked_paths)?;
+        null.mask(&document.linux.masked_paths)?;
         exec::become_process(process, document.linux.seccomp.as_ref(), None)
     }
 }

@@ -3,10 +3,7 @@
 
 use std::{
     fs, io,
-    os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::fs::{FileTypeExt, MetadataExt},
-    },
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
@@ -140,8 +137,8 @@ impl Root {
         Err(Errno::EAGAIN)
     }
 
-    /// Links and nodes, in a `/dev` that was made here.
-    pub fn furnish_dev(&self, devices: &[Device]) -> Result<(), Error> {
+    /// Links and nodes, in a `/dev` that was made here. Returns its `null`.
+    pub fn furnish_dev(&self, devices: &[Device]) -> Result<Null, Error> {
         let dev = self
             .open(Path::new("/dev"), true)
             .map_err(Error::system("/dev"))?;
@@ -171,7 +168,8 @@ impl Root {
             Ok(()) | Err(Errno::ENOENT) => {}
             Err(errno) => return Err(failed()(errno)),
         }
-        symlinkat("pts/ptmx", &dev, "ptmx").map_err(failed())
+        symlinkat("pts/ptmx", &dev, "ptmx").map_err(failed())?;
+        Null::take(&dev).map_err(Error::system("/dev/null"))
     }
 
     fn make_node(&self, device: &Device) -> nix::Result<()> {
@@ -209,33 +207,76 @@ fn through(fd: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }
 
-/// The container's own `/dev/null` takes the place of the host's in the standard streams.
-pub fn take_inner_null() -> Result<(), Error> {
-    replace_null().map_err(Error::system("/dev/null"))
-}
+/// The container's own `/dev/null`. Taken in hand once, where it was made, and checked; never looked
+/// for by its path again, which may mean something else by then.
+pub struct Null(OwnedFd);
 
-fn replace_null() -> io::Result<()> {
-    let mut options = fs::OpenOptions::new();
-    let null = options.read(true).write(true).open("/dev/null")?;
-    let status = null.metadata()?;
-    if !is_null(&status) {
-        return Err(io::Error::other("it is something else"));
+impl Null {
+    fn take(dev: &OwnedFd) -> io::Result<Null> {
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let null = openat(dev, "null", flags, Mode::empty())?;
+        let status = fstat(&null)?;
+        let is_device = status.st_mode & libc::S_IFMT == libc::S_IFCHR;
+        if !is_device || status.st_rdev != makedev(1, 3) {
+            return Err(io::Error::other("it is something else"));
+        }
+        Ok(Null(null))
     }
-    for stream in 0..3 {
-        // SAFETY: the standard streams are open for as long as this process lives.
-        let stream = unsafe { BorrowedFd::borrow_raw(stream) };
-        if fstat(stream)?.st_rdev == status.rdev() {
-            // SAFETY: both are descriptors of this process; dup2 leaves the copy open on exec.
-            if unsafe { libc::dup2(null.as_raw_fd(), stream.as_raw_fd()) } < 0 {
-                return Err(io::Error::last_os_error());
+
+    /// It takes the place of the host's in the standard streams. Before the root is entered: the
+    /// host's `/proc` leads from the descriptor to the device.
+    pub fn take_streams(&self) -> Result<(), Error> {
+        self.replace_streams().map_err(Error::system("/dev/null"))
+    }
+
+    fn replace_streams(&self) -> io::Result<()> {
+        let mut options = fs::OpenOptions::new();
+        let null = options.read(true).write(true).open(through(&self.0))?;
+        for stream in 0..3 {
+            // SAFETY: the standard streams are open for as long as this process lives.
+            let stream = unsafe { BorrowedFd::borrow_raw(stream) };
+            if fstat(stream)?.st_rdev == makedev(1, 3) {
+                // SAFETY: both are descriptors of this process; dup2 leaves the copy open on exec.
+                if unsafe { libc::dup2(null.as_raw_fd(), stream.as_raw_fd()) } < 0 {
+                    return Err(io::Error::last_os_error());
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Hides parts of kernel file systems: directories behind an empty one, files behind this.
+    pub fn mask(&self, paths: &[PathBuf]) -> Result<(), Error> {
+        for path in paths {
+            self.hide(path)
+                .map_err(Error::system(format!("masking {}", path.display())))?;
+        }
+        Ok(())
+    }
+
+    fn hide(&self, path: &Path) -> io::Result<()> {
+        let Some(place) = find(path)? else {
+            return Ok(());
+        };
+        let tree = match fstat(&place)?.st_mode & libc::S_IFMT {
+            libc::S_IFDIR => mount_tree::empty_read_only()?,
+            _ => mount_tree::copy_of(self.0.as_fd(), false)?,
+        };
+        mount_tree::attach_to(&tree, place.as_fd())
+    }
 }
 
-fn is_null(status: &fs::Metadata) -> bool {
-    status.file_type().is_char_device() && status.rdev() == makedev(1, 3)
+/// What lies at a path now, after the root was entered; None: nothing that would need protection.
+fn find(path: &Path) -> io::Result<Option<OwnedFd>> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let here = nix::fcntl::AT_FDCWD;
+    match openat2(here, path, how) {
+        Ok(place) => Ok(Some(place)),
+        Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// The root itself, not what is mounted in it.
@@ -247,34 +288,50 @@ pub fn make_read_only() -> Result<(), Error> {
 /// Makes parts of kernel file systems read-only; what is not there needs no protection.
 pub fn protect(paths: &[PathBuf]) -> Result<(), Error> {
     for path in paths {
-        let failed = || Error::system(format!("protecting {}", path.display()));
-        let tree = match mount_tree::copy(path, true) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            other => other.map_err(failed())?,
-        };
-        let attributes = READ_ONLY | NO_SUID | NO_DEV | NO_EXEC;
-        mount_tree::restrict(&tree, attributes, false).map_err(failed())?;
-        mount_tree::attach(&tree, path).map_err(failed())?;
+        restrict(path).map_err(Error::system(format!("protecting {}", path.display())))?;
     }
     Ok(())
 }
 
-/// Hides parts of kernel file systems: directories behind an empty one, files behind `/dev/null`.
-pub fn mask(paths: &[PathBuf]) -> Result<(), Error> {
-    for path in paths {
-        hide(path).map_err(Error::system(format!("masking {}", path.display())))?;
-    }
-    Ok(())
-}
-
-fn hide(path: &Path) -> io::Result<()> {
-    let Ok(status) = fs::metadata(path) else {
+fn restrict(path: &Path) -> io::Result<()> {
+    let Some(place) = find(path)? else {
         return Ok(());
     };
-    if status.is_dir() {
-        let kind = Some("tmpfs");
-        return Ok(mount(kind, path, kind, MsFlags::MS_RDONLY, Some(""))?);
+    let tree = mount_tree::copy_of(place.as_fd(), true)?;
+    let attributes = READ_ONLY | NO_SUID | NO_DEV | NO_EXEC;
+    mount_tree::restrict(&tree, attributes, false)?;
+    mount_tree::attach_to(&tree, place.as_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_null_device_is_taken_for_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = |path: &Path| {
+            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
+            nix::fcntl::open(path, flags, Mode::empty()).unwrap()
+        };
+        let null = directory.path().join("null");
+        let taken = || Null::take(&open(directory.path())).is_ok();
+        assert!(!taken(), "there is none");
+        fs::write(&null, "").unwrap();
+        assert!(!taken(), "a file");
+        fs::remove_file(&null).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &null).unwrap();
+        assert!(!taken(), "a link to it");
+        fs::remove_file(&null).unwrap();
+        let node = |minor| {
+            let mode = Mode::from_bits_truncate(0o666);
+            nix::sys::stat::mknod(&null, SFlag::S_IFCHR, mode, makedev(1, minor))
+                .expect("these tests need root");
+        };
+        node(5);
+        assert!(!taken(), "another device");
+        fs::remove_file(&null).unwrap();
+        node(3);
+        assert!(taken());
     }
-    let null = mount_tree::copy(Path::new("/dev/null"), false)?;
-    mount_tree::attach(&null, path)
 }

@@ -9,7 +9,7 @@ mod tickets;
 
 pub use tickets::Tickets;
 
-use std::{convert::Infallible, io, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, io, time::Duration};
 
 use cri::v1::{AttachRequest, ExecRequest, PortForwardRequest};
 use http::{Request, Response, StatusCode};
@@ -29,6 +29,9 @@ use tickets::Wish;
 
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Connections whose session has not begun; one more closes the oldest. Whoever can reach the
+/// loopback address can connect.
+const WAITING: usize = 256;
 
 type Body = Full<bytes::Bytes>;
 
@@ -41,6 +44,7 @@ pub async fn listen(runtime: &Runtime) -> io::Result<TcpListener> {
 
 /// Serves until `shutdown`; sessions end with it.
 pub async fn serve(runtime: Runtime, listener: TcpListener, shutdown: CancellationToken) {
+    let mut waiting = Waiting::default();
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => return,
@@ -48,13 +52,41 @@ pub async fn serve(runtime: Runtime, listener: TcpListener, shutdown: Cancellati
         };
         match accepted {
             Ok((stream, _)) => {
-                tokio::spawn(connection(runtime.clone(), stream, shutdown.clone()));
+                let over = waiting.add();
+                let connection = connection(runtime.clone(), stream, shutdown.clone());
+                tokio::spawn(async move {
+                    tokio::select! {
+                        () = over.cancelled() => {}
+                        () = connection => over.cancel(),
+                    }
+                });
             }
             Err(error) => {
                 tracing::warn!(%error, "a streaming connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+/// The connections whose session has not begun, the oldest first. Each is told to end, or tells
+/// that it has ended, by its token.
+#[derive(Default)]
+struct Waiting(VecDeque<CancellationToken>);
+
+impl Waiting {
+    fn add(&mut self) -> CancellationToken {
+        if self.0.len() >= WAITING {
+            self.0.retain(|over| !over.is_cancelled());
+        }
+        if self.0.len() >= WAITING
+            && let Some(oldest) = self.0.pop_front()
+        {
+            oldest.cancel();
+        }
+        let over = CancellationToken::new();
+        self.0.push_back(over.clone());
+        over
     }
 }
 
@@ -212,4 +244,21 @@ fn options(stdin: bool, stdout: bool, stderr: bool, tty: bool) -> Result<Options
         stderr,
         tty,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_connection_too_many_closes_the_oldest_that_waits() {
+        let mut waiting = Waiting::default();
+        let first: Vec<_> = (0..WAITING).map(|_| waiting.add()).collect();
+        first[0].cancel();
+        waiting.add();
+        assert!(!first[1].is_cancelled(), "the first had ended already");
+        waiting.add();
+        assert!(first[1].is_cancelled() && !first[2].is_cancelled());
+        assert_eq!(waiting.0.len(), WAITING);
+    }
 }

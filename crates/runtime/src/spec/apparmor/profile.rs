@@ -18,6 +18,8 @@ const PARSERS: [&str; 2] = ["/sbin/apparmor_parser", "/usr/sbin/apparmor_parser"
 const PROFILE: &str = "\
 profile coracle-default flags=(attach_disconnected, mediate_deleted) {
   network,
+  deny network alg,
+  deny network vsock,
   capability,
   file,
   umount,

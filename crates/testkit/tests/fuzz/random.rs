@@ -1,6 +1,6 @@
 //! A small seeded generator: the same seed, the same numbers.
 
-pub(crate) struct Random {
+pub struct Random {
     state: u64,
 }
 

@@ -1,11 +1,16 @@
 //! Random documents of a type in the table, in the form that our own decoders would give them.
 
+use api::catalogue::{self, Resource};
+use api::document::{Object, Value};
+use api::schema::{Definition, Type, normalise, table};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::Random;
-use crate::document::{Object, Value};
-use crate::schema::{Definition, Type, normalise, table};
+use crate::random::Random;
+
+/// What stands where a schema or something else may.
+const JSON_SCHEMA: &str =
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
 const DEEPEST: usize = 7;
 const WORDS: [&str; 8] = [
@@ -19,8 +24,25 @@ const WORDS: [&str; 8] = [
     "\"quoted\\",
 ];
 
+/// A random object of some served kind, and that kind.
+pub fn some_object(random: &mut Random) -> (&'static Resource, Value) {
+    let resource = random.pick(catalogue::resources());
+    (resource, object_of(resource, random))
+}
+
+/// A random object of a kind.
+pub fn object_of(resource: &'static Resource, random: &mut Random) -> Value {
+    let definition = table()
+        .definition(resource.definition)
+        .expect("in the table");
+    let mut object = document(definition, random);
+    object.set(&["apiVersion"], resource.api_version());
+    object.set(&["kind"], resource.kind);
+    object
+}
+
 /// A document of `definition`.
-pub(crate) fn document(definition: &'static Definition, random: &mut Random) -> Value {
+pub fn document(definition: &'static Definition, random: &mut Random) -> Value {
     let mut object = object(definition, 0, random);
     normalise(definition, &mut object);
     object
@@ -88,7 +110,7 @@ fn value(kind: &Type, depth: usize, random: &mut Random) -> Option<Value> {
             fields
         }
         Type::SchemaOrArray | Type::SchemaOrBool | Type::SchemaOrStrings => {
-            let schema = table().definition(crate::schema::JSON_SCHEMA)?;
+            let schema = table().definition(JSON_SCHEMA)?;
             object(schema, depth + 2, random)
         }
         Type::Object(index) => object(table().at(*index), depth, random),

@@ -1,0 +1,192 @@
+//! The parts of the cluster's pod range that nodes can get, and which of them are free; kept up to
+//! date with each node and each range of Services. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+/// How large a node's part is.
+pub const NODE_BITS: u8 = 24;
+
+pub type Range = (Ipv4Addr, u8);
+
+pub struct Pool {
+    range: Range,
+    /// The numbers of the parts that nobody has.
+    free: BTreeSet<u32>,
+    /// How many holders each other part has.
+    users: BTreeMap<u32, usize>,
+    /// What each holder has.
+    held: BTreeMap<Holder, Vec<Range>>,
+}
+
+/// Who has a range, by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holder {
+    Node(String),
+    /// It was given to the node in this life; the cache may not show it yet.
+    Promised(String),
+    /// The node was invited with it and may not have joined yet.
+    Invited(String),
+    Services(String),
+}
+
+impl Pool {
+    /// `range` is at least as large as one part.
+    pub fn new(range: Range) -> Pool {
+        Pool {
+            range,
+            free: (0..1 << (NODE_BITS - range.1)).collect(),
+            users: BTreeMap::new(),
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// The holder has these ranges, and no others any more.
+    pub fn set(&mut self, holder: Holder, ranges: Vec<Range>) {
+        if self.held.get(&holder).is_some_and(|held| *held == ranges) {
+            return;
+        }
+        self.remove(&holder);
+        for range in &ranges {
+            for part in self.parts(*range) {
+                *self.users.entry(part).or_default() += 1;
+                self.free.remove(&part);
+            }
+        }
+        if !ranges.is_empty() {
+            self.held.insert(holder, ranges);
+        }
+    }
+
+    pub fn remove(&mut self, holder: &Holder) {
+        for range in self.held.remove(holder).unwrap_or_default() {
+            for part in self.parts(range) {
+                if let Some(users) = self.users.get_mut(&part) {
+                    *users -= 1;
+                    if *users == 0 {
+                        self.users.remove(&part);
+                        self.free.insert(part);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The range of the node's invitation, or else the first part that is neither taken nor of an
+    /// invitation to another node.
+    pub fn give(&mut self, node: &str, invitations: &[(String, Range)]) -> Option<Range> {
+        if let Some((_, own)) = invitations.iter().find(|(invited, _)| invited == node) {
+            return Some(*own);
+        }
+        for (invited, range) in invitations {
+            self.set(Holder::Invited(invited.clone()), vec![*range]);
+        }
+        self.first_free()
+    }
+
+    /// The first part that overlaps nothing that somebody has.
+    fn first_free(&self) -> Option<Range> {
+        let part = *self.free.first()?;
+        let address = self.first_address() + part * (1 << (32 - NODE_BITS));
+        Some((Ipv4Addr::from(address), NODE_BITS))
+    }
+
+    fn first_address(&self) -> u32 {
+        u32::from(self.range.0) & mask(self.range.1)
+    }
+
+    /// The numbers of the parts that overlap `range`.
+    fn parts(&self, range: Range) -> std::ops::Range<u32> {
+        let within = |(address, bits): Range| -> (u64, u64) {
+            let first = u64::from(u32::from(address) & mask(bits));
+            (first, first + (1 << (32 - u32::from(bits))))
+        };
+        let (own, other) = (within(self.range), within(range));
+        let (start, end) = (own.0.max(other.0), own.1.min(other.1));
+        if start >= end {
+            return 0..0;
+        }
+        let step = 1_u64 << (32 - NODE_BITS);
+        let first = (start - own.0) / step;
+        let last = (end - own.0).div_ceil(step);
+        first as u32..last as u32
+    }
+}
+
+fn mask(bits: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0)
+}
+
+pub fn parse(text: &str) -> Option<Range> {
+    let (address, bits) = text.split_once('/')?;
+    let bits: u8 = bits.parse().ok()?;
+    (bits <= 32).then_some((address.parse().ok()?, bits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn free(pool: &Pool) -> Option<String> {
+        pool.first_free().map(|(address, _)| address.to_string())
+    }
+
+    #[test]
+    fn the_first_range_that_overlaps_nothing_is_chosen() {
+        let check = |taken: &[&str], expected: Option<&str>| {
+            let mut pool = Pool::new(parse("10.244.0.0/16").unwrap());
+            for text in taken {
+                let range = parse(text).unwrap();
+                pool.set(Holder::Node(text.to_string()), vec![range]);
+            }
+            assert_eq!(free(&pool).as_deref(), expected, "{taken:?}");
+        };
+        check(&[], Some("10.244.0.0"));
+        check(&["10.244.0.0/24", "10.244.2.0/24"], Some("10.244.1.0"));
+        check(&["10.244.0.0/23"], Some("10.244.2.0"));
+        check(&["10.244.1.128/25", "10.244.0.0/24"], Some("10.244.2.0"));
+        check(&["10.245.0.0/16", "10.96.0.0/12"], Some("10.244.0.0"));
+        check(&["10.244.0.0/16"], None);
+        check(&["10.0.0.0/8"], None);
+        check(&["0.0.0.0/0"], None);
+    }
+
+    #[test]
+    fn a_range_that_was_promised_to_a_node_goes_to_no_other() {
+        let mut pool = Pool::new(parse("10.244.0.0/16").unwrap());
+        let promised = |text: &str, node: &str| (node.to_string(), parse(text).unwrap());
+        let invitations = [
+            promised("10.244.0.0/24", "server"),
+            promised("10.244.1.0/24", "invited"),
+        ];
+        pool.set(
+            Holder::Node("old".to_owned()),
+            vec![parse("10.244.2.0/24").unwrap()],
+        );
+        let mut give = |name: &str| {
+            let given = pool.give(name, &invitations);
+            given.map(|(address, _)| address.to_string())
+        };
+        assert_eq!(give("another").as_deref(), Some("10.244.3.0"));
+        assert_eq!(give("invited").as_deref(), Some("10.244.1.0"));
+    }
+
+    #[test]
+    fn a_range_is_free_again_when_its_last_holder_lets_go() {
+        let mut pool = Pool::new(parse("10.244.0.0/23").unwrap());
+        let (node, promised) = (
+            Holder::Node("a".to_owned()),
+            Holder::Promised("a".to_owned()),
+        );
+        let first = pool.first_free().unwrap();
+        pool.set(promised.clone(), vec![first]);
+        pool.set(node.clone(), vec![first]);
+        pool.set(node.clone(), vec![first]);
+        assert_eq!(free(&pool).as_deref(), Some("10.244.1.0"));
+        pool.remove(&promised);
+        assert_eq!(free(&pool).as_deref(), Some("10.244.1.0"));
+        pool.set(node, Vec::new());
+        assert_eq!(free(&pool).as_deref(), Some("10.244.0.0"));
+        assert!(pool.users.is_empty() && pool.held.is_empty());
+    }
+}

@@ -1,0 +1,211 @@
+//! Which pod and service ranges a cluster may have: none that another cluster of this machine has,
+//! and none that overlaps a network of the machine itself. Pure.
+
+use anyhow::{Result, bail};
+use network::host_ranges::{HostNetwork, IpRange};
+
+/// What a range is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    Pods,
+    Services,
+}
+
+impl Purpose {
+    pub fn words(self) -> &'static str {
+        match self {
+            Purpose::Pods => "pod range",
+            Purpose::Services => "service range",
+        }
+    }
+
+    fn flag(self) -> &'static str {
+        match self {
+            Purpose::Pods => "--pod-range",
+            Purpose::Services => "--service-range",
+        }
+    }
+
+    /// The ranges that are tried when the user asks for none: upstream's default first.
+    fn candidates(self) -> Vec<String> {
+        let elsewhere = || (16..32).rev().map(|second| format!("172.{second}.0.0/16"));
+        match self {
+            // 10.244.0.0/16 and downwards.
+            Purpose::Pods => (181..=244)
+                .rev()
+                .map(|second| format!("10.{second}.0.0/16"))
+                .chain(elsewhere())
+                .collect(),
+            // 10.96.0.0/12, 10.112.0.0/12, … up to 10.224.0.0/12.
+            Purpose::Services => (96..=224)
+                .step_by(16)
+                .map(|second| format!("10.{second}.0.0/12"))
+                .chain(elsewhere())
+                .collect(),
+        }
+    }
+}
+
+/// A range that somebody has already, and who.
+#[derive(Clone, Debug)]
+pub struct Occupied {
+    pub range: IpRange,
+    pub holder: String,
+}
+
+impl Occupied {
+    /// `None` for a range that is unknown, as in claims of old.
+    pub fn new(range: &str, holder: String) -> Option<Occupied> {
+        let range = range.parse().ok()?;
+        Some(Occupied { range, holder })
+    }
+
+    pub fn by_host(networks: &[HostNetwork]) -> impl Iterator<Item = Occupied> + '_ {
+        networks.iter().map(|network| Occupied {
+            range: network.range,
+            holder: network.description.clone(),
+        })
+    }
+}
+
+/// A range for a cluster, and why it is not the default one.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Chosen {
+    pub range: String,
+    pub note: Option<String>,
+}
+
+/// The range that the user wishes, or else the first that is free.
+pub fn choose(purpose: Purpose, wish: Option<&str>, occupied: &[Occupied]) -> Result<Chosen> {
+    let Some(wish) = wish else {
+        return automatic(purpose, occupied);
+    };
+    let range = match wish.parse::<IpRange>() {
+        Ok(range) => range,
+        Err(error) => bail!("{} {error}", purpose.flag()),
+    };
+    if let Some(holder) = holder(&range, occupied) {
+        let advice = match automatic(purpose, occupied) {
+            Ok(free) => format!("choose another, such as {}", free.range),
+            Err(_) => "choose another".to_owned(),
+        };
+        bail!("{} {wish} overlaps {holder}: {advice}", purpose.flag());
+    }
+    Ok(Chosen {
+        range: range.to_string(),
+        note: None,
+    })
+}
+
+/// Who has a range that `range` overlaps.
+pub fn holder<'a>(range: &IpRange, occupied: &'a [Occupied]) -> Option<&'a str> {
+    let found = occupied.iter().find(|other| other.range.overlaps(range));
+    found.map(|other| other.holder.as_str())
+}
+
+fn automatic(purpose: Purpose, occupied: &[Occupied]) -> Result<Chosen> {
+    let mut note = None;
+    for candidate in purpose.candidates() {
+        let range: IpRange = candidate.parse()?;
+        match holder(&range, occupied) {
+            None => {
+                let because = |why: String| format!("The {} is {range}: {why}.", purpose.words());
+                return Ok(Chosen {
+                    note: note.map(because),
+                    range: candidate,
+                });
+            }
+            // What stands in the way of the default is what a user wants to know.
+            Some(holder) => {
+                note.get_or_insert_with(|| format!("{range} overlaps {holder}"));
+            }
+        }
+    }
+    bail!(
+        "no {} is free of this machine's networks and of other clusters: choose one with {}",
+        purpose.words(),
+        purpose.flag()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn occupied(ranges: &[(&str, &str)]) -> Vec<Occupied> {
+        ranges
+            .iter()
+            .map(|(range, holder)| Occupied::new(range, (*holder).to_owned()).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn defaults_are_chosen_around_what_the_machine_has() {
+        let check = |purpose, taken: &[(&str, &str)], range: &str, note: Option<&str>| {
+            let chosen = choose(purpose, None, &occupied(taken)).unwrap();
+            assert_eq!(
+                (chosen.range.as_str(), chosen.note.as_deref()),
+                (range, note)
+            );
+        };
+        check(Purpose::Pods, &[], "10.244.0.0/16", None);
+        check(Purpose::Services, &[], "10.96.0.0/12", None);
+        check(
+            Purpose::Pods,
+            &[("192.0.2.0/24", "x"), ("fd00::/8", "y")],
+            "10.244.0.0/16",
+            None,
+        );
+        check(
+            Purpose::Pods,
+            &[
+                ("10.244.7.0/24", "the route 10.244.7.0/24 dev eth1"),
+                ("10.243.0.1/32", "z"),
+            ],
+            "10.242.0.0/16",
+            Some(
+                "The pod range is 10.242.0.0/16: 10.244.0.0/16 overlaps the route 10.244.7.0/24 dev eth1.",
+            ),
+        );
+        check(
+            Purpose::Services,
+            &[(
+                "10.96.0.1/32",
+                "the gateway of the default route via 10.96.0.1",
+            )],
+            "10.112.0.0/12",
+            Some(
+                "The service range is 10.112.0.0/12: 10.96.0.0/12 overlaps the gateway of the default route via 10.96.0.1.",
+            ),
+        );
+        check(
+            Purpose::Services,
+            &[("10.0.0.0/8", "a VPN"), ("172.31.0.0/16", "x")],
+            "172.30.0.0/16",
+            Some("The service range is 172.30.0.0/16: 10.96.0.0/12 overlaps a VPN."),
+        );
+        let all = occupied(&[("0.0.0.0/1", "a"), ("128.0.0.0/1", "b")]);
+        assert!(choose(Purpose::Pods, None, &all).is_err());
+    }
+
+    #[test]
+    fn a_wish_that_conflicts_is_refused_with_what_it_meets() {
+        let taken = occupied(&[("10.96.0.0/24", "the route 10.96.0.0/24 dev eth1")]);
+        let refused = |wish: &str| {
+            let error = choose(Purpose::Services, Some(wish), &taken).unwrap_err();
+            error.to_string()
+        };
+        assert_eq!(
+            refused("10.96.0.0/12"),
+            "--service-range 10.96.0.0/12 overlaps the route 10.96.0.0/24 dev eth1: choose another, such as 10.112.0.0/12"
+        );
+        assert!(refused("10.96.0.128/25").contains("overlaps the route"));
+        assert_eq!(
+            refused("banana"),
+            "--service-range \"banana\" is not a range of addresses such as 10.96.0.0/12"
+        );
+        // Host bits are not part of a range.
+        let chosen = choose(Purpose::Services, Some("10.97.3.7/16"), &taken).unwrap();
+        assert_eq!(chosen.range, "10.97.0.0/16");
+    }
+}

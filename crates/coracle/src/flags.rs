@@ -1,0 +1,279 @@
+//! Parsers of flag values. What cannot be right is refused here, while flags are read, before
+//! anything is written.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+/// Pods of one node share a /24, and the smallest range still holds a gateway and some pods.
+const POD_PREFIXES: std::ops::RangeInclusive<u8> = 8..=29;
+/// The largest is upstream's; the smallest still has the tenth address, which is the resolver's.
+const SERVICE_PREFIXES: std::ops::RangeInclusive<u8> = 12..=28;
+/// A node's name is also the value of its label `kubernetes.io/hostname`.
+const LONGEST_NODE_NAME: usize = 63;
+
+/// The name of a Node.
+pub fn node_name(text: &str) -> Result<String, String> {
+    if text.len() > LONGEST_NODE_NAME {
+        return Err(format!(
+            "a node name must be no more than {LONGEST_NODE_NAME} characters"
+        ));
+    }
+    match api::metadata::names::dns_subdomain(text).into_iter().next() {
+        Some(problem) => Err(problem),
+        None => Ok(text.to_string()),
+    }
+}
+
+pub fn pod_range(text: &str) -> Result<String, String> {
+    range(text, POD_PREFIXES)
+}
+
+pub fn service_range(text: &str) -> Result<String, String> {
+    range(text, SERVICE_PREFIXES)
+}
+
+/// An address at which other machines reach this one.
+pub fn node_address(text: &str) -> Result<IpAddr, String> {
+    let address: IpAddr = text
+        .parse()
+        .map_err(|_| "expected an IP address, such as 192.0.2.10".to_string())?;
+    let kind = if address.is_loopback() {
+        "loopback"
+    } else if address.is_multicast() {
+        "multicast"
+    } else if address.is_unspecified() {
+        "unspecified"
+    } else {
+        return Ok(address);
+    };
+    Err(format!("a node's address cannot be a {kind} address"))
+}
+
+/// A filter of log lines.
+pub fn log_filter(text: &str) -> Result<String, String> {
+    match tracing_subscriber::EnvFilter::try_new(text) {
+        Ok(_) => Ok(text.to_string()),
+        Err(problem) => Err(format!(
+            "expected a level or a list of targets with levels, such as info or \
+             kubelet=debug,info: {problem}"
+        )),
+    }
+}
+
+/// A duration as Go reads it (`1h30m`, `1.5s`, `500ms`, `-1s`), or a number of seconds. `None` is a
+/// negative one.
+pub fn signed_duration(text: &str) -> Result<Option<Duration>, String> {
+    let wrong = || format!("\"{text}\" is not a duration such as 90s, 5m or 1h30m");
+    let (negative, unsigned) = match text.split_at_checked(1) {
+        Some(("-", rest)) => (true, rest),
+        Some(("+", rest)) => (false, rest),
+        _ => (false, text),
+    };
+    let duration = go_duration(unsigned).ok_or_else(wrong)?;
+    match negative && !duration.is_zero() {
+        true => Ok(None),
+        false => Ok(Some(duration)),
+    }
+}
+
+/// A duration that cannot be negative.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    signed_duration(text)?.ok_or_else(|| format!("\"{text}\" is negative"))
+}
+
+/// Numbers with units, each with an optional fraction, one after the other. Like Go, no longer than
+/// fits into 63 bits of nanoseconds.
+fn go_duration(text: &str) -> Option<Duration> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        let seconds = Duration::from_secs(text.parse().ok()?);
+        return (seconds.as_nanos() <= i64::MAX as u128).then_some(seconds);
+    }
+    let (mut nanoseconds, mut rest) = (0u128, text);
+    while !rest.is_empty() {
+        let (whole, tail) = digits(rest);
+        let (fraction, tail) = match tail.strip_prefix('.') {
+            Some(tail) => digits(tail),
+            None => ("", tail),
+        };
+        if whole.is_empty() && fraction.is_empty() {
+            return None;
+        }
+        let end = tail.find(|c: char| c.is_ascii_digit() || c == '.');
+        let (unit, tail) = tail.split_at(end.unwrap_or(tail.len()));
+        let unit: u128 = match unit {
+            "h" => 3_600_000_000_000,
+            "m" => 60_000_000_000,
+            "s" => 1_000_000_000,
+            "ms" => 1_000_000,
+            // Both of Unicode's signs for micro.
+            "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
+            "ns" => 1,
+            _ => return None,
+        };
+        let whole: u128 = match whole {
+            "" => 0,
+            whole => whole.parse().ok()?,
+        };
+        nanoseconds = nanoseconds.checked_add(whole.checked_mul(unit)?)?;
+        // Digits beyond the eighteenth are below a nanosecond of any unit.
+        let fraction = &fraction[..fraction.len().min(18)];
+        if !fraction.is_empty() {
+            let scale = 10u128.pow(fraction.len() as u32);
+            nanoseconds += fraction.parse::<u128>().ok()? * unit / scale;
+        }
+        if nanoseconds > i64::MAX as u128 {
+            return None;
+        }
+        rest = tail;
+    }
+    let nanoseconds = u64::try_from(nanoseconds).ok()?;
+    (!text.is_empty()).then_some(Duration::from_nanos(nanoseconds))
+}
+
+fn digits(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    text.split_at(end.unwrap_or(text.len()))
+}
+
+/// Whether two IPv4 ranges have an address in common; what is no range has none.
+pub fn overlap(one: &str, other: &str) -> bool {
+    match (parse(one), parse(other)) {
+        (Some((one, one_prefix)), Some((other, other_prefix))) => {
+            let mask = mask(one_prefix.min(other_prefix));
+            u32::from(one) & mask == u32::from(other) & mask
+        }
+        _ => false,
+    }
+}
+
+fn range(text: &str, prefixes: std::ops::RangeInclusive<u8>) -> Result<String, String> {
+    let (address, prefix) =
+        parse(text).ok_or("expected an IPv4 range, such as 10.244.0.0/16".to_string())?;
+    if !prefixes.contains(&prefix) {
+        return Err(format!(
+            "the prefix length must be between {} and {}",
+            prefixes.start(),
+            prefixes.end()
+        ));
+    }
+    let start = Ipv4Addr::from(u32::from(address) & mask(prefix));
+    if start != address {
+        return Err(format!("the range begins at {start}: use {start}/{prefix}"));
+    }
+    let last = Ipv4Addr::from(u32::from(start) | !mask(prefix));
+    if start.octets()[0] == 0 || start.is_loopback() || last.octets()[0] >= 224 {
+        return Err("pods and services cannot have addresses of this range".to_string());
+    }
+    Ok(format!("{start}/{prefix}"))
+}
+
+fn parse(text: &str) -> Option<(Ipv4Addr, u8)> {
+    let (address, prefix) = text.split_once('/')?;
+    let prefix = prefix.parse().ok().filter(|prefix| *prefix <= 32)?;
+    Some((address.parse().ok()?, prefix))
+}
+
+fn mask(prefix: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_a_node_object_can_have_are_accepted() {
+        for good in ["a", "node-1", "node-1.example.com", "1"] {
+            assert_eq!(node_name(good), Ok(good.to_string()));
+        }
+        let long = "a".repeat(64);
+        for bad in [
+            "", "Node", "a_b", "a b", "-a", "a.", "a..b", "../a", "a/b", &long,
+        ] {
+            assert!(node_name(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_checked_for_form_and_size() {
+        assert_eq!(pod_range("10.244.0.0/16").unwrap(), "10.244.0.0/16");
+        assert_eq!(service_range("10.96.0.0/12").unwrap(), "10.96.0.0/12");
+        for bad in [
+            "banana",
+            "10.244.0.0",
+            "10.244.0.0/",
+            "10.244.0.0/33",
+            "10.244.0.0/-1",
+            "10.244.0.0/30",
+            "10.244.0.0/7",
+            "fd00::/64",
+            "300.0.0.0/16",
+            "127.0.0.0/16",
+            "0.0.0.0/8",
+            "224.0.0.0/16",
+        ] {
+            assert!(pod_range(bad).is_err(), "{bad}");
+        }
+        assert!(service_range("10.0.0.0/11").is_err());
+        assert!(service_range("10.0.0.0/29").is_err());
+        let shifted = pod_range("10.244.1.0/16").unwrap_err();
+        assert!(shifted.contains("use 10.244.0.0/16"), "{shifted}");
+    }
+
+    #[test]
+    fn ranges_overlap_where_they_share_an_address() {
+        assert!(overlap("10.96.0.0/12", "10.100.0.0/16"));
+        assert!(overlap("10.100.0.0/16", "10.96.0.0/12"));
+        assert!(!overlap("10.96.0.0/12", "10.244.0.0/16"));
+        assert!(!overlap("banana", "10.244.0.0/16"));
+    }
+
+    #[test]
+    fn durations_are_read_as_go_reads_them() {
+        let nanoseconds = |text| duration(text).map(|duration| duration.as_nanos()).ok();
+        for (text, expected) in [
+            ("0", 0),
+            ("5s", 5_000_000_000),
+            ("30", 30_000_000_000),
+            ("+5s", 5_000_000_000),
+            ("5.0s", 5_000_000_000),
+            ("5.6s", 5_600_000_000),
+            ("5.s", 5_000_000_000),
+            (".5s", 500_000_000),
+            ("100.00100s", 100_001_000_000),
+            ("10ns", 10),
+            ("11us", 11_000),
+            ("12\u{b5}s", 12_000),
+            ("12\u{3bc}s", 12_000),
+            ("13ms", 13_000_000),
+            ("3h30m", 12_600_000_000_000),
+            ("4m10.5s", 250_500_000_000),
+            ("1h2m3s4ms5us6ns", 3_723_004_005_006),
+            ("9223372036854775807ns", i64::MAX as u128),
+        ] {
+            assert_eq!(nanoseconds(text), Some(expected), "{text}");
+        }
+        for text in [
+            "",
+            "m",
+            "5x",
+            "-",
+            "+",
+            ".",
+            "s",
+            ".s",
+            "+.s",
+            "1.5",
+            "-1s",
+            "3000000h",
+            "9223372036854775808ns",
+            "99999999999999999999h",
+            "1h 2m",
+            "5S",
+        ] {
+            assert_eq!(nanoseconds(text), None, "{text}");
+        }
+        assert_eq!(signed_duration("-1s"), Ok(None));
+        assert_eq!(signed_duration("-0s"), Ok(Some(Duration::ZERO)));
+    }
+}

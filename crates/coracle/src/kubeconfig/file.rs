@@ -1,0 +1,125 @@
+//! Changes a user's file under kubectl's lock, atomically: readers see the old or the new. Links,
+//! and who owns the file, stay.
+
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+/// How long to wait for another program to let go of the lock.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The file that a path means, through links. One that does not exist is itself.
+pub fn followed(path: &Path) -> Result<PathBuf> {
+    match fs::canonicalize(path) {
+        Ok(path) => Ok(path),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            std::path::absolute(path).with_context(|| path.display().to_string())
+        }
+        Err(error) => Err(error).with_context(|| path.display().to_string()),
+    }
+}
+
+pub fn read(path: &Path) -> Result<Option<String>> {
+    match fs::read(path) {
+        Ok(bytes) => match String::from_utf8(bytes) {
+            Ok(text) => Ok(Some(text)),
+            Err(_) => bail!("{} is not text and was not changed", path.display()),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| path.display().to_string()),
+    }
+}
+
+/// Replaces what the file says by what `edit` makes of it; `None` removes the file.
+pub fn change(
+    path: &Path,
+    edit: impl FnOnce(Option<&str>) -> Result<Option<String>>,
+) -> Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    }
+    let _lock = Lock::take(path)?;
+    let old = read(path)?;
+    let new = edit(old.as_deref())?;
+    if new == old {
+        return Ok(());
+    }
+    match new {
+        Some(new) => replace(path, new.as_bytes()),
+        None => fs::remove_file(path).with_context(|| format!("removing {}", path.display())),
+    }
+}
+
+fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    let temporary = suffixed(path, &format!(".new-{}", std::process::id()));
+    let write = || -> std::io::Result<()> {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        // A user's file that root changes stays the user's.
+        if let Ok(before) = fs::metadata(path) {
+            std::os::unix::fs::fchown(&file, Some(before.uid()), Some(before.gid()))?;
+        }
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    let written = write();
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written.with_context(|| format!("writing {}", path.display()))
+}
+
+/// As kubectl takes it: a file that must not exist yet.
+struct Lock(PathBuf);
+
+impl Lock {
+    fn take(path: &Path) -> Result<Lock> {
+        let lock = suffixed(path, ".lock");
+        let mut waited = Duration::ZERO;
+        loop {
+            let made = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&lock);
+            match made {
+                Ok(_) => return Ok(Lock(lock)),
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                    return Err(error).with_context(|| lock.display().to_string());
+                }
+                Err(_) if waited >= PATIENCE => bail!(
+                    "{} exists: another program changes the kubeconfig; if none does, remove it",
+                    lock.display()
+                ),
+                Err(_) => {
+                    // Another program's file: nothing tells when it goes.
+                    #[allow(clippy::disallowed_methods)]
+                    std::thread::sleep(PAUSE);
+                    waited += PAUSE;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn suffixed(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}

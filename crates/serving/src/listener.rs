@@ -1,0 +1,146 @@
+//! Accepts connections, within the limits.
+
+use std::future::Future;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use nix::sys::socket::{setsockopt, sockopt};
+use rustls::pki_types::CertificateDer;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::connection;
+use crate::ledger::{Ledger, Slot};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const TELL_EVERY: Duration = Duration::from_secs(10);
+const KEEPALIVE_SECONDS: u32 = 30;
+const KEEPALIVE_INTERVAL_SECONDS: u32 = 10;
+const KEEPALIVE_RETRIES: u32 = 3;
+
+/// A connection whose handshake is done.
+pub struct Connected<'a> {
+    /// What the peer has shown, checked as far as the TLS configuration checks it.
+    pub certificates: Option<&'a [CertificateDer<'static>]>,
+    pub slot: &'a Slot,
+}
+
+/// Serves HTTPS until `shutdown`; returns the connections that are still open. `connected` is asked
+/// once per connection for the function that answers its requests.
+pub async fn serve<C, H, F, B>(
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    ledger: Arc<Ledger>,
+    shutdown: CancellationToken,
+    connected: C,
+) -> TaskTracker
+where
+    C: Fn(Connected<'_>) -> H + Send + Sync + 'static,
+    H: Fn(Request<Incoming>) -> F + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let acceptor = TlsAcceptor::from(tls);
+    let connected = Arc::new(connected);
+    let connections = TaskTracker::new();
+    let mut failures = Failures::default();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                failures.pause = None;
+                let _ = stream.set_nodelay(true);
+                let _ = notice_death(&stream);
+                let descriptor = u64::try_from(stream.as_raw_fd()).unwrap_or(0);
+                let Some(slot) = ledger.admit(peer.ip(), descriptor) else {
+                    continue;
+                };
+                connections.spawn(connection::serve(
+                    stream,
+                    acceptor.clone(),
+                    slot,
+                    ledger.bounds.clone(),
+                    connected.clone(),
+                    shutdown.clone(),
+                ));
+            }
+            // Too many open files, or a connection that ended before it was accepted.
+            Err(problem) => {
+                ledger.make_room();
+                let pause = failures.next(&problem);
+                tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => break,
+                    () = tokio::time::sleep(pause) => {}
+                }
+            }
+        }
+    }
+    connections.close();
+    connections
+}
+
+/// Lets the kernel find out that a peer is gone without a word, which also ends what has no other
+/// limit: watches, followed logs and sessions. Peers that are there and silent are left alone.
+fn notice_death(stream: &TcpStream) -> nix::Result<()> {
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_SECONDS)?;
+    setsockopt(
+        stream,
+        sockopt::TcpKeepInterval,
+        &KEEPALIVE_INTERVAL_SECONDS,
+    )?;
+    setsockopt(stream, sockopt::TcpKeepCount, &KEEPALIVE_RETRIES)
+}
+
+/// What is remembered about connections that could not be accepted.
+#[derive(Default)]
+struct Failures {
+    /// The last pause, while nothing could be accepted since.
+    pause: Option<Duration>,
+    told: Option<Instant>,
+}
+
+impl Failures {
+    /// How long to wait before the next try.
+    fn next(&mut self, problem: &std::io::Error) -> Duration {
+        let now = Instant::now();
+        if self.told.is_none_or(|told| now >= told + TELL_EVERY) {
+            self.told = Some(now);
+            tracing::warn!(%problem, "a connection could not be accepted");
+        }
+        let pause = self.pause.map_or(FIRST_PAUSE, |pause| pause * 2);
+        let pause = pause.min(LONGEST_PAUSE);
+        self.pause = Some(pause);
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_after_failures_grows_up_to_a_second() {
+        let mut failures = Failures::default();
+        let problem = std::io::Error::from_raw_os_error(24);
+        let pauses: Vec<u128> = (0..10)
+            .map(|_| failures.next(&problem).as_millis())
+            .collect();
+        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
+    }
+}
