@@ -1,6 +1,7 @@
 //! Repository chores: `cargo xtask tidy` checks the house rules that a compiler cannot; `cargo xtask
 //! tables` makes the tables of facts about Kubernetes' kinds (needs Go), with `--check` it compares them.
 
+mod cycles;
 mod tables;
 mod tidy;
 

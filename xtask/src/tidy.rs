@@ -1,5 +1,6 @@
 //! The house rules: documented files of bearable size, no unfinished code, unsafe only where it
-//! belongs, and crates that depend on each other as `ARCHITECTURE.md` says. Checks, never fixes.
+//! belongs, crates that depend on each other as `ARCHITECTURE.md` says, and modules that do not
+//! import each other in a circle. Checks, never fixes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ pub fn run() -> Result<()> {
         check_file(root, &file, &mut problems)?;
     }
     check_crates(root, &mut problems)?;
+    crate::cycles::check(root, &mut problems)?;
     for problem in &problems {
         eprintln!("tidy: {problem}");
     }
