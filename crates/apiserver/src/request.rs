@@ -84,8 +84,14 @@ impl RequestInfo {
         self.subresource = rest.get(2).copied().unwrap_or_default().to_string();
         self.depth = parts.len() - rest.len() + rest.len().min(3);
         let is_proxy = self.subresource == "proxy";
-        self.is_well_formed = (rest.len() <= 3 || is_proxy)
-            && parts[..self.depth].iter().all(|part| !part.is_empty());
+        // As upstream has it, what is read from no namespace is read from all of them.
+        let of_all_namespaces = self.is_below_namespace
+            && self.namespace.is_empty()
+            && self.name.is_empty()
+            && matches!(self.verb, "get" | "head");
+        let empty = parts[..self.depth].iter().filter(|part| part.is_empty());
+        self.is_well_formed =
+            (rest.len() <= 3 || is_proxy) && empty.count() == usize::from(of_all_namespaces);
         self.resource = catalogue::find(&self.group, &self.version, &self.plural)
             .filter(|resource| self.leads_to(resource));
         self.verb = match self.verb {
@@ -210,6 +216,7 @@ mod tests {
             "get /v1 pods ns=a name=b",
         );
         check("GET", "/%61pi/v1/pods", "list /v1 pods ns= name=");
+        check("GET", "/api/v1/namespaces//pods", "list /v1 pods ns= name=");
         check(
             "PUT",
             "/api/v1/namespaces/a/status/b",

@@ -141,7 +141,7 @@ async fn rights_in_one_namespace_reach_nothing_outside_it() {
 
 #[tokio::test(start_paused = true)]
 async fn an_object_of_a_namespace_has_no_path_outside_it() {
-    let (_store, cluster, _) = set_up().await;
+    let (_store, cluster, jane) = set_up().await;
     let admin = cluster.admin();
     for (method, path, code) in [
         ("GET", "/api/v1/configmaps/victim", 404),
@@ -159,7 +159,7 @@ async fn an_object_of_a_namespace_has_no_path_outside_it() {
         ("GET", "/api/v1/namespaces/victim/pods/a/status/more", 404),
         ("GET", "/api/v1/namespaces/victim/status/more", 404),
         ("GET", "/api/v1/namespaces/victim//configmaps", 404),
-        ("GET", "/api/v1/namespaces//configmaps", 404),
+        ("POST", "/api/v1/namespaces//configmaps", 404),
         ("GET", "/api/v1//configmaps", 404),
         ("GET", "/api/v1/namespaces/victim/configmaps/..", 400),
         ("GET", "/api/v1/namespaces/victim/pods/%2e%2e/proxy/", 400),
@@ -177,6 +177,10 @@ async fn an_object_of_a_namespace_has_no_path_outside_it() {
     ] {
         admin.get(path).await.expect(200);
     }
+    // A list of no namespace is one of all namespaces, and needs the rights for that.
+    let all = "/api/v1/namespaces//configmaps";
+    admin.get(all).await.expect(200);
+    jane.get(all).await.expect(403);
 }
 
 #[tokio::test(start_paused = true)]
