@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn atoms_are_counted_before_they_are_made() {
+    fn the_permissions_of_a_role_are_counted_before_they_are_listed() {
         for text in [
             r#"{"verbs":["get","list"],"apiGroups":["","a"],"resources":["x","y","z"]}"#,
             r#"{"verbs":["get"],"apiGroups":[""],"resources":["x"],"resourceNames":["a","b"]}"#,

@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_nobody_can_tell_stays_as_it_was() {
+    fn a_node_condition_stays_as_it_was_while_its_figure_cannot_be_read() {
         let pressure = Pressure::default();
         let period = Duration::from_secs(1);
         let none = || std::iter::empty();
