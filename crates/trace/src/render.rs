@@ -86,20 +86,32 @@ pub fn render(timeline: &Timeline) -> String {
     out
 }
 
-/// The last attempt that failed, unless things have gone on since: the same was done again, or
-/// something further for the same container, which the last word of a name tells.
+/// The last attempt that failed, unless the pod has come past it since: the same step was done
+/// again, or a later step for the same container. The steps of a new attempt that lead up to the
+/// one that failed say nothing yet.
 fn obstacle(spans: &[Span]) -> Option<(&Span, &Failure)> {
     let failed = spans
         .iter()
         .filter_map(|span| Some((span, span.failure.as_ref()?)));
     let (last, failure) = failed.max_by_key(|(span, _)| span.end())?;
-    let subject = |span: &Span| span.name.split_once(' ').map(|(_, of)| of.to_owned());
-    let goes_on = |span: &Span| {
-        let same = span.name == last.name
-            || span.hop == last.hop && subject(last).is_some() && subject(span) == subject(last);
-        span.failure.is_none() && span.start >= last.end() && same
+    let came_past = |span: &Span| {
+        let past = match (container_step(last), container_step(span)) {
+            (Some((reached, container)), Some((step, of))) => container == of && step >= reached,
+            _ => span.name == last.name,
+        };
+        span.failure.is_none() && span.start >= last.end() && past
     };
-    (!spans.iter().any(goes_on)).then_some((last, failure))
+    (!spans.iter().any(came_past)).then_some((last, failure))
+}
+
+/// How far a step brings its container, and the container's name. A container that was started
+/// has come as far as one that ran: its `Run` is recorded when it ends.
+fn container_step(span: &Span) -> Option<(usize, &str)> {
+    const STEPS: [&str; 3] = ["EnsureImage", "CreateContainer", "StartContainer"];
+    let (step, container) = span.name.split_once(' ')?;
+    let step = if step == "Run" { STEPS[2] } else { step };
+    let reached = STEPS.iter().position(|known| *known == step)?;
+    (span.hop == Hop::Node).then_some((reached, container))
 }
 
 /// An attempt that failed, in words.
@@ -332,6 +344,11 @@ hop  what                         who                queue      work    bytes
         spans.push(failed(exited, 1, "exit code 1 (Error)", Some(10_000)));
         spans.push(span(Hop::Node, "StartContainer sidecar", 800, 0, 10));
         assert!(head(&spans).contains("Run main, attempt 1: exit code 1 (Error)"));
+        spans.push(span(Hop::Node, "EnsureImage main", 9_900, 0, 10));
+        assert!(
+            head(&spans).contains("Run main, attempt 1"),
+            "the next attempt has not come that far"
+        );
         spans.push(span(Hop::Node, "StartContainer main", 10_000, 0, 10));
         assert!(
             head(&spans).starts_with("not running"),
