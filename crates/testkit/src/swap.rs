@@ -2,7 +2,7 @@
 //! API server with any scheduler and any controllers, and in the end a picture of every object,
 //! without what chance decides. Equal pictures mean that a swapped part did the same.
 //!
-//! The judge is `scripts/swap-control-plane`; nothing of this runs in `make test` but the tests of
+//! The judge is `make swap-control-plane`; nothing of this runs in `make test` but the tests of
 //! the picture itself.
 
 mod disruption;

@@ -15,7 +15,7 @@ fn a_container_lives_and_ends_with_runc() {
     with_server(&["/usr/sbin/runc"], lifecycle);
 }
 
-/// Debian's refuses the mixed hierarchies of v1 and v2; `scripts/test-vm` has it and v2 alone.
+/// Debian's refuses the mixed hierarchies of v1 and v2; `make test-vm` has it and v2 alone.
 #[test]
 fn a_container_lives_and_ends_with_crun() {
     let unified = std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
