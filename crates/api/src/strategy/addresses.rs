@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses() {
+    fn malformed_addresses_are_rejected() {
         let path = Path::new("ip");
         let check = |text: &str, old: &[&str], new: &[&str]| {
             let strip = |errors: Vec<FieldError>| -> Vec<String> {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges() {
+    fn malformed_cidrs_are_rejected() {
         let path = Path::new("cidr");
         let check = |text: &str, expected: &[&str]| {
             let details: Vec<String> = range(text, &path).into_iter().map(|e| e.detail).collect();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints() {
+    fn special_addresses_are_rejected_as_endpoints() {
         let path = Path::new("f");
         assert_eq!(
             texts(endpoint("127.0.0.1", &path)),

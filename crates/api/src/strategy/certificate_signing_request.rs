@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn requests() {
+    fn invalid_certificate_requests_are_rejected() {
         check(|_| {}, &[]);
         check(
             |object| object.set(&["spec", "request"], "bm90IHBlbQ=="),
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn approvers_and_signers_keep_to_their_own() {
+    fn approvers_and_signers_change_only_their_own_fields() {
         let old = request();
         let approved = document!([{"type": "Approved", "status": "True", "reason": "r"}]);
         let after = |subresource: &str| {

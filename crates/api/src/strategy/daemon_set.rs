@@ -4,6 +4,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
 use crate::selector::LabelSelector;
+use crate::strategy::checks::label_selector;
 use crate::strategy::{Strategy, int_or_percent, workload};
 use crate::table::duration::object_age;
 
@@ -74,7 +75,7 @@ impl Strategy for DaemonSet {
         let selector = object.at(&["spec", "selector"]).unwrap_or(&null);
         let template = object.at(&["spec", "template"]).unwrap_or(&empty);
         let selector_path = path.child("selector");
-        errors.extend(workload::label_selector(selector, &selector_path));
+        errors.extend(label_selector::validate(selector, &selector_path));
         let at = path.child("template");
         if let Ok(parsed) = LabelSelector::from_document(selector) {
             // A selector that is not there matches nothing, an empty one everything.

@@ -11,7 +11,8 @@ use crate::document::Value;
 use crate::field::{FieldError, FieldErrorKind, Path};
 use crate::metadata::{immutable, names};
 use crate::selector::LabelSelector;
-use crate::strategy::{Dependents, MetadataChecks, Strategy, generic, pod, workload};
+use crate::strategy::checks;
+use crate::strategy::{Dependents, MetadataChecks, Strategy, generic, workload};
 use crate::table::duration::{age, human, object_age};
 
 pub use spec::{default_spec, validate_template};
@@ -355,5 +356,5 @@ fn duration(object: &Value, now: jiff::Timestamp) -> String {
 
 /// Whether a number is not negative; the error for one that is.
 fn not_negative(spec: &Value, name: &str, path: &Path) -> Option<FieldError> {
-    pod::probes::not_negative(spec.i64_at(&[name])?, &path.child(name))
+    checks::not_negative(spec.i64_at(&[name])?, &path.child(name))
 }

@@ -3,6 +3,7 @@
 pub mod affinity;
 pub mod annotations;
 pub mod cells;
+mod container_lists;
 pub mod containers;
 pub mod defaults;
 mod environment;
@@ -14,6 +15,7 @@ mod resize;
 pub mod resources;
 mod security;
 mod status;
+pub mod tolerations;
 pub mod update;
 pub mod validate;
 mod volume_sources;

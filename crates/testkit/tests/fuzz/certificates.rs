@@ -63,7 +63,7 @@ fn request(random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn certificate_signing_requests() {
+fn random_certificate_signing_requests_do_not_panic() {
     let kind = api::catalogue::find("certificates.k8s.io", "v1", "certificatesigningrequests");
     let kind = kind.expect("a kind");
     run("csr", Bound::READING, request, move |input| {

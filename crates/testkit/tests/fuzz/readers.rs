@@ -65,7 +65,7 @@ fn json(random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn json_bodies() {
+fn random_json_bodies_do_not_panic() {
     run("json", HANDLING, json, |input| {
         let resource = kind_of(input);
         let _ = schema::repeated_fields(input);
@@ -77,7 +77,7 @@ fn json_bodies() {
 }
 
 #[test]
-fn what_is_written_as_json_is_read_as_it_was() {
+fn json_round_trips() {
     let make = |random: &mut Random| some_object(random).1.to_json();
     run("json-round", HANDLING, make, |input| {
         let object = Value::from_json(input).expect("JSON");
@@ -115,7 +115,7 @@ fn aliases(random: &mut Random) -> String {
 }
 
 #[test]
-fn yaml_bodies() {
+fn random_yaml_bodies_do_not_panic() {
     let make = |random: &mut Random| match random.below(10) {
         0 => input::pieces(random).into_bytes(),
         1 => input::repeated(random).into_bytes(),
@@ -143,7 +143,7 @@ fn yaml_bodies() {
 }
 
 #[test]
-fn the_deepest_document_is_read_in_every_form_and_no_deeper_one() {
+fn documents_deeper_than_the_limit_are_rejected_in_every_format() {
     let maps = api::catalogue::find("apps", "v1", "controllerrevisions").expect("a kind");
     let nested = |levels: usize| {
         let (open, close) = ("[".repeat(levels), "]".repeat(levels));

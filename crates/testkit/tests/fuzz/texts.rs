@@ -22,7 +22,7 @@ fn text(corpus: &'static [&'static str]) -> impl Fn(&mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn label_selectors() {
+fn random_label_selectors_do_not_panic() {
     const CORPUS: &[&str] = &[
         "a=b",
         "a==b,c!=d",
@@ -43,7 +43,7 @@ fn label_selectors() {
 }
 
 #[test]
-fn field_selectors() {
+fn random_field_selectors_do_not_panic() {
     const CORPUS: &[&str] = &[
         "metadata.name=a",
         "spec.nodeName!=,status.phase==Running",
@@ -58,7 +58,7 @@ fn field_selectors() {
 }
 
 #[test]
-fn field_paths() {
+fn random_field_paths_do_not_panic() {
     const CORPUS: &[&str] = &[
         "metadata.name",
         "metadata.labels['app']",
@@ -85,7 +85,7 @@ fn field_paths() {
 }
 
 #[test]
-fn quantities() {
+fn random_quantities_do_not_panic() {
     const CORPUS: &[&str] = &[
         "1",
         "100m",

@@ -1,16 +1,16 @@
-//! What is left of a cluster's objects when chance is taken out: names that were made up, hashes,
-//! addresses, times and placements. Two control planes did the same if their pictures are equal.
+//! The normalized state of a cluster: all objects without generated names, hashes, addresses, times
+//! and placements. Two control planes behaved alike if their normalized states are equal.
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::{Map, Value, json};
 
-use super::stage::Stage;
+use super::scenario_client::{PAUSE, ScenarioClient, WAIT_LIMIT};
 use super::{NAMESPACES, text};
 
-/// Objects as lines, sorted; equal ones as often as there are.
-pub type Picture = Vec<String>;
+/// One line per object, sorted.
+pub type NormalizedState = Vec<String>;
 
 const NAMESPACED: [&str; 18] = [
     "/apis/apps/v1/namespaces/{}/deployments",
@@ -40,35 +40,56 @@ const CLUSTER_WIDE: [&str; 5] = [
     "/apis/networking.k8s.io/v1/servicecidrs",
 ];
 
-pub async fn take(stage: &Stage) -> Result<Picture> {
+/// The state of a cluster once it no longer changes.
+pub async fn settled(client: &ScenarioClient) -> Result<NormalizedState> {
+    let deadline = tokio::time::Instant::now() + WAIT_LIMIT;
+    let mut last = read(client).await?;
+    let mut same = 0;
+    // Controllers may be about to write once more: the state has settled after several equal reads.
+    while same < 8 {
+        if tokio::time::Instant::now() > deadline {
+            bail!("the state of the cluster did not settle within {WAIT_LIMIT:?}");
+        }
+        tokio::time::sleep(PAUSE * 2).await;
+        let now = read(client).await?;
+        match now == last {
+            true => same += 1,
+            false => same = 0,
+        }
+        last = now;
+    }
+    Ok(last)
+}
+
+async fn read(client: &ScenarioClient) -> Result<NormalizedState> {
     let mut objects = Vec::new();
     for namespace in NAMESPACES {
         for path in NAMESPACED {
             let path = path.replace("{}", namespace);
-            for object in stage.list(&path).await? {
+            for object in client.list(&path).await? {
                 objects.push((resource(&path), object));
             }
         }
     }
     for path in CLUSTER_WIDE {
-        for object in stage.list(path).await? {
+        for object in client.list(path).await? {
             let name = text(&object, "/metadata/name");
             if name.starts_with("swap") || name.starts_with("node-") {
                 objects.push((resource(path), object));
             }
         }
     }
-    Ok(draw(objects))
+    Ok(normalize(objects))
 }
 
 fn resource(path: &str) -> String {
     path.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// The picture of objects, each with its resource. Owners come before what they own.
-fn draw(objects: Vec<(String, Value)>) -> Picture {
+/// Normalizes objects, each with its resource. Owners come before their dependents.
+fn normalize(objects: Vec<(String, Value)>) -> NormalizedState {
     let aliases = Aliases::of(&objects);
-    let mut lines: Picture = objects
+    let mut lines: NormalizedState = objects
         .into_iter()
         .map(|(resource, object)| {
             let uid = text(&object, "/metadata/uid").to_owned();
@@ -83,8 +104,8 @@ fn draw(objects: Vec<(String, Value)>) -> Picture {
     lines
 }
 
-/// Which ReplicaSet made the last progress stays written when the next one was quick enough: of
-/// `web@2` only `web` counts in the words of conditions.
+/// Removes revisions from the messages of conditions (`web@2` becomes `web`): the ReplicaSet that made
+/// the last progress depends on timing.
 fn forget_revisions(conditions: Option<&mut Value>) {
     for condition in conditions.map(list).into_iter().flatten() {
         let mut message = String::new();
@@ -98,11 +119,11 @@ fn forget_revisions(conditions: Option<&mut Value>) {
     }
 }
 
-/// Stable names for what has made-up ones.
+/// Stable names for objects with generated names.
 #[derive(Default)]
 struct Aliases {
     by_uid: BTreeMap<String, String>,
-    /// Made-up names and hashes, the longest first.
+    /// Generated names and hashes with their replacements, the longest first.
     words: Vec<(String, String)>,
 }
 
@@ -146,7 +167,7 @@ impl Aliases {
             aliases.word(&uid, &format!("uid({alias})"));
             aliases.by_uid.insert(uid, alias);
         }
-        // Of volumes that are all alike, which one was taken is chance.
+        // It is not determined which of several equal volumes was bound.
         for (resource, object) in objects {
             let name = text(object, "/metadata/name");
             if resource == "persistentvolumes"
@@ -180,7 +201,7 @@ impl Aliases {
     }
 }
 
-/// Without the rest of the name that a pod of `owner` would have had.
+/// The name without the suffix of a pod of `owner`.
 fn without_made_up_name(message: &str, owner: &str) -> String {
     let prefix = format!("\"{owner}-");
     let Some((before, after)) = message.split_once(&prefix) else {
@@ -209,7 +230,7 @@ fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// Keeps of an object what controllers and schedulers decide.
+/// Keeps the fields of an object that controllers and schedulers decide.
 fn reduce(resource: &str, mut object: Value) -> Value {
     let generation = object["metadata"]["generation"].clone();
     let name = text(&object, "/metadata/name").to_owned();
@@ -246,13 +267,13 @@ fn reduce(resource: &str, mut object: Value) -> Value {
                 .unwrap_or_default();
             object["data"] = json!(keys);
         }
-        // What its pods use is known to the one API server and not to the other.
+        // Only one of the API servers knows the usage of its pods.
         "horizontalpodautoscalers" if name == "grown" || name == "capped" => {
             remove(&mut object, "status");
         }
         "endpointslices" => {
             for endpoint in list(&mut object["endpoints"]) {
-                // Where a pod runs is chance.
+                // The node of a pod is not determined.
                 for field in ["addresses", "nodeName", "zone", "hints"] {
                     remove(endpoint, field);
                 }
@@ -298,14 +319,14 @@ fn reduce_pod(pod: &mut Value) {
     }
 }
 
-/// Cuts what is made up off the name of a volume.
+/// Removes the generated part from the name of a volume.
 fn shorten(named: &mut Value, prefix: &str) {
     if text(named, "/name").starts_with(prefix) {
         named["name"] = prefix.into();
     }
 }
 
-/// Replaces, everywhere, what chance made.
+/// Replaces generated values everywhere.
 fn tidy(value: &mut Value, aliases: &Aliases) {
     match value {
         Value::String(text) => {
@@ -315,7 +336,7 @@ fn tidy(value: &mut Value, aliases: &Aliases) {
                     "<address>".to_owned()
                 }
                 () => match aliases.apply(text) {
-                    // Of an object that is gone.
+                    // The reference is to a deleted object.
                     uid if is_uid(&uid) => "<uid>".to_owned(),
                     other => other,
                 },
@@ -328,9 +349,9 @@ fn tidy(value: &mut Value, aliases: &Aliases) {
             }
         }
         Value::Object(fields) => {
-            // Known: docs/differences.md.
+            // A known difference, see docs/differences.md.
             fields.remove("endpoints.kubernetes.io/last-change-trigger-time");
-            // What a reference was read at.
+            // The resource version at which a reference was read.
             fields.remove("resourceVersion");
             let old = std::mem::replace(fields, Map::new());
             for (key, mut field) in old {
@@ -340,7 +361,7 @@ fn tidy(value: &mut Value, aliases: &Aliases) {
                     fields.insert(aliases.apply(&key), field);
                 }
             }
-            // Addresses decide the order of endpoints.
+            // The order of endpoints depends on their addresses.
             for field in ["endpoints", "addresses", "notReadyAddresses"] {
                 if let Some(unordered) = fields.get_mut(field) {
                     sort(unordered);
@@ -404,12 +425,12 @@ mod tests {
     }
 
     #[test]
-    fn chance_does_not_show() {
-        let ours = draw(vec![
+    fn generated_names_and_placements_do_not_matter() {
+        let ours = normalize(vec![
             replica_set("abc", 1),
             pod("abc", "x1", "node-1", "True"),
         ]);
-        let theirs = draw(vec![
+        let theirs = normalize(vec![
             replica_set("5f6d", 1),
             pod("5f6d", "zz", "node-2", "True"),
         ]);
@@ -418,20 +439,20 @@ mod tests {
     }
 
     #[test]
-    fn differences_show() {
-        let good = draw(vec![
+    fn different_counts_and_conditions_differ() {
+        let good = normalize(vec![
             replica_set("abc", 1),
             pod("abc", "x1", "node-1", "True"),
         ]);
-        let unready = draw(vec![
+        let unready = normalize(vec![
             replica_set("abc", 1),
             pod("abc", "x1", "node-1", "False"),
         ]);
-        let more = draw(vec![
+        let more = normalize(vec![
             replica_set("abc", 2),
             pod("abc", "x1", "node-1", "True"),
         ]);
-        let none = draw(vec![replica_set("abc", 1)]);
+        let none = normalize(vec![replica_set("abc", 1)]);
         for other in [unready, more, none] {
             assert_ne!(good, other);
         }

@@ -1,4 +1,4 @@
-//! The scenario's hands: plain requests to an API server, and waiting until something is true.
+//! The scenario's client: plain requests to an API server, and waiting until a condition is met.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,23 +9,24 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::{Picture, condition, picture};
+use super::condition;
 
-/// How long anything may take, on a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(300);
-const PAUSE: Duration = Duration::from_millis(250);
+/// The limit of every wait, on a machine that is busy with other things.
+pub const WAIT_LIMIT: Duration = Duration::from_secs(300);
+/// The pause between two checks of a condition.
+pub const PAUSE: Duration = Duration::from_millis(250);
 
 #[derive(Clone)]
-pub struct Stage {
+pub struct ScenarioClient {
     client: kube::Client,
 }
 
-impl Stage {
-    pub fn new(client: kube::Client) -> Stage {
-        Stage { client }
+impl ScenarioClient {
+    pub fn new(client: kube::Client) -> ScenarioClient {
+        ScenarioClient { client }
     }
 
-    /// Sends one request and returns the answer's code and body, whatever they are.
+    /// Sends a request and returns the response's code and body, also those of a failure.
     pub async fn send(&self, method: Method, path: &str, body: &Value) -> Result<(u16, Value)> {
         let content = match method {
             Method::PATCH => "application/merge-patch+json",
@@ -47,8 +48,8 @@ impl Stage {
         Ok((code, value))
     }
 
-    /// As [`Stage::send`], for requests that must succeed.
-    async fn demand(&self, method: Method, path: &str, body: &Value) -> Result<Value> {
+    /// Like [`ScenarioClient::send`], for requests that must succeed.
+    async fn send_successfully(&self, method: Method, path: &str, body: &Value) -> Result<Value> {
         let doing = format!("{method} {path}");
         let (code, answer) = self.send(method, path, body).await.context(doing.clone())?;
         if !(200..300).contains(&code) {
@@ -59,18 +60,20 @@ impl Stage {
 
     /// Creates an object in a collection such as `/apis/apps/v1/namespaces/swap/deployments`.
     pub async fn create(&self, collection: &str, object: Value) -> Result<()> {
-        self.demand(Method::POST, collection, &object).await?;
+        self.send_successfully(Method::POST, collection, &object)
+            .await?;
         Ok(())
     }
 
     pub async fn patch(&self, path: &str, patch: Value) -> Result<()> {
-        self.demand(Method::PATCH, path, &patch).await?;
+        self.send_successfully(Method::PATCH, path, &patch).await?;
         Ok(())
     }
 
     pub async fn delete(&self, path: &str, propagation: &str) -> Result<()> {
         let options = json!({"propagationPolicy": propagation});
-        self.demand(Method::DELETE, path, &options).await?;
+        self.send_successfully(Method::DELETE, path, &options)
+            .await?;
         Ok(())
     }
 
@@ -84,20 +87,22 @@ impl Stage {
     }
 
     pub async fn list(&self, path: &str) -> Result<Vec<Value>> {
-        let mut answer = self.demand(Method::GET, path, &Value::Null).await?;
+        let mut answer = self
+            .send_successfully(Method::GET, path, &Value::Null)
+            .await?;
         match answer["items"].take() {
             Value::Array(items) => Ok(items),
             _ => bail!("GET {path}: not a list"),
         }
     }
 
-    /// Waits until `is_true` says so.
+    /// Waits until `is_true` returns true.
     pub async fn until<Check, Answer>(&self, what: &str, is_true: Check) -> Result<()>
     where
         Check: Fn() -> Answer,
         Answer: Future<Output = Result<bool>>,
     {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + WAIT_LIMIT;
         loop {
             let answer = is_true().await;
             if let Ok(true) = answer {
@@ -107,15 +112,15 @@ impl Stage {
             if tokio::time::Instant::now() > deadline {
                 return match answer {
                     Err(error) => Err(error.context(format!("waiting until {what}"))),
-                    Ok(_) => bail!("after {PATIENCE:?} it is not so that {what}"),
+                    Ok(_) => bail!("waited {WAIT_LIMIT:?} in vain until {what}"),
                 };
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// Waits until an object is there and as `is_right` wants it; says how it is if that never
-    /// happens.
+    /// Waits until an object exists and `is_right` returns true for it. The error contains the
+    /// object.
     pub async fn until_object(
         &self,
         path: &str,
@@ -156,27 +161,6 @@ impl Stage {
             Ok(ready.count() == count)
         })
         .await
-    }
-
-    /// The picture, once it no longer changes.
-    pub async fn picture(&self) -> Result<Picture> {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        let mut last = picture::take(self).await?;
-        let mut same = 0;
-        // Controllers may be about to write once more: calm is several equal looks in a row.
-        while same < 8 {
-            if tokio::time::Instant::now() > deadline {
-                bail!("the picture never came to rest");
-            }
-            tokio::time::sleep(PAUSE * 2).await;
-            let now = picture::take(self).await?;
-            match now == last {
-                true => same += 1,
-                false => same = 0,
-            }
-            last = now;
-        }
-        Ok(last)
     }
 }
 

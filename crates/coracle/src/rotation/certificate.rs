@@ -1,5 +1,5 @@
-//! A certificate that can be replaced while it is in use: connections that are made later show the
-//! new one, as clients and as servers.
+//! A certificate that can be replaced while it is in use: later connections show the new one, as
+//! clients and as servers.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::pki::Identity;
 
-/// From when until when a certificate is good, in seconds since 1970.
+/// The time in which a certificate is valid, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     pub from: i64,
@@ -27,30 +27,34 @@ impl Validity {
     pub fn of(certificate_pem: &str) -> Result<Validity> {
         let der = CertificateDer::from_pem_slice(certificate_pem.as_bytes())
             .context("reading a certificate")?;
-        let (_, certificate) = X509Certificate::from_der(&der)
-            .map_err(|error| anyhow::anyhow!("reading a certificate: {error}"))?;
+        Validity::of_der(&der)
+    }
+
+    fn of_der(der: &CertificateDer<'_>) -> Result<Validity> {
+        let (_, certificate) = X509Certificate::from_der(der).context("reading a certificate")?;
         Ok(Validity {
             from: certificate.validity().not_before.timestamp(),
             until: certificate.validity().not_after.timestamp(),
         })
     }
 
-    /// When to renew it: after seven to nine tenths of its time, so that nodes which joined together
-    /// do not ask together. Upstream's kubelet does the same.
+    /// The time of its renewal: after seven to nine tenths of its lifetime, chosen at random so that
+    /// nodes which joined together do not renew together. Upstream's kubelet does the same.
     pub fn renewal(&self, environment: &Environment) -> i64 {
         let permille = 700 + (environment.random_u64() % 200) as i64;
         self.from + (self.until - self.from) * permille / 1000
     }
 }
 
+/// The certificate and key that new connections use.
 #[derive(Debug)]
-pub struct Held {
+pub struct CertificateInUse {
     current: RwLock<Arc<CertifiedKey>>,
 }
 
-impl Held {
-    pub fn new(identity: Identity) -> Result<Arc<Held>> {
-        Ok(Arc::new(Held {
+impl CertificateInUse {
+    pub fn new(identity: Identity) -> Result<Arc<CertificateInUse>> {
+        Ok(Arc::new(CertificateInUse {
             current: RwLock::new(certified(&identity)?),
         }))
     }
@@ -63,12 +67,7 @@ impl Held {
     pub fn validity(&self) -> Result<Validity> {
         let current = self.current.read().clone();
         let der = current.cert.first().context("there is no certificate")?;
-        let (_, certificate) = X509Certificate::from_der(der)
-            .map_err(|error| anyhow::anyhow!("reading a certificate: {error}"))?;
-        Ok(Validity {
-            from: certificate.validity().not_before.timestamp(),
-            until: certificate.validity().not_after.timestamp(),
-        })
+        Validity::of_der(der)
     }
 }
 
@@ -82,7 +81,7 @@ fn certified(identity: &Identity) -> Result<Arc<CertifiedKey>> {
     Ok(Arc::new(CertifiedKey::new(chain, key)))
 }
 
-impl ResolvesClientCert for Held {
+impl ResolvesClientCert for CertificateInUse {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         Some(self.current.read().clone())
     }
@@ -92,7 +91,7 @@ impl ResolvesClientCert for Held {
     }
 }
 
-impl ResolvesServerCert for Held {
+impl ResolvesServerCert for CertificateInUse {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.current.read().clone())
     }
