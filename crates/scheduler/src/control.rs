@@ -10,6 +10,7 @@ use client::{Change, Delivery, Informer, Subscription, events};
 use environment::Environment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use semantics::pod::is_terminal;
 use tokio::{
     sync::Notify,
     task::{JoinError, JoinSet},
@@ -25,7 +26,7 @@ use crate::{
     decide::{Outcome, decide},
     framework::{BindError, ClusterEvent, Permission, Room, Unplaced},
     plugins::{default_binder::DefaultBinder, volume_binding::binder::VolumeBinder},
-    pod_info::{assigned_node, is_terminal},
+    pod_info::assigned_node,
     preempt::Budget,
     queue::{Queue, Queued, Rules},
     shapes::Shapes,

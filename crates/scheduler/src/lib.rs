@@ -22,7 +22,6 @@ mod profile;
 mod queue;
 mod registry;
 mod resources;
-mod selecting;
 mod shapes;
 mod snapshot;
 mod spread_constraints;

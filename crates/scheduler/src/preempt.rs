@@ -7,6 +7,7 @@ use k8s_openapi::{
     api::{core::v1::Pod, policy::v1::PodDisruptionBudget},
     jiff::Timestamp,
 };
+use semantics::label_selector;
 
 use crate::{
     NodeInfo, NodeVerdict, PodInfo, Snapshot, Verdict,
@@ -27,14 +28,12 @@ pub struct Budget {
 impl Budget {
     /// None for a budget without a selector or with one nothing can match: it protects nobody.
     pub(crate) fn of(budget: &PodDisruptionBudget) -> Option<Budget> {
-        let selector = budget.spec.as_ref()?.selector.as_ref()?;
-        let text = serde_json::to_vec(selector).ok()?;
-        let document = api::Value::from_json(&text).ok()?;
+        let selector = label_selector::parse(Some(budget.spec.as_ref()?.selector.as_ref()?));
         let status = budget.status.as_ref();
         let disrupted = status.and_then(|status| status.disrupted_pods.as_ref());
         Some(Budget {
             namespace: budget.metadata.namespace.clone().unwrap_or_default(),
-            selector: api::selector::LabelSelector::from_document(&document).ok()?,
+            selector,
             allowed: status
                 .and_then(|status| status.disruptions_allowed)
                 .unwrap_or(0),
