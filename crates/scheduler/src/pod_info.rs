@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use client::ObjectKey;
 use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim, Pod, PodSpec, Toleration};
-use semantics::host_port::{HostPort, host_ports};
+use semantics::{
+    host_port::{HostPort, host_ports},
+    pod_claim::{PodClaim, pod_claims},
+};
 
 use crate::{
     affinity_terms::AffinityTerms,
@@ -28,14 +31,6 @@ pub struct PodInfo {
     pub spread: Vec<SpreadConstraint>,
 }
 
-/// A claim that a pod uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodClaim {
-    pub name: String,
-    /// Made for this pod alone.
-    pub is_ephemeral: bool,
-}
-
 impl PodInfo {
     pub fn new(pod: Arc<Pod>) -> PodInfo {
         let empty = PodSpec::default();
@@ -48,7 +43,7 @@ impl PodInfo {
             requests: requests.stated,
             requests_for_score: requests.for_score,
             host_ports: host_ports(spec),
-            claims: claims(&pod, spec),
+            claims: pod_claims(&pod).collect(),
             affinity: AffinityTerms::of(&pod, spec),
             spread: SpreadConstraint::all_of(&pod, spec),
             pod,
@@ -87,23 +82,4 @@ pub fn assigned_node(pod: &Pod) -> Option<&str> {
 pub fn is_gated(pod: &Pod) -> bool {
     let gates = pod.spec.as_ref().and_then(|s| s.scheduling_gates.as_ref());
     gates.is_some_and(|gates| !gates.is_empty())
-}
-
-fn claims(pod: &Pod, spec: &PodSpec) -> Vec<PodClaim> {
-    let pod = pod.metadata.name.as_deref().unwrap_or_default();
-    let volumes = spec.volumes.iter().flatten();
-    let claims = volumes.filter_map(|volume| {
-        if let Some(source) = &volume.persistent_volume_claim {
-            return Some(PodClaim {
-                name: source.claim_name.clone(),
-                is_ephemeral: false,
-            });
-        }
-        volume.ephemeral.as_ref()?;
-        Some(PodClaim {
-            name: format!("{pod}-{}", volume.name),
-            is_ephemeral: true,
-        })
-    });
-    claims.collect()
 }

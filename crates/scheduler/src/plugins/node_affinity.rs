@@ -17,7 +17,7 @@ const REASON: &str = "node(s) didn't match Pod's node affinity/selector";
 const ADDED_REASON: &str = "node(s) didn't match scheduler-enforced node affinity";
 const CONFLICT: &str = "pod affinity terms conflict";
 
-/// What the profile adds holds beside what pods say.
+/// Checks the affinity of pods, and the affinity that the profile adds to every pod.
 #[derive(Default)]
 pub struct NodeAffinity {
     added: Option<Affinity>,

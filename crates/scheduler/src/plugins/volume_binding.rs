@@ -11,6 +11,7 @@ use k8s_openapi::api::{
 };
 use semantics::{
     owner::is_controlled_by,
+    pod_claim::PodClaim,
     volume::{claim_class, is_usable_on, request},
 };
 
@@ -20,7 +21,6 @@ use crate::{
         ClusterEvent, CycleFilter, Plugin, Points, PreBind, PreFilter, PreFiltered, Rejection,
         Reserve,
     },
-    pod_info::PodClaim,
     volumes::{
         Reservation, Volumes, is_fully_bound,
         matching::{has_room, is_allowed_on},
