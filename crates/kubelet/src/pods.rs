@@ -580,9 +580,7 @@ async fn run_worker(uid: String, worker: Worker) -> String {
 }
 
 fn ended(pod: &Pod) -> bool {
-    let status = pod.status.as_ref();
-    let phase = status.and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
+    semantics::pod::is_terminal(pod)
 }
 
 fn orphan(uid: String, namespace: String, name: String) -> Pod {

@@ -31,9 +31,9 @@ use std::{
 use client::Informer;
 use environment::Environment;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeSpec, Pod, Secret, Volume};
+use semantics::node_selector::matches_labels;
 
 use crate::{
-    admission::placement,
     container::{fields::NodeFacts, security},
     referenced::{Fixable, Held, Referenced},
 };
@@ -192,7 +192,7 @@ impl Volumes {
         };
         let node = self.nodes.get("", &self.node_name);
         // Until it is known, the scheduler's word counts.
-        node.is_none_or(|node| placement::selects(required, &node))
+        node.is_none_or(|node| matches_labels(required, node.metadata.labels.as_ref()))
     }
 
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
