@@ -16,6 +16,7 @@ use crate::netlink::route::{
     RTM_GETROUTE, RTN_UNICAST,
 };
 use crate::netlink::{Connection, Error};
+use crate::subnet::Subnet;
 
 /// The kernel's own table of local and broadcast addresses, which `addresses` tells better.
 const RT_TABLE_LOCAL: u32 = 255;
@@ -56,6 +57,12 @@ impl IpRange {
         let prefix = self.prefix.min(other.prefix);
         self.address.is_ipv4() == other.address.is_ipv4()
             && IpRange::new(self.address, prefix) == IpRange::new(other.address, prefix)
+    }
+}
+
+impl From<Subnet> for IpRange {
+    fn from(subnet: Subnet) -> IpRange {
+        IpRange::new(subnet.address().into(), subnet.prefix())
     }
 }
 
