@@ -18,6 +18,7 @@ use crate::netlink::route::{
     RTM_GETROUTE, RTN_UNICAST,
 };
 use crate::netlink::{Connection, Error};
+use crate::subnet::Subnet;
 
 /// The kernel's own table of local and broadcast addresses, which `addresses` tells better.
 const RT_TABLE_LOCAL: u32 = 255;
@@ -48,6 +49,12 @@ impl IpRange {
     /// Whether some address lies in both. Ranges of different families never overlap.
     pub fn overlaps(&self, other: &IpRange) -> bool {
         self.0.contains(&other.0) || other.0.contains(&self.0)
+    }
+}
+
+impl From<Subnet> for IpRange {
+    fn from(subnet: Subnet) -> IpRange {
+        IpRange::new(subnet.address().into(), subnet.prefix())
     }
 }
 

@@ -64,12 +64,6 @@ impl FromStr for Subnet {
     }
 }
 
-impl From<Subnet> for crate::host_ranges::IpRange {
-    fn from(subnet: Subnet) -> Self {
-        Self::new(subnet.address().into(), subnet.prefix())
-    }
-}
-
 impl Serialize for Subnet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, sync::Arc};
 
 use dbus::slice;
 
-use crate::images;
+use crate::own_executable::is_own_executable;
 
 /// Where the runtime keeps things and whom it calls.
 #[derive(Clone, Debug)]
@@ -114,14 +114,6 @@ pub fn installed_handlers() -> BTreeMap<String, Vec<OsString>> {
 }
 
 impl Config {
-    pub fn registries(&self) -> images::Settings {
-        images::Settings {
-            directories: self.registry_directories.clone(),
-            insecure: self.insecure_registries.clone(),
-            ..images::Settings::default()
-        }
-    }
-
     /// Changes with every boot.
     pub fn boot_id(&self) -> String {
         std::fs::read_to_string(&self.boot_id_file)
@@ -141,7 +133,7 @@ impl Config {
     pub fn is_own_oci(&self, handler: &str) -> bool {
         self.oci_command_of(handler)
             .and_then(|command| command.first())
-            .is_some_and(|program| crate::oci::is_own_executable(program.as_ref()))
+            .is_some_and(|program| is_own_executable(program.as_ref()))
     }
 
     /// The cgroup of this cluster for pods (`pods`) or shims (`shims`).

@@ -14,7 +14,7 @@ pub struct InUse {
 
 /// Of the runtime whose persistent directory is `root`.
 pub fn in_use(root: &Path) -> io::Result<InUse> {
-    let (records, _) = Directory::new(root, "containers").load::<ContainerRecord>()?;
+    let (records, _) = Directory::of_containers(root).load::<ContainerRecord>()?;
     let mut found = InUse::default();
     for record in records {
         found.images.insert(record.image_id);

@@ -73,6 +73,12 @@ pub struct ContainerRecord {
     pub groups: Vec<u32>,
 }
 
+impl ContainerRecord {
+    pub fn is_running(&self) -> bool {
+        self.started_at != 0 && self.exit.is_none()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitRecord {
     pub code: i32,
@@ -94,18 +100,24 @@ pub struct Directory {
 }
 
 impl Directory {
-    pub fn new(root: &Path, kind: &str) -> Directory {
+    /// One file per sandbox.
+    pub fn of_sandboxes(root: &Path) -> Directory {
         Directory {
-            path: root.join(kind),
+            path: root.join("sandboxes"),
+            alone: true,
+        }
+    }
+
+    /// One directory per container, which also holds what the container writes.
+    pub fn of_containers(root: &Path) -> Directory {
+        Directory {
+            path: root.join("containers"),
             alone: false,
         }
     }
 
-    pub fn alone(root: &Path, kind: &str) -> Directory {
-        Directory {
-            alone: true,
-            ..Directory::new(root, kind)
-        }
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     pub fn of(&self, id: &str) -> PathBuf {
@@ -234,7 +246,7 @@ mod tests {
     #[test]
     fn the_last_whole_line_counts() {
         let root = tempfile::tempdir().unwrap();
-        let records = Directory::new(root.path(), "things");
+        let records = Directory::of_containers(root.path());
         records.write("a", &"first").unwrap();
         records.write("a", &"second").unwrap();
         assert_eq!(load(&records), ["second"]);
@@ -251,7 +263,7 @@ mod tests {
     #[test]
     fn a_record_of_many_changes_stays_small() {
         let root = tempfile::tempdir().unwrap();
-        let records = Directory::new(root.path(), "things");
+        let records = Directory::of_containers(root.path());
         let long = "x".repeat(100_000);
         for _ in 0..7 {
             records.write("a", &long).unwrap();
@@ -266,7 +278,7 @@ mod tests {
     #[test]
     fn a_record_alone_is_one_file() {
         let root = tempfile::tempdir().unwrap();
-        let records = Directory::alone(root.path(), "things");
+        let records = Directory::of_sandboxes(root.path());
         records.write("a", &"first").unwrap();
         records.write("a", &"second").unwrap();
         assert!(records.of("a").is_file());
@@ -274,6 +286,6 @@ mod tests {
         records.remove("a").unwrap();
         records.remove("a").unwrap();
         assert!(load(&records).is_empty());
-        assert_eq!(fs::read_dir(root.path().join("things")).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(records.path()).unwrap().count(), 0);
     }
 }

@@ -10,15 +10,14 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use nix::sys::socket::{setsockopt, sockopt};
-use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connection;
-use crate::ledger::{Ledger, Slot};
+use crate::connection::{self, Connected};
+use crate::ledger::Ledger;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -26,13 +25,6 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 const KEEPALIVE_SECONDS: u32 = 30;
 const KEEPALIVE_INTERVAL_SECONDS: u32 = 10;
 const KEEPALIVE_RETRIES: u32 = 3;
-
-/// A connection whose handshake is done.
-pub struct Connected<'a> {
-    /// What the peer has shown, checked as far as the TLS configuration checks it.
-    pub certificates: Option<&'a [CertificateDer<'static>]>,
-    pub slot: &'a Slot,
-}
 
 /// Serves HTTPS until `shutdown`; returns the connections that are still open. `connected` is asked
 /// once per connection for the function that answers its requests.

@@ -34,11 +34,11 @@ use crate::{
     Error, KeyRange, LeaseId, MAX_REQUEST_BYTES, Operation, RangeRequest, RangeResult, Revision,
     SnapshotStream, Store, Transaction, TransactionResult, WatchStream,
 };
-use committer::{Committer, Request, closed};
+use committer::{Committer, Request};
 pub use files::Counters;
 use files::{Files, LiveCounters};
 pub use history::Window;
-use shared::Shared;
+use shared::{Shared, closed};
 pub use snapshot::{Contents, restore, verify};
 
 /// Bounds and thresholds. The defaults suit a cluster of some thousand objects.

@@ -22,18 +22,23 @@ use super::{
 /// Manifests and configurations are small; anything bigger is not one.
 const LARGEST_DOCUMENT: u64 = 8 << 20;
 
-pub fn import(store: &ImageStore, path: &Path, name: Option<&str>) -> Result<Vec<String>, Error> {
-    let _adding = store.begin_adding()?;
-    add(store, spool::open(store, path)?, name)
-}
+impl ImageStore {
+    /// Imports every image of an OCI layout or `docker save` archive and returns their names.
+    /// `name` is given to an image that the archive leaves nameless.
+    pub fn import(&self, archive: &Path, name: Option<&str>) -> Result<Vec<String>, Error> {
+        let _adding = self.begin_adding()?;
+        add(self, spool::open(self, archive)?, name)
+    }
 
-pub fn import_stream(
-    store: &ImageStore,
-    reader: impl Read,
-    name: Option<&str>,
-) -> Result<Vec<String>, Error> {
-    let _adding = store.begin_adding()?;
-    add(store, spool::stream(store, reader)?, name)
+    /// Imports an archive that arrives as a stream.
+    pub fn import_stream(
+        &self,
+        archive: impl Read,
+        name: Option<&str>,
+    ) -> Result<Vec<String>, Error> {
+        let _adding = self.begin_adding()?;
+        add(self, spool::stream(self, archive)?, name)
+    }
 }
 
 fn add(store: &ImageStore, file: File, name: Option<&str>) -> Result<Vec<String>, Error> {

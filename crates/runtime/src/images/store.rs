@@ -15,15 +15,15 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
-    Error, ImageRecord, archive,
+    Error, ImageRecord,
     content::{self, Content},
-    export,
     index::{IndexFile, NameRemoval},
     layer::Limits,
     manifest::{ConfigFile, Manifest},
     seal::{Seal, Verdict},
     unpack,
 };
+use crate::disk_usage::usage_of;
 
 /// A layer that was looked at this recently is not looked at again.
 const LOOKED_AT: Duration = Duration::from_secs(600);
@@ -84,26 +84,6 @@ impl ImageStore {
     pub fn with_limits(mut self, limits: Limits) -> ImageStore {
         self.limits = limits;
         self
-    }
-
-    /// Writes the named images as an OCI layout tar.
-    pub fn export(&self, names: &[String], archive: &Path) -> Result<(), Error> {
-        export::export(self, names, archive)
-    }
-
-    /// Imports every image of an OCI layout or `docker save` archive and returns their names.
-    /// `name` is given to an image that the archive leaves nameless.
-    pub fn import(&self, archive: &Path, name: Option<&str>) -> Result<Vec<String>, Error> {
-        archive::import(self, archive, name)
-    }
-
-    /// The same for an archive that arrives as a stream.
-    pub fn import_stream(
-        &self,
-        archive: impl Read,
-        name: Option<&str>,
-    ) -> Result<Vec<String>, Error> {
-        archive::import_stream(self, archive, name)
     }
 
     pub(super) fn limits(&self) -> Limits {
@@ -249,11 +229,11 @@ impl ImageStore {
             let seal = self.directory.join("seals").join(entry.file_name());
             let (more, most) = match Seal::read(&seal) {
                 Some(seal) => (seal.bytes, seal.inodes),
-                None => crate::service::usage_of(&entry.path())?,
+                None => usage_of(&entry.path())?,
             };
             (bytes, inodes) = (bytes + more, inodes + most);
         }
-        let (more, most) = crate::service::usage_of(&self.directory.join("ingest"))?;
+        let (more, most) = usage_of(&self.directory.join("ingest"))?;
         Some((bytes + more, inodes + most))
     }
 

@@ -13,7 +13,7 @@ use libcontainer::{
 use dbus::slice::Scope;
 use oci_spec::runtime::Spec;
 
-use super::{Error, Root, exec, plain::Plain, scope};
+use super::{Error, Root, plain::Plain, process, scope};
 use crate::{cgroups::Hierarchies, sys};
 
 /// What a caller wants beside what the bundle says.
@@ -34,9 +34,9 @@ pub fn create(
 ) -> Result<Container, Error> {
     fs::create_dir_all(root).map_err(Error::system(root.display().to_string()))?;
     let bundle = fs::canonicalize(bundle).map_err(Error::system(bundle.display().to_string()))?;
-    let spec: Spec = exec::read_json(&bundle.join("config.json"), "config.json")?;
+    let spec: Spec = process::read_json(&bundle.join("config.json"), "config.json")?;
     if let Some(process) = spec.process() {
-        exec::check_user(process.user())?;
+        process::check_user(process.user())?;
     }
     if how.container_root == Root::HostView
         && let Some(container_root) = spec.root()

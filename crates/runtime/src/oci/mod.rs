@@ -7,10 +7,9 @@ mod causes;
 mod exec;
 mod lifecycle;
 mod plain;
+mod process;
 mod scope;
 mod seal;
-
-pub use seal::{is_own_executable, is_sealed, own_executable_sealed};
 
 use std::{
     ffi::OsString,

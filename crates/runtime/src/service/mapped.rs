@@ -14,7 +14,7 @@ use std::{
 
 use cri::v1::{Mount, MountPropagation};
 
-use super::{Error, state::Runtime};
+use super::Error;
 use crate::{mount_tree, sandbox::userns::Mapping, snapshots::Snapshot, sys};
 
 /// One container's directory.
@@ -151,7 +151,7 @@ pub fn keep_apart(directory: &Path, mounts: &mut [Mount]) -> Result<(), Error> {
     Ok(())
 }
 
-/// More is more.
+/// How much of its mounts a container shares with the host; a larger number is more.
 fn shared_with_host(mount: &Mount) -> u8 {
     match mount.propagation() {
         MountPropagation::PropagationPrivate => 0,
@@ -178,28 +178,25 @@ fn refused(source: &Path, mapped: bool, error: io::Error) -> Error {
     }
 }
 
-impl Runtime {
-    /// Unmounts and removes what was made here; nothing there is fine.
-    pub fn remove_mapped(&self, id: &str) -> Result<(), Error> {
-        let directory = self.reachable(id);
-        if !directory.exists() {
-            return Ok(());
-        }
-        let mut mounts = sys::mounts_under(&directory).map_err(Error::file(&directory))?;
-        mounts.sort();
-        for point in mounts.iter().rev() {
-            sys::unmount(point).map_err(|errno| Error::file(point)(errno.into()))?;
-        }
-        // What could not be unmounted would be emptied: better to leave it.
-        if !sys::mounts_under(&directory)
-            .map_err(Error::file(&directory))?
-            .is_empty()
-        {
-            return Err(Error::Precondition(format!(
-                "{} is still mounted",
-                directory.display()
-            )));
-        }
-        fs::remove_dir_all(&directory).map_err(Error::file(directory))
+/// Unmounts everything below a directory made here and removes it. A missing one is fine.
+pub fn remove(directory: &Path) -> Result<(), Error> {
+    if !directory.exists() {
+        return Ok(());
     }
+    let mut mounts = sys::mounts_under(directory).map_err(Error::file(directory))?;
+    mounts.sort();
+    for point in mounts.iter().rev() {
+        sys::unmount(point).map_err(|errno| Error::file(point)(errno.into()))?;
+    }
+    // The removal would empty a file system that could not be unmounted, so the directory stays then.
+    if !sys::mounts_under(directory)
+        .map_err(Error::file(directory))?
+        .is_empty()
+    {
+        return Err(Error::Precondition(format!(
+            "{} is still mounted",
+            directory.display()
+        )));
+    }
+    fs::remove_dir_all(directory).map_err(Error::file(directory))
 }

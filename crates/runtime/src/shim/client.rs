@@ -29,7 +29,7 @@ use super::{
         ShimState, Started,
     },
 };
-use crate::{failpoint, oci, sys};
+use crate::{failpoint, own_executable, sys};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -152,8 +152,8 @@ pub async fn start(
 /// A shim of our own program runs from a sealed executable, as do its children that enter
 /// containers.
 fn shim_command(program: &OsString) -> tokio::process::Command {
-    let sealed = match oci::is_own_executable(program.as_ref()) {
-        true => oci::own_executable_sealed(),
+    let sealed = match own_executable::is_own_executable(program.as_ref()) {
+        true => own_executable::shared_sealed_executable(),
         false => None,
     };
     let Some(sealed) = sealed else {

@@ -2,7 +2,6 @@
 //! durable with one sync, publishes the result to readers and watchers, and answers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use environment::Environment;
 use tokio::sync::{mpsc, oneshot};
@@ -14,7 +13,7 @@ use super::checkpoint;
 use super::files::{Files, FramedFile, add};
 use super::frame::FrameWriter;
 use super::record::Record;
-use super::shared::Shared;
+use super::shared::{Shared, closed};
 use super::state::{Committed, State};
 use crate::{Error, LeaseId, Revision, Transaction, TransactionResult};
 
@@ -272,15 +271,6 @@ impl Answer {
             Answer::Close(reply) => drop(reply.send(Err(closed(reason)))),
         }
     }
-}
-
-pub fn closed(reason: &str) -> Error {
-    Error::Closed(reason.to_owned())
-}
-
-/// When a lease of `seconds` that starts at `now` ends. Absurdly long ones are cut to a century.
-pub fn deadline(now: Instant, seconds: u64) -> Instant {
-    now + Duration::from_secs(seconds.min(100 * 365 * 24 * 3600))
 }
 
 /// An error with its causes in one line.

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
-use super::committer::{closed, deadline};
 use super::history::{History, Window, undo};
 use super::state::{Committed, State, in_range};
 use crate::{Error, KeyValue, LeaseId, RangeRequest, RangeResult, Revision};
@@ -238,4 +238,13 @@ impl Published {
             None => Ok(()),
         }
     }
+}
+
+pub fn closed(reason: &str) -> Error {
+    Error::Closed(reason.to_owned())
+}
+
+/// When a lease of `seconds` that starts at `now` ends. Absurdly long ones are cut to a century.
+pub fn deadline(now: Instant, seconds: u64) -> Instant {
+    now + Duration::from_secs(seconds.min(100 * 365 * 24 * 3600))
 }

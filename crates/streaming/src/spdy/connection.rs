@@ -8,9 +8,10 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::frame::{CANCEL, DecodeError, Decoder, Encoder, Event, REFUSED_STREAM};
-use super::header_block::Headers;
-use super::open_streams::OpenStreams;
+use super::decode_error::DecodeError;
+use super::frame::{CANCEL, Decoder, Encoder, Event, REFUSED_STREAM};
+use super::open_streams::{OpenStreams, Role};
+use crate::headers::Headers;
 use crate::streams::{Outgoing, Sink, Source, WAITING_FRAMES};
 
 /// Streams that the peer has opened and nobody has taken yet.
@@ -32,13 +33,6 @@ pub enum Error {
     Frame(#[from] DecodeError),
     #[error("reading: {0}")]
     Read(#[from] io::Error),
-}
-
-/// Who asked for the connection: clients number their streams oddly, servers evenly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    Client,
-    Server,
 }
 
 /// Both halves of a stream and the headers it was opened with.

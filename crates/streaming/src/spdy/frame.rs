@@ -3,7 +3,9 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::header_block::{Headers, Packer, Unpacker};
+use super::decode_error::DecodeError;
+use super::header_block::{Packer, Unpacker};
+use crate::headers::Headers;
 
 const VERSION: u16 = 3;
 /// No control frame may be larger.
@@ -21,20 +23,6 @@ const HEADERS: u16 = 8;
 /// `RST_STREAM` statuses that we send.
 pub(super) const REFUSED_STREAM: u32 = 3;
 pub(super) const CANCEL: u32 = 5;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    #[error("a SPDY frame of version {0}")]
-    Version(u16),
-    #[error("a SPDY frame is too large")]
-    TooLarge,
-    #[error("a SPDY frame is too short")]
-    TooShort,
-    #[error("SPDY headers that cannot be unpacked")]
-    Compression,
-    #[error("SPDY headers that make no sense")]
-    HeaderBlock,
-}
 
 /// What a frame, or a part of a data frame, says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,30 +3,11 @@
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
-use super::{dictionary::DICTIONARY, frame::DecodeError};
+use super::{decode_error::DecodeError, dictionary::DICTIONARY};
+use crate::headers::Headers;
 
 /// No header block may unpack to more.
 const LARGEST_BLOCK: usize = 64 * 1024;
-
-/// Names in lower case with their values, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Headers(pub Vec<(String, String)>);
-
-impl Headers {
-    pub fn new(pairs: &[(&str, &str)]) -> Headers {
-        let own = |(name, value): &(&str, &str)| (name.to_ascii_lowercase(), (*value).to_owned());
-        Headers(pairs.iter().map(own).collect())
-    }
-
-    /// The first value of a name.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        let found = self
-            .0
-            .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.split('\0').next().unwrap_or_default())
-    }
-}
 
 pub struct Packer(Compress);
 

@@ -5,7 +5,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use reqwest::{Client, header::HeaderValue};
 use serde::Deserialize;
 
-use super::{Credentials, Error, challenge::Challenge, endpoint};
+use super::{Credentials, Error, body::small_body, challenge::Challenge};
 
 /// A token server's answer; both names are in use.
 #[derive(Deserialize)]
@@ -96,7 +96,7 @@ pub async fn authorization(
                         why: format!("status {status}"),
                     });
                 }
-                let bytes = endpoint::small_body(response, host).await?;
+                let bytes = small_body(response, host).await?;
                 let token: Token =
                     serde_json::from_slice(&bytes).map_err(|error| Error::Nonsense {
                         host: host.into(),

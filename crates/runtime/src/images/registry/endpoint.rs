@@ -12,7 +12,7 @@ use reqwest::{
     header::{ACCEPT, AUTHORIZATION, HeaderValue, LOCATION, RANGE, WWW_AUTHENTICATE},
 };
 
-use super::{Credentials, Error, LARGEST_DOCUMENT, Settings, auth, challenge, hosts::Host};
+use super::{Credentials, Error, Settings, auth, body::small_body, challenge, hosts::Host};
 use crate::images::reference::Name;
 
 const MOST_REDIRECTS: usize = 10;
@@ -262,24 +262,6 @@ impl Endpoint {
             why,
         }
     }
-}
-
-/// A body that must be small, whatever its header says.
-pub async fn small_body(mut response: Response, host: &str) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|source| Error::Transport {
-        host: host.into(),
-        source: source.without_url(),
-    })? {
-        if bytes.len() as u64 + chunk.len() as u64 > LARGEST_DOCUMENT {
-            return Err(Error::Nonsense {
-                host: host.into(),
-                why: "a document that is too large".into(),
-            });
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    Ok(bytes)
 }
 
 /// With our certificate, if there is one and it `shows` it.

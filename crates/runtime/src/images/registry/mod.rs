@@ -4,6 +4,7 @@
 //! Nothing here touches the store, and what a host says is believed only as far as digests go.
 
 mod auth;
+mod body;
 mod challenge;
 mod endpoint;
 mod hosts;

@@ -29,7 +29,7 @@ use nix::{
 };
 
 use self::{document::Document, groups::Groups, root::Root};
-use super::{Error, Root as ContainerRoot, exec};
+use super::{Error, Root as ContainerRoot, process};
 use crate::{cgroups::Hierarchies, sys};
 
 /// A container that can be made here, with what lies outside its namespaces at hand.
@@ -210,6 +210,6 @@ impl Plain {
         }
         root::protect(&document.linux.readonly_paths)?;
         null.mask(&document.linux.masked_paths)?;
-        exec::become_process(process, document.linux.seccomp.as_ref(), None)
+        process::become_process(process, document.linux.seccomp.as_ref(), None)
     }
 }

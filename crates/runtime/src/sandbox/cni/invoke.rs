@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::Error;
-use crate::{config::OwnPlugin, oci};
+use crate::{config::OwnPlugin, own_executable::is_own_executable};
 
 /// A plugin that takes longer is ended, and its call has failed. Kubelets give a sandbox four
 /// minutes in all.
@@ -71,7 +71,7 @@ pub async fn invoke(call: &Call<'_>, request: &Value) -> Result<Value, Error> {
     }
     if let Some(own) = call.own_plugin
         && own.name == call.plugin
-        && oci::is_own_executable(&executable)
+        && is_own_executable(&executable)
     {
         return on_thread(call, own, variables, request).await;
     }

@@ -14,22 +14,23 @@ use nix::sched::{CloneFlags, setns};
 use streaming::{Upgrade, port_forward};
 use tokio::sync::oneshot;
 
-use crate::{records::SandboxPhase, service::state::Runtime};
+use super::SessionParts;
+use crate::records::SandboxPhase;
 
-const DIAL_PATIENCE: Duration = Duration::from_secs(10);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub async fn run(
-    runtime: &Runtime,
+    parts: &SessionParts,
     sandbox: &str,
     ports: &[u16],
     io: TokioIo<Upgraded>,
     upgrade: &Upgrade,
 ) {
     let dial = |port: u16| {
-        let (runtime, sandbox) = (runtime.clone(), sandbox.to_owned());
+        let (sandboxes, sandbox) = (parts.sandboxes.clone(), sandbox.to_owned());
         async move {
-            let record = runtime
-                .sandbox_record(&sandbox)
+            let record = sandboxes
+                .record(&sandbox)
                 .map_err(|error| error.to_string())?;
             if record.phase != SandboxPhase::Ready {
                 return Err(format!("sandbox container {sandbox:?} is not running"));
@@ -44,7 +45,7 @@ pub async fn run(
     port_forward::serve(io, upgrade, sandbox, ports, dial).await;
 }
 
-/// On a thread that is given up afterwards: it changes its namespace and never comes back.
+/// Dials on a thread of its own, which changes its network namespace and then ends.
 async fn dial_inside(netns: Option<PathBuf>, port: u16) -> Result<TcpStream, String> {
     let (sender, receiver) = oneshot::channel();
     let dialling = std::thread::Builder::new()
@@ -69,7 +70,7 @@ fn enter(netns: &Path) -> io::Result<()> {
 
 fn connect(port: u16) -> Result<TcpStream, String> {
     let attempt = |address: IpAddr| {
-        let stream = TcpStream::connect_timeout(&SocketAddr::new(address, port), DIAL_PATIENCE)?;
+        let stream = TcpStream::connect_timeout(&SocketAddr::new(address, port), DIAL_TIMEOUT)?;
         stream.set_nodelay(true)?;
         Ok(stream)
     };
