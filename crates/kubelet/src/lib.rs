@@ -4,10 +4,12 @@
 
 mod admission;
 mod backoff;
+mod capacity;
 mod cgroups;
 mod configuration;
 mod container;
 mod container_gc;
+mod disk_space;
 mod events;
 mod eviction;
 mod http_get;
@@ -19,9 +21,12 @@ mod log_format;
 mod log_rotation;
 mod measures;
 mod node;
-mod node_context;
+mod node_object;
+mod node_pressure;
+mod node_settings;
 mod notices;
 mod pod;
+mod pod_spec;
 mod pods;
 mod probes;
 mod referenced;
@@ -29,10 +34,13 @@ mod resources;
 mod runtime;
 mod server;
 mod shutdown;
+mod shutdown_state;
 mod spans;
 mod static_pods;
 mod stats;
+mod telemetry;
 mod token_bucket;
+mod tokens;
 mod volumes;
 
 use std::{
@@ -46,7 +54,7 @@ use std::{
 use client::{Informers, events::Severity, retry};
 use cri::v1;
 use environment::Environment;
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -55,17 +63,33 @@ pub use shutdown::SystemBus;
 
 use crate::{
     admission::Admission,
-    cgroups::{Cgroups, Driver},
+    capacity::Capacity,
+    cgroups::Cgroups,
+    configuration::CgroupDriver,
     events::Events,
-    images::Providers,
+    eviction::Eviction,
+    image_gc::ImageCollector,
+    images::{Images, Providers},
     measures::Measures,
-    node::{Capacity, lease, registration},
-    node_context::NodeContext,
-    pods::Pods,
-    referenced::Referenced,
+    node::{
+        lease,
+        registration::{self, Identity, Registration},
+    },
+    node_object::NodeObject,
+    node_pressure::NodePressure,
+    node_settings::NodeSettings,
+    pod::{objects::ApiObjects, services::PodServices},
+    pods::{NodeHandles, Pods},
+    probes::ProbeCounts,
+    server::Backend,
+    shutdown::ShutdownContext,
+    shutdown_state::ShutdownState,
     spans::Spans,
     static_pods::Manifests,
-    volumes::{Shares, Tokens, Volumes},
+    stats::Sampler,
+    telemetry::Telemetry,
+    tokens::Tokens,
+    volumes::{Roots, Volumes},
 };
 
 /// Hints from the runtime that may wait; more are the same as one to look at everything.
@@ -179,7 +203,7 @@ pub async fn run(
     let informers = Informers::new(client.clone(), environment.clone());
     let selector = format!("spec.nodeName={}", config.node_name);
     let pod_informer = informers.with_selector::<Pod>(&selector);
-    let services = informers.of::<Service>();
+    let objects = ApiObjects::new(client.clone(), environment.clone(), &informers);
     let own_node = format!("metadata.name={}", config.node_name);
     let nodes = informers.with_selector::<Node>(&own_node);
     let Some(version) = wait_for_runtime(&cri, &shutdown).await else {
@@ -199,81 +223,116 @@ pub async fn run(
     let Some(capacity) = read_capacity(&config.root, &configuration, &shutdown).await else {
         return Ok(());
     };
+    let node_object = NodeObject::new(config.node_name.clone(), nodes);
     let admission = Admission::new(
         capacity.clone(),
         &config.node_name,
         configuration.allowed_unsafe_sysctls.clone(),
     );
-    let shares = Shares::of(config.secret_root.as_deref(), capacity.pods());
-    let context = Arc::new(NodeContext {
-        admission,
-        api_pods: pod_informer.clone(),
-        nodes: nodes.clone(),
-        last_node: Default::default(),
-        pressure: Default::default(),
-        shutting_down: Default::default(),
-        rates: Default::default(),
-        runtime_places: Default::default(),
-        images_seen: Default::default(),
-        probe_counts: Default::default(),
+    let telemetry = Telemetry {
+        events: Events(recorder),
+        spans: Spans {
+            recorder: config.recorder,
+            environment: environment.clone(),
+        },
         measures: measures.clone(),
-        node_name: config.node_name.clone(),
+    };
+    let images = Arc::new(Images::open(
+        &config.root,
+        &configuration,
+        providers,
+        cri.clone(),
+        telemetry.clone(),
+        environment.clone(),
+    ));
+    let cgroups = Cgroups::new(&config.cgroup_root, &configuration, driver);
+    let volumes = Volumes::new(
+        Roots {
+            pods: pods_root,
+            secrets: config.secret_root,
+        },
+        capacity.pods(),
+        tokens,
+        client.clone(),
+        environment.clone(),
+        node_object.clone(),
+    );
+    let settings = Arc::new(NodeSettings {
+        node_name: config.node_name,
         host_ip: config.node_ip.to_string(),
         log_dir,
         cluster_dns,
         cluster_domain: set_or(&configuration.cluster_domain, config.cluster_domain),
         capacity,
         runtime_name: version.runtime_name,
-        cri: cri.clone(),
-        events: Events(recorder),
-        spans: Spans {
-            recorder: config.recorder,
-            environment: environment.clone(),
-        },
-        volumes: Volumes {
-            pods_root,
-            shares: Arc::new(shares),
-            secret_root: config.secret_root,
-            tokens,
-            client: client.clone(),
-            environment: environment.clone(),
-            nodes,
-            node_name: config.node_name,
-            claims: Default::default(),
-        },
-        pulls: images::Pulls::open(&config.root, &configuration, providers),
-        cgroups: Cgroups::new(&config.cgroup_root, &configuration, driver),
         configuration,
-        config_maps: Referenced::new(client.clone(), environment.clone()),
-        secrets: Referenced::new(client.clone(), environment.clone()),
-        services,
-        client: client.clone(),
-        environment: environment.clone(),
     });
-    context.events.node(
-        &context.node_name,
+    let configuration = &settings.configuration;
+    let (pressure, shutdown_state, probe_counts) = (
+        Arc::<NodePressure>::default(),
+        Arc::<ShutdownState>::default(),
+        Arc::<ProbeCounts>::default(),
+    );
+    let sampler = Arc::new(Sampler::new(
+        cri.clone(),
+        environment.clone(),
+        settings.clone(),
+        volumes.clone(),
+    ));
+    let image_collector = Arc::new(ImageCollector::new(
+        cri.clone(),
+        environment.clone(),
+        settings.clone(),
+        telemetry.clone(),
+        images.clone(),
+        sampler.clone(),
+    ));
+    let services = Arc::new(PodServices {
+        settings: settings.clone(),
+        telemetry: telemetry.clone(),
+        environment: environment.clone(),
+        client: client.clone(),
+        cri: cri.clone(),
+        node_object: node_object.clone(),
+        objects,
+        volumes: volumes.clone(),
+        images: images.clone(),
+        cgroups: cgroups.clone(),
+        admission,
+        probe_counts: probe_counts.clone(),
+    });
+    telemetry.events.node(
+        &settings.node_name,
         Severity::Normal,
         "Starting",
         "Starting kubelet.",
     );
-    let (cgroups, reserved) = (context.cgroups.clone(), &context.configuration);
-    if reserved.enforces_allocatable() {
+    if configuration.enforces_allocatable() {
         cgroups.enforce_allocatable(
-            context.capacity.memory - reserved.reserved_milli("memory") / 1000,
-            context.capacity.allocatable_milli_cpu(),
+            settings.capacity.memory - configuration.reserved_milli("memory") / 1000,
+            settings.capacity.allocatable_milli_cpu(),
         );
     }
     cgroups.forbid_swap();
-    let identity = registration::Identity {
-        pod_cidr: config.pod_cidr,
-        labels: config.labels,
-        kubelet_port,
-        runtime_version: version.runtime_version,
-    };
-
-    context.remember_node(registration::initial(&context, &identity));
+    let registration = Arc::new(Registration {
+        identity: Identity {
+            pod_cidr: config.pod_cidr,
+            labels: config.labels,
+            kubelet_port,
+            runtime_version: version.runtime_version,
+        },
+        settings: settings.clone(),
+        telemetry: telemetry.clone(),
+        environment: environment.clone(),
+        client: client.clone(),
+        cri: cri.clone(),
+        node_object: node_object.clone(),
+        pressure: pressure.clone(),
+        shutdown: shutdown_state.clone(),
+    });
+    node_object.will_register(registration::initial(&registration));
     let pods = Pods::default();
-    let mut manifests = Manifests::new(&context.configuration, context.node_name.clone());
+    let mut manifests = Manifests::new(configuration, settings.node_name.clone());
     manifests.fetch().await;
     // Read before the API's pods are taken: what the runtime has without an owner is ended then.
     let (manifest_sender, manifest_pods) = watch::channel(manifests.read());
@@ -283,10 +342,9 @@ pub async fn run(
         }
     };
     let (hint_sender, hints) = mpsc::channel(HINTS);
-    let changes =
-        runtime::changes::run(cri, context.measures.clone(), hint_sender, shutdown.clone());
+    let changes = runtime::changes::run(cri.clone(), measures, hint_sender, shutdown.clone());
     let node = async {
-        let registered = wait_for_registration(&context, &identity, gives_up, &shutdown).await;
+        let registered = wait_for_registration(&registration, gives_up, &shutdown).await;
         let node = match registered {
             Ok(Some(node)) => node,
             Ok(None) => return Ok(()),
@@ -296,42 +354,76 @@ pub async fn run(
             }
         };
         let lease = lease::run(
-            client,
-            environment,
-            context.node_name.clone(),
-            context.nodes.clone(),
-            context.configuration.node_lease_duration_seconds,
+            client.clone(),
+            environment.clone(),
+            node_object.clone(),
+            configuration.node_lease_duration_seconds,
             shutdown.clone(),
         );
-        let status = registration::run(context.clone(), identity, node, shutdown.clone());
+        let status = registration::run(registration.clone(), node, shutdown.clone());
         tokio::join!(lease, status);
         Ok(())
     };
     let server = server::run(
         listener,
         config.tls,
-        context.clone(),
-        pods.clone(),
+        Arc::new(Backend {
+            settings: settings.clone(),
+            telemetry: telemetry.clone(),
+            environment: environment.clone(),
+            client: client.clone(),
+            cri: cri.clone(),
+            pods: pods.clone(),
+            sampler: sampler.clone(),
+            volumes,
+            images,
+            cgroups: cgroups.clone(),
+            probe_counts,
+            shutdown: shutdown_state.clone(),
+        }),
         shutdown.clone(),
     );
     let health = server::health::run(
-        &context.configuration.healthz_bind_address,
-        context.configuration.healthz_port,
+        &configuration.healthz_bind_address,
+        configuration.healthz_port,
         shutdown.clone(),
     );
-    let eviction = eviction::run(context.clone(), pods.clone(), shutdown.clone());
-    let image_gc = image_gc::run(context.clone(), shutdown.clone());
+    let eviction = eviction::run(
+        Eviction {
+            settings: settings.clone(),
+            telemetry: telemetry.clone(),
+            environment: environment.clone(),
+            cri: cri.clone(),
+            cgroups,
+            sampler,
+            images: image_collector.clone(),
+            pressure: pressure.clone(),
+            pods: pods.clone(),
+        },
+        shutdown.clone(),
+    );
+    let image_gc = image_collector.run(shutdown.clone());
     let shutting_down = shutdown::run(
-        context.clone(),
-        pods.clone(),
+        ShutdownContext {
+            settings: settings.clone(),
+            telemetry,
+            environment: environment.clone(),
+            cri: cri.clone(),
+            state: shutdown_state.clone(),
+            pods: pods.clone(),
+        },
         config.system_bus,
         config.root,
         shutdown.clone(),
     );
-    let log_rotation = log_rotation::run(context.clone(), shutdown.clone());
+    let log_rotation = log_rotation::run(cri, environment.clone(), configuration, shutdown.clone());
     let work = pods.run(
-        context.clone(),
-        pod_informer,
+        NodeHandles {
+            services,
+            api_pods: pod_informer,
+            pressure,
+            shutdown: shutdown_state,
+        },
         hints,
         manifest_pods,
         shutdown.clone(),
@@ -396,7 +488,7 @@ async fn read_capacity(
 }
 
 /// The runtime's, by its own word; one that has none is told by the configuration.
-async fn cgroup_driver(cri: &cri::Client, configuration: &Configuration) -> Driver {
+async fn cgroup_driver(cri: &cri::Client, configuration: &Configuration) -> CgroupDriver {
     let answer = cri
         .runtime
         .clone()
@@ -404,32 +496,31 @@ async fn cgroup_driver(cri: &cri::Client, configuration: &Configuration) -> Driv
         .await;
     match answer.map(|answer| answer.into_inner().linux) {
         Ok(Some(linux)) => match linux.cgroup_driver() {
-            v1::CgroupDriver::Systemd => Driver::Systemd,
-            v1::CgroupDriver::Cgroupfs => Driver::Cgroupfs,
+            v1::CgroupDriver::Systemd => CgroupDriver::Systemd,
+            v1::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
         },
-        _ => Driver::named(&configuration.cgroup_driver).unwrap_or_default(),
+        _ => CgroupDriver::named(&configuration.cgroup_driver).unwrap_or_default(),
     }
 }
 
 /// Registers the node, however long it takes; `None` at the end of the kubelet. What is wrong is
 /// told once for as long as it stays the same.
 async fn wait_for_registration(
-    context: &NodeContext,
-    identity: &registration::Identity,
+    registration: &Registration,
     gives_up: bool,
     shutdown: &CancellationToken,
 ) -> Result<Option<k8s_openapi::api::core::v1::Node>, Error> {
     let (mut pause, mut told) = (FIRST_RETRY, String::new());
     loop {
-        match registration::register(context, identity).await {
+        match registration::register(registration).await {
             Ok(node) => return Ok(Some(node)),
             Err(error) if gives_up && retry::is_refused_for_good(&error) => {
                 return Err(Error::Refused {
-                    node: context.node_name.clone(),
+                    node: registration.settings.node_name.clone(),
                     why: retry::sentence(&error),
                 });
             }
-            Err(error) if !context.configuration.register_node => {
+            Err(error) if !registration.settings.configuration.register_node => {
                 tracing::debug!(%error, "the node has not been registered by anybody yet");
             }
             Err(error) => {

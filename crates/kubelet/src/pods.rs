@@ -29,11 +29,15 @@ use crate::{
     admission::{Admission, Rejection, preemption},
     leftovers,
     measures::{Counter, Histogram},
-    node_context::NodeContext,
-    pod::{mailbox::Mailbox, resize, status::Verdict, worker::Worker},
+    node_pressure::NodePressure,
+    pod::{
+        mailbox::Mailbox, resize, services::PodServices, termination::Termination, worker::Worker,
+    },
+    pod_spec::{is_critical, is_static},
     runtime::changes::Hint,
+    shutdown_state::ShutdownState,
     static_pods::{
-        Roster, is_static, key,
+        Roster, key,
         mirror::{Mirrors, is_mirror},
     },
 };
@@ -52,6 +56,33 @@ pub struct Pods {
     changed: Arc<Notify>,
     /// When the loop last came around, in microseconds; 0 before it runs.
     came_around: Arc<AtomicI64>,
+}
+
+/// What the loop that takes pods needs of the rest of the kubelet.
+pub struct NodeHandles {
+    pub services: Arc<PodServices>,
+    /// The pods that the API has for this node.
+    pub api_pods: Informer<Pod>,
+    pub pressure: Arc<NodePressure>,
+    pub shutdown: Arc<ShutdownState>,
+}
+
+impl NodeHandles {
+    /// Whether the API still has this pod, and not another one of its name.
+    fn has_pod(&self, pod: &Pod) -> bool {
+        let (namespace, name) = key(pod);
+        let found = self.api_pods.get(&namespace, &name);
+        found.is_some_and(|found| found.metadata.uid == pod.metadata.uid)
+    }
+
+    fn places(&self) -> leftovers::Places {
+        leftovers::Places {
+            cri: self.services.cri.clone(),
+            volumes: self.services.volumes.clone(),
+            cgroups: self.services.cgroups.clone(),
+            log_dir: self.services.settings.log_dir.clone(),
+        }
+    }
 }
 
 /// A pod as the watch delivered it.
@@ -165,15 +196,21 @@ impl Pods {
     /// Runs until `shutdown`. Containers go on: the next kubelet finds them again.
     pub async fn run(
         &self,
-        node: Arc<NodeContext>,
-        informer: Informer<Pod>,
+        node: NodeHandles,
         mut hints: mpsc::Receiver<Hint>,
         mut manifests: watch::Receiver<Vec<Arc<Pod>>>,
         shutdown: CancellationToken,
     ) {
+        let informer = &node.api_pods;
         let mut changes = informer.subscribe();
         let mut workers: JoinSet<String> = JoinSet::new();
-        let (mut roster, mut mirrors) = (Roster::default(), Mirrors::default());
+        let (mut roster, mut mirrors) = (
+            Roster::default(),
+            Mirrors::new(
+                node.services.client.clone(),
+                node.services.node_object.clone(),
+            ),
+        );
         let mut parked = Parked::default();
         let mut synced = false;
         let mut sweeps = JoinSet::new();
@@ -181,11 +218,11 @@ impl Pods {
         let mut turns = tokio::time::interval(TURN);
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let now = node.environment.now_micros();
+            let now = node.services.environment.now_micros();
             self.came_around.store(now, Ordering::Relaxed);
             let moves = roster.follow(&listed);
             for pod in moves.stop {
-                self.gone(&node.admission, &pod);
+                self.gone(&node.services.admission, &pod);
             }
             for pod in moves.start {
                 self.start_static(&node, pod, &mut mirrors, &mut workers, &mut parked);
@@ -194,7 +231,7 @@ impl Pods {
                 () = shutdown.cancelled() => return,
                 _ = turns.tick() => {
                     if synced && sweeps.is_empty() {
-                        sweeps.spawn(leftovers::list(node.clone(), Duration::ZERO));
+                        sweeps.spawn(leftovers::list(node.places(), Duration::ZERO));
                     }
                 }
                 Some(Ok(found)) = sweeps.join_next() => match found {
@@ -206,17 +243,17 @@ impl Pods {
                     }
                     Err(status) => {
                         tracing::warn!(%status, "the runtime's sandboxes could not be listed");
-                        sweeps.spawn(leftovers::list(node.clone(), SWEEP_RETRY));
+                        sweeps.spawn(leftovers::list(node.places(), SWEEP_RETRY));
                     }
                 },
                 Ok(()) = manifests.changed() => listed = manifests.borrow_and_update().clone(),
                 () = mirrors.tidy() => {}
                 delivery = changes.next_delivery() => match delivery.change {
                     Change::Added(pod) | Change::Modified { new: pod, .. } if is_mirror(&pod) => {
-                        self.mirrored(&node, &roster, &mut mirrors, &pod, Some(pod.clone()));
+                        self.mirrored(&roster, &mut mirrors, &pod, Some(pod.clone()));
                     }
                     Change::Deleted(pod) if is_mirror(&pod) => {
-                        self.mirrored(&node, &roster, &mut mirrors, &pod, None);
+                        self.mirrored(&roster, &mut mirrors, &pod, None);
                     }
                     Change::Added(pod) => {
                         let arrival = Arrival { pod, received: delivery.received_micros, bytes: delivery.bytes };
@@ -226,11 +263,11 @@ impl Pods {
                         let arrival = Arrival { pod: new, received: delivery.received_micros, bytes: delivery.bytes };
                         self.take(&node, arrival, None, &mut workers, &mut parked);
                     }
-                    Change::Deleted(pod) => self.gone(&node.admission, &pod),
+                    Change::Deleted(pod) => self.gone(&node.services.admission, &pod),
                     Change::Resynced => {
                         if !synced {
                             synced = true;
-                            sweeps.spawn(leftovers::list(node.clone(), Duration::ZERO));
+                            sweeps.spawn(leftovers::list(node.places(), Duration::ZERO));
                         }
                     }
                 },
@@ -261,15 +298,15 @@ impl Pods {
                 }
                 Some(ended) = workers.join_next() => {
                     if let Ok(uid) = ended {
-                        node.admission.release(&uid);
-                        node.probe_counts.forget(&uid);
+                        node.services.admission.release(&uid);
+                        node.services.probe_counts.forget(&uid);
                         let was = self.over(&uid);
                         match roster.ended(&uid) {
                             Some(next) => self.start_static(&node, next, &mut mirrors, &mut workers, &mut parked),
                             None => {
                                 let key = was.filter(|pod| is_static(pod)).map(|pod| key(&pod));
                                 if let Some(key) = key.filter(|key| roster.current(key).is_none()) {
-                                    mirrors.hide(&node, key);
+                                    mirrors.hide(key);
                                 }
                             }
                         }
@@ -281,7 +318,7 @@ impl Pods {
 
     fn start_static(
         &self,
-        node: &Arc<NodeContext>,
+        node: &NodeHandles,
         pod: Arc<Pod>,
         mirrors: &mut Mirrors,
         workers: &mut JoinSet<String>,
@@ -289,23 +326,16 @@ impl Pods {
     ) {
         let arrival = Arrival {
             pod: pod.clone(),
-            received: node.environment.now_micros(),
+            received: node.services.environment.now_micros(),
             bytes: 0,
         };
         self.take(node, arrival, None, workers, parked);
         self.tell_mirror(&pod, mirrors.of(&key(&pod)));
-        mirrors.show(node, pod);
+        mirrors.show(pod);
     }
 
     /// The API has a mirror pod, or no longer has it.
-    fn mirrored(
-        &self,
-        node: &Arc<NodeContext>,
-        roster: &Roster,
-        mirrors: &mut Mirrors,
-        pod: &Pod,
-        now: Option<Arc<Pod>>,
-    ) {
+    fn mirrored(&self, roster: &Roster, mirrors: &mut Mirrors, pod: &Pod, now: Option<Arc<Pod>>) {
         let key = key(pod);
         // A newer mirror of the same name may already be there.
         let newer = |other: Arc<Pod>| other.metadata.uid != pod.metadata.uid;
@@ -315,7 +345,7 @@ impl Pods {
         if let Some(current) = roster.current(&key) {
             self.tell_mirror(current, now.clone());
         }
-        mirrors.found(node, key, now);
+        mirrors.found(key, now);
     }
 
     fn tell_mirror(&self, pod: &Pod, mirror: Option<Arc<Pod>>) {
@@ -327,7 +357,7 @@ impl Pods {
 
     fn take(
         &self,
-        node: &Arc<NodeContext>,
+        node: &NodeHandles,
         arrival: Arrival,
         fresh: Option<&Node>,
         workers: &mut JoinSet<String>,
@@ -351,22 +381,29 @@ impl Pods {
         }
         let mailbox = Arc::new(Mailbox::default());
         let worker = match self.admit(node, &pod, fresh) {
-            Ok(()) => Worker::new(node.clone(), mailbox.clone(), pod.clone(), received),
+            Ok(()) => Worker::new(
+                node.services.clone(),
+                mailbox.clone(),
+                pod.clone(),
+                received,
+            ),
             Err(Refusal::Rejected(rejection))
                 if rejection.reason == "NodeAffinity" && fresh.is_none() =>
             {
-                let (node, name) = (node.clone(), node.node_name.clone());
+                let services = node.services.clone();
                 parked.uids.insert(uid);
                 parked.tasks.spawn(async move {
-                    let api: Api<Node> = Api::all(node.client.clone());
-                    let last = node.node_object().unwrap_or_default();
-                    let fresh = api.get(&name).await.unwrap_or_else(|_| Node::clone(&last));
+                    let api: Api<Node> = Api::all(services.client.clone());
+                    let object = &services.node_object;
+                    let last = object.last_known().unwrap_or_default();
+                    let fresh = api.get(object.name()).await;
+                    let fresh = fresh.unwrap_or_else(|_| Node::clone(&last));
                     (arrival, Some(fresh))
                 });
                 return;
             }
             Err(Refusal::After(victims)) => {
-                let admission = node.admission.clone();
+                let admission = node.services.admission.clone();
                 parked.uids.insert(uid);
                 parked.tasks.spawn(async move {
                     admission.without(&victims).await;
@@ -375,17 +412,26 @@ impl Pods {
                 return;
             }
             Err(Refusal::Rejected(rejection)) => {
-                node.measures
+                node.services
+                    .telemetry
+                    .measures
                     .count(Counter::AdmissionRejections, &[&rejection.reason]);
-                node.events
+                node.services
+                    .telemetry
+                    .events
                     .warning(&pod, &rejection.reason, &rejection.message);
-                let verdict = Verdict {
+                let termination = Termination {
                     reason: rejection.reason,
                     message: format!("Pod was rejected: {}", rejection.message),
                     rejected: true,
-                    ..Verdict::default()
+                    ..Termination::default()
                 };
-                Worker::rejected(node.clone(), mailbox.clone(), pod.clone(), verdict)
+                Worker::rejected(
+                    node.services.clone(),
+                    mailbox.clone(),
+                    pod.clone(),
+                    termination,
+                )
             }
         };
         let entry = Known {
@@ -398,19 +444,31 @@ impl Pods {
         self.known.lock().insert(uid.clone(), entry);
         workers.spawn(run_worker(uid.clone(), worker));
         let containers = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
-        let now = node.environment.now_micros();
-        node.measures
-            .observe(Histogram::ContainersPerPod, &[], containers as f64);
-        node.measures
-            .span(Histogram::PodWorkerStartDuration, &[], received, now);
-        node.spans
-            .record_bytes(&uid, Hop::WatchNode, "receive", received, bytes);
+        let now = node.services.environment.now_micros();
+        node.services.telemetry.measures.observe(
+            Histogram::ContainersPerPod,
+            &[],
+            containers as f64,
+        );
+        node.services.telemetry.measures.span(
+            Histogram::PodWorkerStartDuration,
+            &[],
+            received,
+            now,
+        );
+        node.services.telemetry.spans.record_bytes(
+            &uid,
+            Hop::WatchNode,
+            "receive",
+            received,
+            bytes,
+        );
     }
 
     /// Whether this node takes the pod. A critical one may push others out.
     fn admit(
         &self,
-        node: &NodeContext,
+        node: &NodeHandles,
         pod: &Arc<Pod>,
         fresh: Option<&Node>,
     ) -> Result<(), Refusal> {
@@ -420,27 +478,29 @@ impl Pods {
         }
         if let Some(status) = status.filter(|status| status.start_time.is_some()) {
             let granted = resize::from_status(pod, status).map(Arc::new);
-            node.admission
+            node.services
+                .admission
                 .readmit(granted.unwrap_or_else(|| pod.clone()));
             return Ok(());
         }
         if pod.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
-        if node.shutting_down.now() {
+        if node.shutdown.now() {
             return Err(Refusal::Rejected(Rejection::node_shutdown()));
         }
-        let cached = node.node_object();
+        let cached = node.services.node_object.last_known();
         let object = fresh.or(cached.as_deref());
-        let pressures = node.pressures();
+        let pressures = node.pressure.now();
         // News about a pod may come in another order than news about this one.
-        node.admission
+        node.services
+            .admission
             .release_unless(|other| is_static(other) || node.has_pod(other));
-        let rejections = match node.admission.admit(pod, object, &pressures) {
+        let rejections = match node.services.admission.admit(pod, object, &pressures) {
             Ok(()) => return Ok(()),
             Err(rejections) => rejections,
         };
-        let critical = preemption::is_critical(pod);
+        let critical = is_critical(pod);
         // What preemption cannot mend is the reason where there is such a one.
         if critical && let Some(other) = rejections.iter().find(|one| one.shortage.is_none()) {
             return Err(Refusal::Rejected(other.clone()));
@@ -450,10 +510,12 @@ impl Pods {
             .filter_map(|rejection| rejection.shortage.clone())
             .collect();
         if critical && !shortages.is_empty() {
-            let victims = preemption::victims(pod, &shortages, &node.admission.granted())
+            let victims = preemption::victims(pod, &shortages, &node.services.admission.granted())
                 .map_err(|missing| Refusal::Rejected(Rejection::no_victims(&missing)))?;
             for victim in &victims {
-                node.measures
+                node.services
+                    .telemetry
+                    .measures
                     .count(Counter::Preemptions, &[&shortages[0].resource]);
                 self.preempt(node, victim);
             }
@@ -467,25 +529,28 @@ impl Pods {
         Err(Refusal::Rejected(first))
     }
 
-    fn preempt(&self, node: &NodeContext, victim: &Pod) {
+    fn preempt(&self, node: &NodeHandles, victim: &Pod) {
         let uid = victim.metadata.uid.clone().unwrap_or_default();
         let message = "Preempted in order to admit critical pod";
-        node.events.warning(victim, "Preempting", message);
-        let verdict = Verdict {
+        node.services
+            .telemetry
+            .events
+            .warning(victim, "Preempting", message);
+        let termination = Termination {
             reason: "Preempting".to_owned(),
             message: message.to_owned(),
             disruption: true,
-            ..Verdict::default()
+            ..Termination::default()
         };
         // What it was granted is given back when it has ended.
-        self.end(&uid, verdict);
+        self.end(&uid, termination);
     }
 
     /// Has the pod's worker end it, for a reason that lies with the node.
-    pub fn end(&self, uid: &str, verdict: Verdict) {
+    pub fn end(&self, uid: &str, termination: Termination) {
         if let Some(known) = self.known.lock().get_mut(uid) {
             known.ending = true;
-            known.mailbox.end(verdict);
+            known.mailbox.end(termination);
         }
     }
 
@@ -546,7 +611,7 @@ impl Pods {
     /// known here yet.
     fn end_orphans(
         &self,
-        node: &Arc<NodeContext>,
+        node: &NodeHandles,
         found: BTreeMap<String, leftovers::Name>,
         expected: &BTreeSet<String>,
         workers: &mut JoinSet<String>,
@@ -557,7 +622,10 @@ impl Pods {
             }
             let pod = orphan(uid.clone(), name.namespace, name.name);
             tracing::info!(pod = uid, "ending a pod that the API no longer has");
-            node.measures.count(Counter::OrphanedRuntimePods, &[]);
+            node.services
+                .telemetry
+                .measures
+                .count(Counter::OrphanedRuntimePods, &[]);
             let (pod, mailbox) = (Arc::new(pod), Arc::new(Mailbox::default()));
             mailbox.removed();
             let entry = Known {
@@ -568,7 +636,7 @@ impl Pods {
                 ending: false,
             };
             self.known.lock().insert(uid.clone(), entry);
-            let worker = Worker::orphaned(node.clone(), mailbox, pod);
+            let worker = Worker::orphaned(node.services.clone(), mailbox, pod);
             workers.spawn(run_worker(uid, worker));
         }
     }
@@ -618,7 +686,7 @@ mod tests {
     }
 
     fn admission() -> Admission {
-        Admission::new(crate::node::Capacity::default(), "n1", Vec::new())
+        Admission::new(crate::capacity::Capacity::default(), "n1", Vec::new())
     }
 
     fn uid_of(pod: &Pod) -> &str {
@@ -631,7 +699,7 @@ mod tests {
         known(&pods, "a", false);
         known(&pods, "b", true);
         assert_eq!(pods.not_ending().len(), 1);
-        pods.end("a", Verdict::default());
+        pods.end("a", Termination::default());
         assert!(pods.not_ending().is_empty());
         assert!(!pods.has_ended("a") && pods.has_ended("b") && !pods.has_ended("c"));
     }

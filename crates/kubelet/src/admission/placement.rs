@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::Rejection;
-use crate::static_pods::is_static;
+use crate::pod_spec::is_static;
 
 const OS_LABEL: &str = "kubernetes.io/os";
 const ANY_ADDRESS: &str = "0.0.0.0";

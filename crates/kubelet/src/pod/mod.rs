@@ -2,16 +2,18 @@
 //! ([`tasks`]), and what is told about it ([`status`], [`conditions`], [`phase`]).
 
 pub mod conditions;
-pub mod containers;
 pub mod mailbox;
 mod measuring;
+pub mod objects;
 mod overwritten;
 pub mod phase;
 pub mod plan;
 pub mod resize;
+pub mod services;
 pub mod status;
 mod status_writer;
 pub mod tasks;
+pub mod termination;
 pub mod worker;
 
 #[cfg(test)]

@@ -22,20 +22,21 @@ use tokio_util::sync::CancellationToken;
 use trace::Hop;
 
 use super::{
-    containers::{self, find_lasting as find_container},
     measuring::{SandboxStart, cgroups_changed},
-    resize, status_writer,
+    resize,
+    services::PodServices,
+    status_writer,
 };
 use crate::{
     container::{
         config, dns, env, hosts, sandbox, security, service_env, termination_message, users,
     },
-    images::{self, Image, rpc_error},
+    images::{self, Image},
     lifecycle,
     measures::{Counter, Histogram},
-    node_context::NodeContext,
+    pod_spec::{self, find_lasting as find_container, uid},
     resources,
-    runtime::{ContainerRecord, ContainerState, Observed, Sandbox, observe},
+    runtime::{self, ContainerRecord, ContainerState, Observed, Sandbox, observe, rpc_error},
     volumes::{self, HeldObjects, Mounted, mounts},
 };
 
@@ -54,12 +55,14 @@ pub struct StartFailure {
     pub record: Option<ContainerRecord>,
 }
 
-pub async fn observe_pod(node: Arc<NodeContext>, pod: Arc<Pod>) -> Result<Observed, tonic::Status> {
+pub async fn observe_pod(node: Arc<PodServices>, pod: Arc<Pod>) -> Result<Observed, tonic::Status> {
     let uid = uid(&pod);
     let began = Instant::now();
     let observed = observe::pod(&node.cri, &uid).await;
     let took = began.elapsed();
-    node.measures.time(Histogram::PlegRelistDuration, &[], took);
+    node.telemetry
+        .measures
+        .time(Histogram::PlegRelistDuration, &[], took);
     match observed {
         Ok(mut observed) => {
             for record in &mut observed.containers {
@@ -75,7 +78,7 @@ pub async fn observe_pod(node: Arc<NodeContext>, pod: Arc<Pod>) -> Result<Observ
 }
 
 pub fn sandbox_config(
-    node: &NodeContext,
+    node: &PodServices,
     pod: &Pod,
     attempt: u32,
     resolv_conf: &str,
@@ -84,10 +87,16 @@ pub fn sandbox_config(
         pod,
         attempt,
         sandbox::Settings {
-            log_directory: &node.pod_log_dir(pod),
+            log_directory: &node.settings.pod_log_dir(pod),
             cgroup_parent: &node.cgroups.pod_path(pod),
-            dns: dns::config(pod, &node.cluster_dns, &node.cluster_domain, resolv_conf).config,
-            domain: &node.cluster_domain,
+            dns: dns::config(
+                pod,
+                &node.settings.cluster_dns,
+                &node.settings.cluster_domain,
+                resolv_conf,
+            )
+            .config,
+            domain: &node.settings.cluster_domain,
         },
     );
     // Written before the sandbox is made; a few bytes, and only for pods that ask for it.
@@ -99,17 +108,17 @@ pub fn sandbox_config(
 
 /// Makes the cgroup and the log directory, then runs the sandbox.
 pub async fn create_sandbox(
-    node: Arc<NodeContext>,
+    node: Arc<PodServices>,
     pod: Arc<Pod>,
     attempt: u32,
     wanted: i64,
 ) -> Result<Sandbox, String> {
-    let start = node.spans.now();
+    let start = node.telemetry.spans.now();
     let (cgroups, for_cgroup) = (node.cgroups.clone(), pod.clone());
-    let log_dir = node.pod_log_dir(&pod);
+    let log_dir = node.settings.pod_log_dir(&pod);
     let pods_root = node.volumes.pods_root().to_owned();
-    let resolver = node.configuration.resolv_conf.clone();
-    let measures = node.measures.clone();
+    let resolver = node.settings.configuration.resolv_conf.clone();
+    let measures = node.telemetry.measures.clone();
     let prepared = tokio::task::spawn_blocking(move || {
         let began = Instant::now();
         cgroups
@@ -128,18 +137,27 @@ pub async fn create_sandbox(
         Ok(resolv_conf) => resolv_conf,
         Err(error) => {
             let message = format!("unable to ensure pod container exists: {error}");
-            node.events
+            node.telemetry
+                .events
                 .warning(&pod, "FailedCreatePodContainer", &message);
             return Err(message);
         }
     };
-    let formed = dns::config(&pod, &node.cluster_dns, &node.cluster_domain, &resolv_conf);
+    let formed = dns::config(
+        &pod,
+        &node.settings.cluster_dns,
+        &node.settings.cluster_domain,
+        &resolv_conf,
+    );
     for warning in formed.warnings {
-        node.events.warning(&pod, "DNSConfigForming", warning);
+        node.telemetry
+            .events
+            .warning(&pod, "DNSConfigForming", warning);
     }
-    if let Err(why) = hosts::kernel_name(&pod, &node.cluster_domain) {
+    if let Err(why) = hosts::kernel_name(&pod, &node.settings.cluster_domain) {
         let message = format!("Failed to create pod sandbox: {why}");
-        node.events
+        node.telemetry
+            .events
             .warning(&pod, "FailedCreatePodSandBox", &message);
         return Err(message);
     }
@@ -148,7 +166,8 @@ pub async fn create_sandbox(
         Err(error) => {
             let message =
                 format!("Failed to create pod sandbox: failed to get sandbox runtime: {error}");
-            node.events
+            node.telemetry
+                .events
                 .warning(&pod, "FailedCreatePodSandBox", &message);
             return Err(message);
         }
@@ -157,7 +176,7 @@ pub async fn create_sandbox(
         config: Some(sandbox_config(&node, &pod, attempt, &resolv_conf)),
         runtime_handler: runtime_handler.clone(),
     };
-    let measured = SandboxStart::begin(&node.measures, &pod, &runtime_handler);
+    let measured = SandboxStart::begin(&node.telemetry.measures, &pod, &runtime_handler);
     let run = async {
         let response = node.cri.runtime.clone().run_pod_sandbox(request).await;
         measured.end(response.is_ok());
@@ -168,13 +187,15 @@ pub async fn create_sandbox(
     };
     match run.await {
         Ok(sandbox) => {
-            node.spans
+            node.telemetry
+                .spans
                 .record(&uid(&pod), Hop::Node, "RunPodSandbox", wanted, start);
             Ok(sandbox)
         }
         Err(status) => {
             let message = format!("Failed to create pod sandbox: {}", rpc_error(&status));
-            node.events
+            node.telemetry
+                .events
                 .warning(&pod, "FailedCreatePodSandBox", &message);
             Err(message)
         }
@@ -182,7 +203,7 @@ pub async fn create_sandbox(
 }
 
 /// The handler that the pod's RuntimeClass names, empty for the default.
-async fn runtime_handler(node: &NodeContext, pod: &Pod) -> Result<String, String> {
+async fn runtime_handler(node: &PodServices, pod: &Pod) -> Result<String, String> {
     let class = pod
         .spec
         .as_ref()
@@ -200,20 +221,20 @@ async fn runtime_handler(node: &NodeContext, pod: &Pod) -> Result<String, String
 }
 
 pub async fn ensure_image(
-    node: Arc<NodeContext>,
+    node: Arc<PodServices>,
     pod: Arc<Pod>,
     container: Container,
     held: HeldObjects,
     wanted: i64,
-) -> Result<Image, images::Failure> {
-    let start = node.spans.now();
+) -> Result<Image, images::PullFailure> {
+    let start = node.telemetry.spans.now();
     let secrets = pull_secrets(&node, &pod, &held).await;
     let request = images::Request {
         pod: &pod,
         container: &container,
         secrets: &secrets,
     };
-    let mut result = images::ensure(&node, request).await;
+    let mut result = node.images.ensure(request).await;
     if let Ok(image) = &mut result {
         match volume_images(&node, &pod, &container, &secrets).await {
             Ok(images) => image.volumes = images,
@@ -222,7 +243,8 @@ pub async fn ensure_image(
     }
     if result.is_ok() {
         let name = format!("EnsureImage {}", container.name);
-        node.spans
+        node.telemetry
+            .spans
             .record(&uid(&pod), Hop::Node, name, wanted, start);
     }
     result
@@ -246,19 +268,23 @@ pub struct Start {
 
 /// Creates and starts a container and runs its postStart hook.
 pub async fn start_container(
-    node: Arc<NodeContext>,
+    node: Arc<PodServices>,
     mut start: Start,
 ) -> Result<ContainerRecord, StartFailure> {
     start.mounted.images = std::mem::take(&mut start.image.volumes);
     let (pod, container) = (&start.pod, &start.container);
     let tell = |severity, reason: &str, message: &str| {
-        node.events
+        node.telemetry
+            .events
             .container(pod, &container.name, severity, reason, message);
     };
     let kind = kind(pod, &container.name);
-    node.measures.count(Counter::StartedContainers, &[kind]);
+    node.telemetry
+        .measures
+        .count(Counter::StartedContainers, &[kind]);
     let fail = |reason: &'static str, message: String, record| {
-        node.measures
+        node.telemetry
+            .measures
             .count(Counter::StartedContainersErrors, &[kind, reason]);
         tell(Severity::Warning, "Failed", &format!("Error: {message}"));
         StartFailure {
@@ -267,13 +293,13 @@ pub async fn start_container(
             record,
         }
     };
-    let began = node.spans.now();
+    let began = node.telemetry.spans.now();
     let pod_ips = pod_ips(&node, pod, &start.sandbox);
     let container_config = match container_config(&node, &start, &pod_ips).await {
         Ok(container_config) => container_config,
         Err(message) => return Err(fail("CreateContainerConfigError", message, None)),
     };
-    let resolv_conf = tokio::fs::read_to_string(&node.configuration.resolv_conf)
+    let resolv_conf = tokio::fs::read_to_string(&node.settings.configuration.resolv_conf)
         .await
         .unwrap_or_default();
     let request = v1::CreateContainerRequest {
@@ -298,11 +324,12 @@ pub async fn start_container(
     };
     let name = format!("CreateContainer {}", container.name);
     let uid = uid(pod);
-    node.spans
+    node.telemetry
+        .spans
         .record(&uid, Hop::Node, name, start.wanted, began);
     tell(Severity::Normal, "Created", "Container created");
 
-    let began = node.spans.now();
+    let began = node.telemetry.spans.now();
     let request = v1::StartContainerRequest {
         container_id: id.clone(),
     };
@@ -320,7 +347,9 @@ pub async fn start_container(
         ));
     }
     let name = format!("StartContainer {}", container.name);
-    node.spans.record(&uid, Hop::Node, name, began, began);
+    node.telemetry
+        .spans
+        .record(&uid, Hop::Node, name, began, began);
     tell(Severity::Normal, "Started", "Container started");
 
     let hook = container
@@ -329,7 +358,7 @@ pub async fn start_container(
         .and_then(|lifecycle| lifecycle.post_start.as_ref());
     if let Some(hook) = hook {
         let ip = pod_ips.first().cloned().unwrap_or_default();
-        let run = lifecycle::run(&node, hook, pod, container, &id, &ip);
+        let run = lifecycle::run(&node.cri, &node.telemetry, hook, pod, container, &id, &ip);
         let result = tokio::select! {
             result = run => result,
             () = start.stop.cancelled() => Ok(()),
@@ -373,16 +402,14 @@ pub async fn start_container(
 }
 
 async fn container_config(
-    node: &NodeContext,
+    node: &PodServices,
     start: &Start,
     pod_ips: &[String],
 ) -> Result<v1::ContainerConfig, String> {
     let (pod, container) = (&start.pod, &start.container);
     let spec = pod.spec.clone().unwrap_or_default();
-    node.services.synced().await;
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let services = node.services.list_in(namespace);
-    let kubernetes = node.services.get("default", "kubernetes");
+    let (services, kubernetes) = node.objects.services(namespace).await;
     let service_variables = service_env::variables(
         services.iter().map(AsRef::as_ref),
         kubernetes.as_deref(),
@@ -390,10 +417,10 @@ async fn container_config(
     );
     let mut referenced = referenced(&start.held, container).await?;
     referenced.files = env_files(container, &start.mounted).await;
-    let facts = node.facts(pod_ips.to_vec());
+    let facts = node.settings.facts(pod_ips.to_vec());
     let environment = env::build(pod, container, &facts, &service_variables, &referenced)
         .map_err(|error| error.to_string())?;
-    let (host_name, host_domain) = hosts::host_name(pod, &node.cluster_domain);
+    let (host_name, host_domain) = hosts::host_name(pod, &node.settings.cluster_domain);
     let host_file = if spec.host_network == Some(true) {
         Some(
             tokio::fs::read_to_string("/etc/hosts")
@@ -439,8 +466,10 @@ async fn container_config(
         environment,
         mounts,
         devices,
-        machine: node.machine(),
-        seccomp_default: node.configuration.seccomp_default,
+        machine: node
+            .settings
+            .machine(node.cgroups.limits_swap_of_containers()),
+        seccomp_default: node.settings.configuration.seccomp_default,
         target_id: start.target_id.clone(),
     };
     let mut config = config::config(pod, container, parts)
@@ -454,15 +483,15 @@ async fn container_config(
         .as_mut()
         .and_then(|linux| linux.resources.as_mut());
     if let Some(limits) = limits {
-        config::enforce_cpu(limits, node.configuration.cpu_quota_period());
+        config::enforce_cpu(limits, node.settings.configuration.cpu_quota_period());
     }
     Ok(config)
 }
 
 /// By the word of the pod's runtime handler, as the Node has it.
-async fn supports_recursive_read_only(node: &NodeContext, pod: &Pod) -> bool {
+async fn supports_recursive_read_only(node: &PodServices, pod: &Pod) -> bool {
     let handler = runtime_handler(node, pod).await.unwrap_or_default();
-    let found = node.nodes.get("", &node.node_name);
+    let found = node.node_object.registered();
     let status = found.as_ref().and_then(|found| found.status.as_ref());
     status
         .iter()
@@ -500,11 +529,11 @@ async fn env_files(
 
 /// Fetches the images that the container mounts as volumes.
 async fn volume_images(
-    node: &NodeContext,
+    node: &PodServices,
     pod: &Pod,
     container: &Container,
     secrets: &[Arc<Secret>],
-) -> Result<BTreeMap<String, String>, images::Failure> {
+) -> Result<BTreeMap<String, String>, images::PullFailure> {
     let mut found = BTreeMap::new();
     let volumes = pod
         .spec
@@ -527,13 +556,13 @@ async fn volume_images(
             container: &wanted,
             secrets,
         };
-        let image = images::ensure(node, request).await?;
+        let image = node.images.ensure(request).await?;
         found.insert(volume.name.clone(), image.reference);
     }
     Ok(found)
 }
 
-async fn pull_secrets(node: &NodeContext, pod: &Pod, held: &HeldObjects) -> Vec<Arc<Secret>> {
+async fn pull_secrets(node: &PodServices, pod: &Pod, held: &HeldObjects) -> Vec<Arc<Secret>> {
     let mut secrets: Vec<Arc<Secret>> = Vec::new();
     let mut missing: Vec<&str> = Vec::new();
     let spec = pod.spec.as_ref();
@@ -552,7 +581,7 @@ async fn pull_secrets(node: &NodeContext, pod: &Pod, held: &HeldObjects) -> Vec<
         }
     }
     if !missing.is_empty() {
-        node.events.warning(
+        node.telemetry.events.warning(
             pod,
             "FailedToRetrieveImagePullSecret",
             format!(
@@ -617,14 +646,15 @@ impl Turn {
 }
 
 /// Ends a container: preStop, SIGTERM with grace, SIGKILL. Returns what is left of it.
-pub async fn kill_container(node: Arc<NodeContext>, mut kill: Kill) -> Option<ContainerRecord> {
+pub async fn kill_container(node: Arc<PodServices>, mut kill: Kill) -> Option<ContainerRecord> {
     let pod = &kill.pod;
     let tell = |severity, reason: &str, message: &str| {
-        node.events
+        node.telemetry
+            .events
             .container(pod, &kill.container, severity, reason, message);
     };
     tell(Severity::Normal, "Killing", &kill.message);
-    let began = node.spans.now();
+    let began = node.telemetry.spans.now();
     let spec = find_container(pod, &kill.container);
     let hook = spec
         .and_then(|spec| spec.lifecycle.as_ref())
@@ -634,7 +664,15 @@ pub async fn kill_container(node: Arc<NodeContext>, mut kill: Kill) -> Option<Co
         && grace > 0
     {
         let limit = Duration::from_secs(grace as u64);
-        let run = lifecycle::run(&node, hook, pod, spec, &kill.id, &kill.pod_ip);
+        let run = lifecycle::run(
+            &node.cri,
+            &node.telemetry,
+            hook,
+            pod,
+            spec,
+            &kill.id,
+            &kill.pod_ip,
+        );
         match tokio::time::timeout(limit, run).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
@@ -643,18 +681,20 @@ pub async fn kill_container(node: Arc<NodeContext>, mut kill: Kill) -> Option<Co
             }
             Err(_) => tracing::info!(container = kill.container, "a preStop hook took too long"),
         }
-        grace -= (node.spans.now() - began) / 1_000_000;
+        grace -= (node.telemetry.spans.now() - began) / 1_000_000;
         let name = format!("preStop {}", kill.container);
-        node.spans.record(&uid(pod), Hop::After, name, began, began);
+        node.telemetry
+            .spans
+            .record(&uid(pod), Hop::After, name, began, began);
     }
     if let Some(turn) = &mut kill.turn
         && grace > 0
     {
-        let began = node.spans.now();
+        let began = node.telemetry.spans.now();
         let _ = tokio::time::timeout(Duration::from_secs(grace as u64), turn.come()).await;
-        grace -= (node.spans.now() - began) / 1_000_000;
+        grace -= (node.telemetry.spans.now() - began) / 1_000_000;
     }
-    let began = node.spans.now();
+    let began = node.telemetry.spans.now();
     // Always long enough to end by itself.
     let grace = grace.max(MINIMUM_GRACE);
     let request = v1::StopContainerRequest {
@@ -670,7 +710,9 @@ pub async fn kill_container(node: Arc<NodeContext>, mut kill: Kill) -> Option<Co
         }
         _ => {
             let name = format!("StopContainer {}", kill.container);
-            node.spans.record(&uid(pod), Hop::After, name, began, began);
+            node.telemetry
+                .spans
+                .record(&uid(pod), Hop::After, name, began, began);
             true
         }
     };
@@ -687,7 +729,7 @@ pub async fn kill_container(node: Arc<NodeContext>, mut kill: Kill) -> Option<Co
     Some(record)
 }
 
-async fn memory_usage(node: &NodeContext, id: &str) -> Option<u64> {
+async fn memory_usage(node: &PodServices, id: &str) -> Option<u64> {
     let request = v1::ContainerStatsRequest {
         container_id: id.to_owned(),
     };
@@ -700,7 +742,7 @@ async fn memory_usage(node: &NodeContext, id: &str) -> Option<u64> {
 /// Gives a running container other limits; the pod's cgroup is widened first where it must be.
 /// `present`: its memory limit as it is.
 pub async fn resize_container(
-    node: Arc<NodeContext>,
+    node: Arc<PodServices>,
     pod: Arc<Pod>,
     id: String,
     container: Container,
@@ -718,9 +760,15 @@ pub async fn resize_container(
     tokio::task::spawn_blocking(move || cgroups.widen(&for_cgroup))
         .await
         .map_err(|error| error.to_string())?;
-    cgroups_changed(&node.measures, "update", began.elapsed());
-    let mut limits = config::limits(&pod, &container, &node.machine());
-    config::enforce_cpu(&mut limits, node.configuration.cpu_quota_period());
+    cgroups_changed(&node.telemetry.measures, "update", began.elapsed());
+    let mut limits = config::limits(
+        &pod,
+        &container,
+        &node
+            .settings
+            .machine(node.cgroups.limits_swap_of_containers()),
+    );
+    config::enforce_cpu(&mut limits, node.settings.configuration.cpu_quota_period());
     // Unset means unchanged here; no limit has to be said.
     if limits.cpu_quota == 0 {
         limits.cpu_quota = -1;
@@ -748,8 +796,8 @@ pub fn grace(pod: &Pod, probe: Option<i64>) -> i64 {
         .max(0)
 }
 
-pub async fn stop_sandbox(node: Arc<NodeContext>, uid: String, id: String) -> bool {
-    let began = node.spans.now();
+pub async fn stop_sandbox(node: Arc<PodServices>, uid: String, id: String) -> bool {
+    let began = node.telemetry.spans.now();
     let request = v1::StopPodSandboxRequest { pod_sandbox_id: id };
     match node.cri.runtime.clone().stop_pod_sandbox(request).await {
         Err(status) if status.code() != tonic::Code::NotFound => {
@@ -758,45 +806,16 @@ pub async fn stop_sandbox(node: Arc<NodeContext>, uid: String, id: String) -> bo
             false
         }
         _ => {
-            node.spans
+            node.telemetry
+                .spans
                 .record(&uid, Hop::After, "StopPodSandbox", began, began);
             true
         }
     }
 }
 
-pub async fn remove_sandbox(node: &NodeContext, id: String) -> bool {
-    let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id };
-    match node.cri.runtime.clone().remove_pod_sandbox(request).await {
-        Err(status) if status.code() != tonic::Code::NotFound => {
-            tracing::warn!(%status, "a sandbox could not be removed");
-            tokio::time::sleep(RETRY_PAUSE).await;
-            false
-        }
-        _ => true,
-    }
-}
-
-/// Removes a dead container and its log.
-pub async fn remove_container(node: Arc<NodeContext>, id: String, log: String) -> bool {
-    let request = v1::RemoveContainerRequest { container_id: id };
-    match node.cri.runtime.clone().remove_container(request).await {
-        Err(status) if status.code() != tonic::Code::NotFound => {
-            tracing::warn!(%status, "a container could not be removed");
-            tokio::time::sleep(RETRY_PAUSE).await;
-            false
-        }
-        _ => {
-            if !log.is_empty() {
-                let _ = tokio::fs::remove_file(log).await;
-            }
-            true
-        }
-    }
-}
-
 /// Gives back what the volumes of a pod that has ended hold.
-pub async fn release_volumes(node: &NodeContext, uid: &str) -> bool {
+pub async fn release_volumes(node: &PodServices, uid: &str) -> bool {
     match node.volumes.release(uid).await {
         Ok(()) => true,
         Err(error) => {
@@ -810,7 +829,7 @@ pub async fn release_volumes(node: &NodeContext, uid: &str) -> bool {
 /// The last act: final status, everything removed from the node, then the object itself.
 /// Tried until it is done.
 pub async fn finish(
-    node: Arc<NodeContext>,
+    node: Arc<PodServices>,
     pod: Arc<Pod>,
     sandboxes: Vec<String>,
     last: Option<(PodStatus, serde_json::Value)>,
@@ -818,7 +837,7 @@ pub async fn finish(
     let uid = uid(&pod);
     let clean = async {
         for id in sandboxes {
-            while !remove_sandbox(&node, id.clone()).await {}
+            while !runtime::remove_sandbox(&node.cri, id.clone()).await {}
         }
         while let Err(error) = node.volumes.tear_down(&uid).await {
             tracing::warn!(pod = uid, %error, "a pod's volumes could not be removed");
@@ -826,8 +845,8 @@ pub async fn finish(
         }
         let began = Instant::now();
         node.cgroups.remove(&uid).await;
-        cgroups_changed(&node.measures, "destroy", began.elapsed());
-        let _ = tokio::fs::remove_dir_all(node.pod_log_dir(&pod)).await;
+        cgroups_changed(&node.telemetry.measures, "destroy", began.elapsed());
+        let _ = tokio::fs::remove_dir_all(node.settings.pod_log_dir(&pod)).await;
     };
     let api_has_it = last.is_some();
     let tell = async {
@@ -848,7 +867,7 @@ pub async fn finish(
     if !api_has_it {
         return;
     }
-    let began = node.spans.now();
+    let began = node.telemetry.spans.now();
     let api: Api<Pod> = Api::namespaced(
         node.client.clone(),
         pod.metadata.namespace.as_deref().unwrap_or_default(),
@@ -872,16 +891,18 @@ pub async fn finish(
             }
         }
     }
-    node.spans.record(&uid, Hop::After, "delete", began, began);
+    node.telemetry
+        .spans
+        .record(&uid, Hop::After, "delete", began, began);
 }
 
-pub fn pod_ips(node: &NodeContext, pod: &Pod, sandbox: &Sandbox) -> Vec<String> {
+pub fn pod_ips(node: &PodServices, pod: &Pod, sandbox: &Sandbox) -> Vec<String> {
     let host_network = pod
         .spec
         .as_ref()
         .is_some_and(|s| s.host_network == Some(true));
     if host_network {
-        vec![node.host_ip.clone()]
+        vec![node.settings.host_ip.clone()]
     } else {
         sandbox.ips.clone()
     }
@@ -889,22 +910,18 @@ pub fn pod_ips(node: &NodeContext, pod: &Pod, sandbox: &Sandbox) -> Vec<String> 
 
 /// What `/metrics` calls a container of this role.
 pub fn kind(pod: &Pod, container: &str) -> &'static str {
-    match containers::role(pod, container) {
-        containers::Role::Init => "init_container",
-        containers::Role::App => "container",
-        containers::Role::Ephemeral => "ephemeral_container",
+    match pod_spec::role(pod, container) {
+        pod_spec::Role::Init => "init_container",
+        pod_spec::Role::App => "container",
+        pod_spec::Role::Ephemeral => "ephemeral_container",
     }
 }
 
-pub fn uid(pod: &Pod) -> String {
-    pod.metadata.uid.clone().unwrap_or_default()
-}
-
-async fn complete_message(node: &NodeContext, pod: &Pod, record: &mut ContainerRecord) {
+async fn complete_message(node: &PodServices, pod: &Pod, record: &mut ContainerRecord) {
     if record.state != ContainerState::Exited {
         return;
     }
-    let Some(container) = containers::find(pod, &record.name) else {
+    let Some(container) = pod_spec::find(pod, &record.name) else {
         return;
     };
     let container = &container;

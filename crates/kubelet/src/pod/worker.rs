@@ -35,24 +35,24 @@ use self::{
     measuring::{Round, Told},
 };
 use super::{
-    containers::{self, find_lasting as find_container},
     mailbox::{Mailbox, News},
     measuring::Startup,
     overwritten,
     plan::{self, Action, Busy, Goal, KillReason, Situation, Step},
     resize::{self, Pending, Progress},
-    status::{self, Verdict, Waiting},
+    services::PodServices,
+    status::{self, Waiting},
     status_writer,
-    tasks::{self, Kill, Start, StartFailure, Turn, uid},
+    tasks::{self, Kill, Start, StartFailure, Turn},
+    termination::Termination,
 };
 use crate::{
     backoff::{self, Backoff},
-    container::security::format_pod,
     images::{self, Image},
-    node_context::NodeContext,
+    pod_spec::{self, find_lasting as find_container, format_pod, uid},
     probes,
     resources::is_sidecar,
-    runtime::{ContainerRecord, Observed, Sandbox},
+    runtime::{self, ContainerRecord, Observed, Sandbox},
     volumes::{self, HeldObjects, Mounted},
 };
 
@@ -78,7 +78,7 @@ enum Outcome {
     Sandbox(Result<Sandbox, String>),
     Image {
         container: String,
-        result: Result<Image, images::Failure>,
+        result: Result<Image, images::PullFailure>,
     },
     Started {
         container: String,
@@ -121,15 +121,15 @@ enum Outcome {
 }
 
 /// A pull that failed and how it is shown.
-struct PullFailure {
-    failure: images::Failure,
+struct ShownPullFailure {
+    failure: images::PullFailure,
     /// From here on it is shown as a backoff.
     backoff_from: i64,
     announced: bool,
 }
 
 pub struct Worker {
-    node: Arc<NodeContext>,
+    node: Arc<PodServices>,
     mailbox: Arc<Mailbox>,
     /// As the API has it, but with the resources this node granted.
     pod: Arc<Pod>,
@@ -157,7 +157,7 @@ pub struct Worker {
     /// One refresh at a time: two would take each other's files away.
     refreshing: bool,
     images: BTreeMap<String, Step<Image>>,
-    pull_failures: BTreeMap<String, PullFailure>,
+    pull_failures: BTreeMap<String, ShownPullFailure>,
     pull_backoffs: BTreeMap<String, Backoff>,
     restarts: BTreeMap<String, Backoff>,
     start_failures: BTreeMap<String, i64>,
@@ -193,7 +193,7 @@ pub struct Worker {
     ended_by_probe: BTreeMap<String, String>,
 
     waiting: BTreeMap<String, Waiting>,
-    verdict: Option<Verdict>,
+    termination: Option<Termination>,
     status: Option<PodStatus>,
     /// What the API has.
     written: Value,
@@ -225,7 +225,7 @@ pub struct Worker {
 impl Worker {
     /// `received`: when the pod reached this node, in microseconds.
     pub fn new(
-        node: Arc<NodeContext>,
+        node: Arc<PodServices>,
         mailbox: Arc<Mailbox>,
         pod: Arc<Pod>,
         received: i64,
@@ -279,7 +279,7 @@ impl Worker {
             unhealthy: BTreeMap::new(),
             ended_by_probe: BTreeMap::new(),
             waiting: BTreeMap::new(),
-            verdict: None,
+            termination: None,
             status: None,
             writing: false,
             held_back: None,
@@ -302,7 +302,7 @@ impl Worker {
     }
 
     /// A worker for what is left of a pod that the API no longer has: it only ends it.
-    pub fn orphaned(node: Arc<NodeContext>, mailbox: Arc<Mailbox>, pod: Arc<Pod>) -> Worker {
+    pub fn orphaned(node: Arc<PodServices>, mailbox: Arc<Mailbox>, pod: Arc<Pod>) -> Worker {
         let received = node.environment.now_micros();
         Worker {
             removed: true,
@@ -312,14 +312,14 @@ impl Worker {
 
     /// A worker for a pod that this node does not take: it only says so.
     pub fn rejected(
-        node: Arc<NodeContext>,
+        node: Arc<PodServices>,
         mailbox: Arc<Mailbox>,
         pod: Arc<Pod>,
-        verdict: Verdict,
+        termination: Termination,
     ) -> Worker {
         let received = node.environment.now_micros();
         Worker {
-            verdict: Some(verdict),
+            termination: Some(termination),
             ..Worker::new(node, mailbox, pod, received)
         }
     }
@@ -367,7 +367,7 @@ impl Worker {
     fn goal(&self) -> Goal {
         if self.removed || self.pod.metadata.deletion_timestamp.is_some() {
             Goal::Stop { remove: true }
-        } else if self.verdict.is_some() {
+        } else if self.termination.is_some() {
             Goal::Stop { remove: false }
         } else {
             Goal::Run
@@ -421,7 +421,7 @@ impl Worker {
 
     /// Takes hold of the ConfigMaps and Secrets the pod refers to, and watches them.
     fn hold_objects(&mut self) {
-        self.held = HeldObjects::of(&self.pod, &self.node.config_maps, &self.node.secrets);
+        self.held = self.node.objects.referred_to_by(&self.pod);
         for held in self.held.config_maps.values() {
             let (mut changes, mailbox) = (held.subscribe(), self.mailbox.clone());
             self.watchers.spawn(async move {
@@ -465,10 +465,10 @@ impl Worker {
         if let Some(mirror) = news.mirror {
             self.take_mirror(mirror);
         }
-        if let Some(verdict) = news.end
-            && self.verdict.is_none()
+        if let Some(termination) = news.end
+            && self.termination.is_none()
         {
-            self.verdict = Some(verdict);
+            self.termination = Some(termination);
         }
         if news.room {
             self.room_retry = None;
@@ -479,7 +479,7 @@ impl Worker {
             self.refresh_volumes = true;
             self.start_failures.clear();
         }
-        for ((id, kind), good) in news.verdicts {
+        for ((id, kind), good) in news.probe_results {
             match (kind, good) {
                 (probes::Kind::Startup, true) => {
                     self.startup_passed.insert(id);
@@ -568,7 +568,7 @@ impl Worker {
                 self.busy.sandbox = true;
                 self.attempt_begins(SANDBOX);
                 if attempt > 0 {
-                    node.events.normal(
+                    node.telemetry.events.normal(
                         &pod,
                         "SandboxChanged",
                         "Pod sandbox changed, it will be killed and re-created.",
@@ -579,7 +579,7 @@ impl Worker {
                 });
             }
             Action::EnsureImage { container } => {
-                let Some(spec) = containers::find(&self.pod, &container) else {
+                let Some(spec) = pod_spec::find(&self.pod, &container) else {
                     return;
                 };
                 self.images.insert(container.clone(), Step::Busy);
@@ -619,7 +619,7 @@ impl Worker {
                     .map(|record| record.log_path.clone())
                     .unwrap_or_default();
                 self.tasks.spawn(async move {
-                    let done = tasks::remove_container(node, id.clone(), log).await;
+                    let done = runtime::remove_container(&node.cri, id.clone(), log).await;
                     Outcome::Removed { id, done }
                 });
             }
@@ -634,7 +634,7 @@ impl Worker {
             Action::RemoveSandbox { id } => {
                 self.busy.removing.insert(id.clone());
                 self.tasks.spawn(async move {
-                    let done = tasks::remove_sandbox(&node, id.clone()).await;
+                    let done = runtime::remove_sandbox(&node.cri, id.clone()).await;
                     Outcome::SandboxRemoved { id, done }
                 });
             }
@@ -660,12 +660,13 @@ impl Worker {
         let (node, pod, held) = (self.node.clone(), self.pod.clone(), self.held.clone());
         let wanted = self.now();
         let handle = self.tasks.spawn(async move {
-            let start = node.spans.now();
-            let facts = node.facts(Vec::new());
+            let start = node.telemetry.spans.now();
+            let facts = node.settings.facts(Vec::new());
             let nothing = Mounted::default();
             let (mounted, failures) = node.volumes.set_up(&pod, &facts, &held, nothing).await;
             if failures.is_empty() {
-                node.spans
+                node.telemetry
+                    .spans
                     .record(&uid(&pod), Hop::Node, VOLUMES, wanted, start);
             }
             Outcome::Volumes(mounted, failures)
@@ -690,7 +691,7 @@ impl Worker {
                 self.mounted.refresh_at = Some(now + REFRESH_RETRY);
                 let mounted = self.mounted.clone();
                 let handle = self.tasks.spawn(async move {
-                    let facts = node.facts(Vec::new());
+                    let facts = node.settings.facts(Vec::new());
                     let refreshed = node.volumes.set_up(&pod, &facts, &held, mounted);
                     let (mounted, failures) = refreshed.await;
                     Outcome::Refreshed(mounted, failures)
@@ -705,7 +706,7 @@ impl Worker {
     }
 
     fn start(&mut self, container: String, image: Image, restart_count: i32) {
-        let Some(spec) = containers::find(&self.pod, &container) else {
+        let Some(spec) = pod_spec::find(&self.pod, &container) else {
             return;
         };
         let Some(observed) = &self.observed else {
@@ -722,12 +723,12 @@ impl Worker {
         };
         if let Some(record) = cause {
             let backoff = self.restarts.entry(container.clone()).or_default();
-            let longest = self.node.configuration.longest_restart_pause();
+            let longest = self.node.settings.configuration.longest_restart_pause();
             backoff.next(record.finished_at / 1000, now, longest);
         }
         self.busy.starting.insert(container.clone());
         let resources = spec.resources.clone().unwrap_or_default();
-        let target_id = containers::target(&self.pod, &container)
+        let target_id = pod_spec::target(&self.pod, &container)
             .and_then(|target| observed.latest(target))
             .map(|record| record.id.clone());
         let start = Start {
@@ -901,11 +902,14 @@ impl Worker {
         self.watchers.abort_all();
     }
 
-    /// The seconds a container gets: a verdict may leave less than the pod asked for.
+    /// The seconds a container gets: a termination may leave less than the pod asked for.
     fn grace(&self, probe: Option<i64>) -> i64 {
         let grace = tasks::grace(&self.pod, probe);
-        let verdict = self.verdict.as_ref().and_then(|verdict| verdict.grace);
-        let grace = verdict.map_or(grace, |limit| grace.min(limit));
+        let termination = self
+            .termination
+            .as_ref()
+            .and_then(|termination| termination.grace);
+        let grace = termination.map_or(grace, |limit| grace.min(limit));
         // However hasty the end of a pod, its hooks get their second.
         grace.max(i64::from(self.stopping()))
     }
@@ -945,7 +949,7 @@ impl Worker {
         let deadline = started + seconds * SECOND;
         if self.now() < deadline {
             self.wake(deadline);
-        } else if self.verdict.is_none()
+        } else if self.termination.is_none()
             && !self
                 .observed
                 .as_ref()
@@ -953,12 +957,13 @@ impl Worker {
         {
             let message = "Pod was active on the node longer than the specified deadline";
             self.node
+                .telemetry
                 .events
                 .normal(&self.pod, "DeadlineExceeded", message);
-            self.verdict = Some(Verdict {
+            self.termination = Some(Termination {
                 reason: "DeadlineExceeded".to_owned(),
                 message: message.to_owned(),
-                ..Verdict::default()
+                ..Termination::default()
             });
         }
     }

@@ -88,6 +88,7 @@ impl Worker {
             ),
         };
         self.node
+            .telemetry
             .spans
             .record_failure(&uid(&self.pod), told.clone());
         self.attempts.runs.insert(record.name.clone(), told);
@@ -101,7 +102,10 @@ impl Worker {
         if told.failure.retry != Some(until) {
             told.failure.retry = Some(until);
             let told = told.clone();
-            self.node.spans.record_failure(&uid(&self.pod), told);
+            self.node
+                .telemetry
+                .spans
+                .record_failure(&uid(&self.pod), told);
         }
     }
 
@@ -121,6 +125,7 @@ impl Worker {
             failure: trace::Failure::new(error, *count, retry),
         };
         self.node
+            .telemetry
             .spans
             .record_failure(&uid(&self.pod), told.clone());
         told

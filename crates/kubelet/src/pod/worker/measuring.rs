@@ -19,7 +19,7 @@ impl Worker {
         match &self.round {
             Some(round) if self.tasks.is_empty() => {
                 let took = round.began.elapsed();
-                let measures = &self.node.measures;
+                let measures = &self.node.telemetry.measures;
                 measures.time(Histogram::PodWorkerDuration, &[round.kind], took);
                 self.round = None;
             }
@@ -40,7 +40,7 @@ impl Worker {
 
     /// The API was told `status`. `first_running`: that the pod runs, for the first time.
     pub(super) fn measure_status(&mut self, told: Told) {
-        let (measures, now) = (self.node.measures.clone(), self.now());
+        let (measures, now) = (self.node.telemetry.measures.clone(), self.now());
         measures.span(Histogram::PodStatusSyncDuration, &[], told.computed, now);
         if told.first_running {
             measures.span(Histogram::PodStartDuration, &[], self.received, now);
@@ -72,7 +72,7 @@ impl Worker {
                 let kind = tasks::kind(&self.pod, &record.name);
                 let code = record.exit_code.to_string();
                 let labels = [kind, &code, &record.reason];
-                let measures = &self.node.measures;
+                let measures = &self.node.telemetry.measures;
                 measures.count(Counter::TerminatedContainers, &labels);
                 new.push(record.clone());
             }

@@ -180,6 +180,7 @@ impl Worker {
     fn tell_mount_failures(&self, failures: &[volumes::Failure]) {
         for failure in failures {
             self.node
+                .telemetry
                 .events
                 .warning(&self.pod, failure.reason(), failure.to_string());
         }
@@ -212,7 +213,7 @@ impl Worker {
     pub(super) fn image_outcome(
         &mut self,
         container: String,
-        result: Result<Image, images::Failure>,
+        result: Result<Image, images::PullFailure>,
         now: i64,
     ) {
         match result {
@@ -253,7 +254,7 @@ impl Worker {
                 );
                 self.pull_failures.insert(
                     container,
-                    PullFailure {
+                    ShownPullFailure {
                         failure,
                         backoff_from: now + (until - now) / 2,
                         announced: false,

@@ -51,7 +51,10 @@ impl Worker {
                 self.refresh_volumes = true;
                 let message =
                     resize::event_message("Pod resize started", &self.pod, generation, "");
-                self.node.events.normal(&self.pod, "ResizeStarted", message);
+                self.node
+                    .telemetry
+                    .events
+                    .normal(&self.pod, "ResizeStarted", message);
             }
             Err(rejection) => {
                 let pending = Pending {
@@ -70,6 +73,7 @@ impl Worker {
                         &rejection.message,
                     );
                     self.node
+                        .telemetry
                         .events
                         .warning(&self.pod, "ResizeDeferred", message);
                 }
@@ -133,7 +137,10 @@ impl Worker {
                 if news {
                     let message =
                         resize::event_message("Pod resize error", &self.pod, generation, &error);
-                    self.node.events.warning(&self.pod, "ResizeError", message);
+                    self.node
+                        .telemetry
+                        .events
+                        .warning(&self.pod, "ResizeError", message);
                 }
             }
         }
@@ -187,6 +194,7 @@ impl Worker {
                     "",
                 );
                 self.node
+                    .telemetry
                     .events
                     .normal(&self.pod, "ResizeCompleted", message);
             }

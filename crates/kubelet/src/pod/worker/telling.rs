@@ -1,7 +1,6 @@
 //! What a pod's worker tells: its status, why containers wait, and which probes run.
 
 use super::*;
-use crate::static_pods;
 
 impl Worker {
     pub(super) fn show_crash_loop(&mut self, container: &str, until: i64) {
@@ -19,7 +18,7 @@ impl Worker {
         };
         if self.waiting.get(container) != Some(&waiting) {
             self.waiting.insert(container.to_owned(), waiting);
-            self.node.events.container(
+            self.node.telemetry.events.container(
                 &self.pod,
                 container,
                 Severity::Warning,
@@ -43,10 +42,14 @@ impl Worker {
             }
             failed.announced = true;
             let message = format!("Back-off pulling image \"{}\"", failed.failure.image);
-            self.node
-                .events
-                .container(&self.pod, container, Severity::Normal, "BackOff", &message);
-            self.node.events.container(
+            self.node.telemetry.events.container(
+                &self.pod,
+                container,
+                Severity::Normal,
+                "BackOff",
+                &message,
+            );
+            self.node.telemetry.events.container(
                 &self.pod,
                 container,
                 Severity::Warning,
@@ -157,11 +160,11 @@ impl Worker {
             let mailbox = self.mailbox.clone();
             tokio::spawn(probes::run(
                 self.node.cri.clone(),
-                self.node.events.clone(),
+                self.node.telemetry.events.clone(),
                 self.node.probe_counts.clone(),
                 key.1,
                 target,
-                move |verdict| mailbox.verdict(verdict),
+                move |result| mailbox.probe_result(result),
                 stop.clone(),
             ));
             self.probes.insert(key, stop);
@@ -190,11 +193,11 @@ impl Worker {
             waiting: &self.waiting,
             started: &started,
             ready: &ready,
-            runtime_name: &self.node.runtime_name,
-            host_ip: &self.node.host_ip,
+            runtime_name: &self.node.settings.runtime_name,
+            host_ip: &self.node.settings.host_ip,
             previous,
             terminal: over && idle,
-            verdict: self.verdict.as_ref(),
+            termination: self.termination.as_ref(),
             replacing: &self.replacing,
             actual: &self.actual,
             resize: &self.resize,
@@ -224,7 +227,7 @@ impl Worker {
     /// they made of ours is told again. What we wrote ourselves comes back in the version that we
     /// know, and costs no comparison.
     pub(super) fn check_written(&mut self) {
-        let shown = match static_pods::is_static(&self.desired) {
+        let shown = match pod_spec::is_static(&self.desired) {
             true => self.mirror.as_ref(),
             false => Some(&self.desired),
         };
@@ -247,7 +250,7 @@ impl Worker {
 
     /// Where the API shows this pod: as itself, or as a static pod's mirror.
     fn shown_as(&self) -> Option<Arc<Pod>> {
-        match static_pods::is_static(&self.pod) {
+        match pod_spec::is_static(&self.pod) {
             true => self.mirror.clone(),
             false => Some(self.pod.clone()),
         }
@@ -291,15 +294,21 @@ impl Worker {
         self.told_ready |= is_ready;
         let (node, computed) = (self.node.clone(), self.now());
         self.tasks.spawn(async move {
-            let start = node.spans.now();
+            let start = node.telemetry.spans.now();
             let bytes = patch.to_string().len() as u64;
             let result = status_writer::write(&node.client, &shown, patch).await;
             if result.is_ok() && first_run {
-                node.spans
-                    .record_bytes(&uid, Hop::Status, "status Running", start, bytes);
+                node.telemetry.spans.record_bytes(
+                    &uid,
+                    Hop::Status,
+                    "status Running",
+                    start,
+                    bytes,
+                );
             }
             if result.is_ok() && first_ready {
-                node.spans
+                node.telemetry
+                    .spans
                     .record(&uid, Hop::After, "status Ready", computed, start);
             }
             if matches!(result, Err(status_writer::Error::Api(_))) {
