@@ -98,7 +98,7 @@ async fn left(pods: &Pods, evicted: Vec<Evicted>) {
     let grace = evicted.iter().map(|one| one.grace).max().unwrap_or(0);
     let limit = LEAVING + Duration::from_secs(u64::try_from(grace).unwrap_or(0)) * 3 / 2;
     let gone = async {
-        while !evicted.iter().all(|one| pods.told_end(&one.uid)) {
+        while !evicted.iter().all(|one| pods.end_is_reported(&one.uid)) {
             tokio::time::sleep(LEAVING_POLL).await;
         }
     };

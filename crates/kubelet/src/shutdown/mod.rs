@@ -173,7 +173,7 @@ impl Watch {
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
             loop {
                 let hint = changed.notified();
-                let told = is_static(pod) || self.node.pods.told_end(uid);
+                let told = is_static(pod) || self.node.pods.end_is_reported(uid);
                 let observed = observe::pod(&self.node.cri, uid).await;
                 let over = observed.is_ok_and(|observed| {
                     observed.running().next().is_none() && observed.ready_sandbox().is_none()
