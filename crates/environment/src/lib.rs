@@ -1,9 +1,13 @@
-//! What lies outside the program and must be replaceable: the wall clock and randomness.
+//! The wall clock and randomness, which a simulation replaces; and two small things that every
+//! crate needs: the printer of error chains and the counter of objects that are looked at.
 //!
-//! Timers are tokio's (a simulation pauses them); wall-clock readings and random bytes come from
-//! the [`Environment`] handed to every component, never from the standard library directly.
+//! Timers are tokio's (a simulation pauses them). Wall-clock readings and random bytes come from
+//! the [`Environment`] that every component receives, never from the standard library directly.
 
+mod chain;
 pub mod work;
+
+pub use chain::{Chain, chain};
 
 use std::sync::{
     Arc, Mutex,
