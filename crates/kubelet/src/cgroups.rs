@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 
 use crate::{
-    configuration::Configuration,
+    configuration::{CgroupDriver, Configuration},
     resources::{self, CPU_PERIOD, PodLimits, QosClass},
 };
 
@@ -37,25 +37,6 @@ pub struct Error {
     source: io::Error,
 }
 
-/// Who makes cgroups; the runtime says which it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Driver {
-    #[default]
-    Cgroupfs,
-    Systemd,
-}
-
-impl Driver {
-    /// By the name it has in a KubeletConfiguration.
-    pub fn named(name: &str) -> Option<Driver> {
-        match name {
-            "cgroupfs" => Some(Driver::Cgroupfs),
-            "systemd" => Some(Driver::Systemd),
-            _ => None,
-        }
-    }
-}
-
 #[derive(Clone)]
 pub struct Cgroups {
     shared: Arc<Shared>,
@@ -65,7 +46,7 @@ struct Shared {
     mount: PathBuf,
     /// e.g. `coracle-1a2b3c`
     root: String,
-    driver: Driver,
+    driver: CgroupDriver,
     unified: bool,
     /// cgroup v1 counts swap, and there is some.
     counts_swap: bool,
@@ -78,11 +59,16 @@ struct Shared {
 }
 
 impl Cgroups {
-    pub fn new(root: &str, configuration: &Configuration, driver: Driver) -> Cgroups {
+    pub fn new(root: &str, configuration: &Configuration, driver: CgroupDriver) -> Cgroups {
         Cgroups::at(Path::new("/sys/fs/cgroup"), root, configuration, driver)
     }
 
-    fn at(mount: &Path, root: &str, configuration: &Configuration, driver: Driver) -> Cgroups {
+    fn at(
+        mount: &Path,
+        root: &str,
+        configuration: &Configuration,
+        driver: CgroupDriver,
+    ) -> Cgroups {
         let pids = configuration.pod_pids_limit;
         Cgroups {
             shared: Arc::new(Shared {
@@ -309,8 +295,8 @@ impl Cgroups {
     /// The UID in the name of a pod's cgroup.
     fn uid_of(&self, name: &str) -> Option<String> {
         let uid = match self.shared.driver {
-            Driver::Cgroupfs => name.strip_prefix("pod")?.to_owned(),
-            Driver::Systemd => {
+            CgroupDriver::Cgroupfs => name.strip_prefix("pod")?.to_owned(),
+            CgroupDriver::Systemd => {
                 let last = name.strip_suffix(".slice")?.rsplit('-').next()?;
                 last.strip_prefix("pod")?.replace('_', "-")
             }
@@ -331,7 +317,7 @@ impl Cgroups {
                 if !path.is_dir() {
                     continue;
                 }
-                if self.shared.driver == Driver::Systemd {
+                if self.shared.driver == CgroupDriver::Systemd {
                     // Scopes that are still in it end with it.
                     let unit = slice::unit(&group);
                     systemd::blocking(async |mut systemd| systemd.stop(unit).await).map_err(
@@ -365,13 +351,13 @@ impl Cgroups {
         let mut all = vec![self.shared.root.as_str()];
         all.extend(names);
         match self.shared.driver {
-            Driver::Cgroupfs => format!("/{}", all.join("/")),
-            Driver::Systemd => slice::path(&slice::name(&all)).unwrap_or_default(),
+            CgroupDriver::Cgroupfs => format!("/{}", all.join("/")),
+            CgroupDriver::Systemd => slice::path(&slice::name(&all)).unwrap_or_default(),
         }
     }
 
     fn make(&self, path: &str) -> Result<(), Error> {
-        if self.shared.driver == Driver::Systemd {
+        if self.shared.driver == CgroupDriver::Systemd {
             let directory = self.shared.mount.join(path.trim_start_matches('/'));
             if directory.is_dir() {
                 return Ok(());
@@ -452,7 +438,7 @@ impl Cgroups {
     /// systemd keeps to what it was told, also when it is told to read everything anew. The files
     /// are written beside that, so that limits hold at once.
     fn tell_systemd(&self, path: &str, limits: impl FnOnce() -> Limits) {
-        if self.shared.driver != Driver::Systemd {
+        if self.shared.driver != CgroupDriver::Systemd {
             return;
         }
         let (unit, properties) = (slice::unit(path), limits().properties());
@@ -579,7 +565,7 @@ mod tests {
         let cgroups = Cgroups::new(
             "/coracle-1a2b3c",
             &Configuration::default(),
-            Driver::Systemd,
+            CgroupDriver::Systemd,
         );
         let mut pod = pod(serde_json::json!({"requests": {"cpu": "250m"}}));
         pod.metadata.uid = Some("0a1b-2c3d".to_owned());
@@ -608,7 +594,7 @@ mod tests {
             mount.path(),
             "/coracle-x",
             &Configuration::default(),
-            Driver::Cgroupfs,
+            CgroupDriver::Cgroupfs,
         );
         let pod =
             pod(serde_json::json!({"limits": {"memory": "64Mi"}, "requests": {"cpu": "250m"}}));
@@ -649,7 +635,7 @@ mod tests {
             mount.path(),
             "/coracle-x",
             &Configuration::default(),
-            Driver::Cgroupfs,
+            CgroupDriver::Cgroupfs,
         );
         cgroups.forbid_swap();
         let file = mount.path().join("coracle-x/kubepods/memory.swap.max");
@@ -668,7 +654,7 @@ mod tests {
             mount.path(),
             "/coracle-x",
             &Configuration::default(),
-            Driver::Cgroupfs,
+            CgroupDriver::Cgroupfs,
         );
         assert_eq!(cgroups.working_set(), None);
         cgroups.enforce_allocatable(1 << 30, 1500);

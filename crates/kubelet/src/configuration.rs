@@ -4,7 +4,9 @@
 //! warned of where they ask for what we do not do ([`fields`]); what is no field at all is warned
 //! of, as upstream does. What makes no sense is refused ([`checks`]).
 
+mod cgroup_driver;
 mod checks;
+pub mod eviction_thresholds;
 mod fields;
 mod merge;
 
@@ -15,6 +17,8 @@ use std::{
 };
 
 use serde::Deserialize;
+
+pub use self::cgroup_driver::CgroupDriver;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";

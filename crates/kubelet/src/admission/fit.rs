@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use super::Rejection;
-use crate::{node::Capacity, resources};
+use crate::{capacity::Capacity, resources};
 
 /// How much of what is missing, in the resource's own unit (thousandths for cpu).
 #[derive(Clone, Debug, PartialEq, Eq)]

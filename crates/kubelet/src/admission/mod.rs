@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::node::Capacity;
+use crate::capacity::Capacity;
 pub use fit::Shortage;
 
 /// Why a pod is not taken; upstream's words.

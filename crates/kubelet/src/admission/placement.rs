@@ -11,7 +11,7 @@ use semantics::{
 };
 
 use super::Rejection;
-use crate::static_pods::is_static;
+use crate::pod_spec::is_static;
 
 const OS_LABEL: &str = "kubernetes.io/os";
 

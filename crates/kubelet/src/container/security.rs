@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, Pod, PodSecurityContext, SeccompProfile, SecurityContext,
 };
 
-use crate::images::Image;
+use crate::{images::Image, pod_spec::format_pod};
 
 const MASKED: [&str; 12] = [
     "/proc/asound",
@@ -245,18 +245,6 @@ fn verify_range(
             container: container.name.clone(),
         }),
     }
-}
-
-/// `name_namespace(uid)`, as upstream writes a pod in messages.
-pub fn format_pod(pod: &Pod) -> String {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let metadata = &pod.metadata;
-    format!(
-        "{}_{}({})",
-        text(&metadata.name),
-        text(&metadata.namespace),
-        text(&metadata.uid)
-    )
 }
 
 fn pod_context(pod: &Pod) -> PodSecurityContext {

@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use api::quantity::{Format, Quantity};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::thresholds::{Level, Signal, Threshold};
+use super::thresholds::Level;
 use crate::{
+    configuration::eviction_thresholds::{Signal, Threshold},
     resources,
     stats::{Layout, PodSample, Usage},
 };

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::status::Verdict;
+use super::termination::Termination;
 use crate::{probes, runtime::Sighting};
 
 const SIGHTINGS_KEPT: usize = 16;
@@ -25,13 +25,13 @@ pub struct News {
     /// What the runtime told beside that something changed.
     pub sightings: Vec<Sighting>,
     /// Somebody else on this node has decided that the pod must end.
-    pub end: Option<Verdict>,
+    pub end: Option<Termination>,
     /// Another pod gave resources back.
     pub room: bool,
     /// A ConfigMap or Secret the pod refers to changed.
     pub objects: bool,
-    /// The newest verdict of each probe, by container id and kind.
-    pub verdicts: BTreeMap<(String, probes::Kind), bool>,
+    /// Whether each probe whose result changed passed, by container id and kind. The newest counts.
+    pub probe_results: BTreeMap<(String, probes::Kind), bool>,
 }
 
 #[derive(Default)]
@@ -67,18 +67,18 @@ impl Mailbox {
         self.put(|news| news.objects = true);
     }
 
-    pub fn end(&self, verdict: Verdict) {
-        self.put(|news| news.end = Some(verdict));
+    pub fn end(&self, termination: Termination) {
+        self.put(|news| news.end = Some(termination));
     }
 
     pub fn room(&self) {
         self.put(|news| news.room = true);
     }
 
-    pub fn verdict(&self, verdict: probes::Verdict) {
+    pub fn probe_result(&self, result: probes::ProbeResult) {
         self.put(|news| {
-            let key = (verdict.container_id, verdict.kind);
-            news.verdicts.insert(key, verdict.good);
+            let key = (result.container_id, result.kind);
+            news.probe_results.insert(key, result.passed);
         });
     }
 

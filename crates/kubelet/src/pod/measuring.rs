@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use crate::{
     container::users,
     measures::{Counter, Histogram, Measures},
+    pod_spec::{Role, role},
 };
 
 /// A sandbox being started.
@@ -126,6 +127,15 @@ fn is_stateful(pod: &Pod) -> bool {
             && volume.empty_dir.is_none()
             && volume.projected.is_none()
     })
+}
+
+/// What `/metrics` calls a container of this role.
+pub fn container_kind(pod: &Pod, container: &str) -> &'static str {
+    match role(pod, container) {
+        Role::Init => "init_container",
+        Role::App => "container",
+        Role::Ephemeral => "ephemeral_container",
+    }
 }
 
 /// A change of cgroups that took so long.

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, Pod, ResourceRequirements};
 
-use super::{containers, resize};
+use super::resize;
 use crate::{
     backoff::Backoff,
     images::Image,
+    pod_spec::{self, definition_hash},
     resources::is_sidecar,
     runtime::{ContainerRecord, ContainerState, Observed, Sandbox},
 };
@@ -434,7 +435,7 @@ fn resize(situation: &Situation<'_>, record: &ContainerRecord, actions: &mut Vec
     let Some(actual) = situation.actual.get(&record.id) else {
         return;
     };
-    let Some(container) = containers::find_lasting(situation.pod, &record.name) else {
+    let Some(container) = pod_spec::find_lasting(situation.pod, &record.name) else {
         return;
     };
     let changed = resize::changes(container.resources.as_ref(), actual);
@@ -521,7 +522,7 @@ fn new_ephemeral(situation: &Situation<'_>, sandbox: Option<&Sandbox>) -> Vec<Co
     if sandbox.is_none() {
         return Vec::new();
     }
-    let mut containers = containers::ephemeral(situation.pod);
+    let mut containers = pod_spec::ephemeral(situation.pod);
     containers.retain(|container| situation.observed.latest(&container.name).is_none());
     containers
 }
@@ -666,17 +667,6 @@ fn remove_old(situation: &Situation<'_>, actions: &mut Vec<Action>) {
             });
         }
     }
-}
-
-/// Identifies what of a container cannot change without a new one: its name and image.
-pub fn definition_hash(container: &Container) -> String {
-    use sha2::{Digest, Sha256};
-    let image = container.image.as_deref().unwrap_or_default();
-    let digest = Sha256::digest(format!("{}\0{image}", container.name));
-    digest[..8]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
 }
 
 fn has_post_start(container: &Container) -> bool {

@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 
-use super::status::*;
+use super::{status::*, termination::Termination};
 use crate::runtime::{ContainerRecord, ContainerState, Observed, Sandbox};
 
 struct Scene {
@@ -18,7 +18,7 @@ struct Scene {
     ready: BTreeSet<String>,
     terminal: bool,
     previous: PodStatus,
-    verdict: Option<Verdict>,
+    termination: Option<Termination>,
     replacing: BTreeSet<String>,
     resize: crate::pod::resize::State,
     now: Timestamp,
@@ -44,7 +44,7 @@ impl Scene {
             ready: BTreeSet::new(),
             terminal: false,
             previous: PodStatus::default(),
-            verdict: None,
+            termination: None,
             replacing: BTreeSet::new(),
             resize: Default::default(),
             now: Timestamp::UNIX_EPOCH,
@@ -97,7 +97,7 @@ impl Scene {
             host_ip: "192.0.2.1",
             previous: &self.previous,
             terminal: self.terminal,
-            verdict: self.verdict.as_ref(),
+            termination: self.termination.as_ref(),
             replacing: &self.replacing,
             actual: &BTreeMap::new(),
             resize: &self.resize,
@@ -351,11 +351,11 @@ fn a_container_that_is_replaced_is_shown_as_before() {
 fn a_rejected_pod_has_failed_and_nothing_else() {
     let mut scene = Scene::new(json!({"containers": [{"name": "a"}]}));
     scene.observed = Observed::default();
-    scene.verdict = Some(Verdict {
+    scene.termination = Some(Termination {
         reason: "OutOfcpu".to_owned(),
         message: "Pod was rejected: m".to_owned(),
         rejected: true,
-        ..Verdict::default()
+        ..Termination::default()
     });
     let status = scene.compute();
     assert_eq!(status.phase.as_deref(), Some("Failed"));
@@ -394,10 +394,10 @@ fn disruption_and_resize_are_conditions() {
         message: "m".to_owned(),
         generation: Some(2),
     });
-    scene.verdict = Some(Verdict {
+    scene.termination = Some(Termination {
         reason: "Evicted".to_owned(),
         disruption: true,
-        ..Verdict::default()
+        ..Termination::default()
     });
     let status = scene.compute();
     assert_eq!(status.phase.as_deref(), Some("Running"), "something runs");

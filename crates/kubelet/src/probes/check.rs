@@ -125,7 +125,7 @@ async fn exec(
         Ok(Err(status)) if status.code() == tonic::Code::DeadlineExceeded => {
             Outcome::Bad(timed_out(&shown, timeout))
         }
-        Ok(Err(status)) => Outcome::Error(crate::images::rpc_error(&status)),
+        Ok(Err(status)) => Outcome::Error(crate::runtime::rpc_error(&status)),
         Err(_) => Outcome::Bad(timed_out(&shown, timeout)),
     }
 }

@@ -1,5 +1,5 @@
-//! Probes: one task per probe of a running container, telling the pod's worker when the verdict
-//! changes. What follows from a verdict is the worker's.
+//! Probes: one task per probe of a running container, which reports to the pod's worker whenever the
+//! result changes. The worker decides what follows from a result.
 
 mod check;
 mod counts;
@@ -44,12 +44,12 @@ impl Kind {
     }
 }
 
-/// A verdict that changed.
+/// A result that differs from the one before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ProbeResult {
     pub container_id: String,
     pub kind: Kind,
-    pub good: bool,
+    pub passed: bool,
 }
 
 /// What one probe is asked of.
@@ -65,14 +65,14 @@ pub struct Target {
     pub passed: bool,
 }
 
-/// Probes until cancelled. `report` takes verdicts.
+/// Probes until cancelled. `report` is called with each result that changed.
 pub async fn run(
     cri: cri::Client,
     events: Events,
     counts: Arc<ProbeCounts>,
     kind: Kind,
     target: Target,
-    report: impl Fn(Verdict) + Send + 'static,
+    report: impl Fn(ProbeResult) + Send + 'static,
     stop: CancellationToken,
 ) {
     let Some(probe) = kind.of(&target.container).cloned() else {
@@ -114,10 +114,10 @@ pub async fn run(
             events.container(&target.pod, name, Severity::Warning, reason, message);
         }
         if let Some(good) = good.and_then(|good| tally.count(good)) {
-            report(Verdict {
+            report(ProbeResult {
                 container_id: target.container_id.clone(),
                 kind,
-                good,
+                passed: good,
             });
             let decided = kind == Kind::Startup || (kind == Kind::Liveness && !good);
             if decided {

@@ -4,8 +4,12 @@
 pub mod changes;
 pub mod observe;
 pub mod observed;
+mod remove;
+mod rpc_error;
 
 pub use observed::{ContainerRecord, ContainerState, Observed, Sandbox, Seen, Sighting, User};
+pub use remove::{remove_container, remove_sandbox};
+pub use rpc_error::rpc_error;
 
 /// Labels and annotations that tie what the runtime holds to pods; upstream's names, so that its
 /// tools and a replaced kubelet find the same containers.

@@ -4,7 +4,10 @@
 use cri::v1;
 
 use super::metrics::Page;
-use crate::stats::{ContainerSample, Cpu, Machine, Memory, PodSample, Space};
+use crate::{
+    disk_space::Space,
+    stats::{ContainerSample, Cpu, Machine, Memory, PodSample},
+};
 
 const NANOS: f64 = 1e9;
 

@@ -12,7 +12,7 @@ use tokio::{
     sync::{Notify, mpsc},
 };
 
-use super::logs::Options;
+use super::log_options::LogOptions;
 use crate::{log_format, notices::Notices};
 
 const BLOCK: usize = 32 * 1024;
@@ -24,7 +24,7 @@ const GROWTH: AddWatchFlags = AddWatchFlags::IN_MODIFY.union(AddWatchFlags::IN_C
 /// when it may have ended.
 pub async fn read<F: Future<Output = bool>>(
     path: &Path,
-    options: &Options,
+    options: &LogOptions,
     sender: &mpsc::Sender<Bytes>,
     running: impl Fn() -> F,
     changed: &Arc<Notify>,
@@ -117,7 +117,7 @@ async fn replaced(file: &File, path: &Path) -> bool {
 }
 
 struct Output<'a> {
-    options: &'a Options,
+    options: &'a LogOptions,
     /// The next record begins a line (the one before was not a part).
     new_line: bool,
     left: Option<usize>,
@@ -193,7 +193,7 @@ mod tests {
                        2026-01-01T00:00:01Z stdout F o\n\
                        2026-01-01T00:00:02Z stderr F three\n";
 
-    async fn check(options: Options, expected: &str) {
+    async fn check(options: LogOptions, expected: &str) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("0.log");
         std::fs::write(&path, LOG).expect("written");
@@ -212,9 +212,9 @@ mod tests {
 
     #[tokio::test]
     async fn options_choose_what_is_read() {
-        check(Options::default(), "one\ntwo\nthree\n").await;
-        let options = |change: fn(&mut Options)| {
-            let mut options = Options::default();
+        check(LogOptions::default(), "one\ntwo\nthree\n").await;
+        let options = |change: fn(&mut LogOptions)| {
+            let mut options = LogOptions::default();
             change(&mut options);
             options
         };
@@ -245,10 +245,10 @@ mod tests {
         let reader = {
             let (path, running, changed) = (path.clone(), running.clone(), changed.clone());
             tokio::spawn(async move {
-                let options = Options {
+                let options = LogOptions {
                     follow: true,
                     tail_lines: Some(0),
-                    ..Options::default()
+                    ..LogOptions::default()
                 };
                 let state = || {
                     let running = running.clone();

@@ -10,7 +10,7 @@ use tokio::{
     process::Command,
 };
 
-use super::{Body, logs, text};
+use super::{Body, query, text};
 
 const ROOT: &str = "/var/log";
 const MOST_LINES: i64 = 100_000;
@@ -80,7 +80,7 @@ fn parse(text: &str) -> Result<Option<Query>, Vec<String>> {
     let mut query = Query::default();
     let mut errors = Vec::new();
     let mut asked = Vec::new();
-    for (key, value) in logs::pairs(text) {
+    for (key, value) in query::pairs(text) {
         let wrong = |why: &str| format!("{key}: Invalid value: {value:?}: {why}");
         let mut time = || match value.as_str() {
             "" => None,

@@ -40,7 +40,7 @@ pub async fn answer(parts: &[&str], slash: bool) -> Response<Body> {
 fn place(root: &Path, parts: &[&str]) -> Option<PathBuf> {
     let mut path = root.to_path_buf();
     for part in parts {
-        let part = super::logs::decode(part);
+        let part = super::query::decode(part);
         let mut components = Path::new(&part).components();
         match (components.next(), components.next()) {
             (Some(Component::Normal(name)), None) => path.push(name),

@@ -6,9 +6,10 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::metrics::Page;
 use crate::{
+    disk_space::Space,
     measures::{Description, Measures, Observations},
-    static_pods::is_static,
-    stats::{Process, Space},
+    pod_spec::is_static,
+    stats::Process,
     volumes::Claim,
 };
 

@@ -12,7 +12,7 @@ use environment::Environment;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::authorize::User;
+use super::user::User;
 
 const TOKENS: Duration = Duration::from_secs(120);
 const ALLOWED: Duration = Duration::from_secs(300);

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use cri::v1;
 use serde_json::{Value, json};
 
-use crate::{node_context::NodeContext, runtime::label};
+use crate::runtime::label;
 
-pub async fn list(node: &NodeContext) -> Result<Value, tonic::Status> {
-    let (mut runtime, mut other) = (node.cri.runtime.clone(), node.cri.runtime.clone());
+pub async fn list(cri: &cri::Client) -> Result<Value, tonic::Status> {
+    let (mut runtime, mut other) = (cri.runtime.clone(), cri.runtime.clone());
     let (sandboxes, containers) = tokio::try_join!(
         runtime.list_pod_sandbox(v1::ListPodSandboxRequest { filter: None }),
         other.list_containers(v1::ListContainersRequest { filter: None })

@@ -8,7 +8,8 @@ use api::Value;
 use k8s_openapi::api::core::v1::Pod;
 use sha2::{Digest as _, Sha256};
 
-use super::{HASH, SOURCE};
+use super::HASH;
+use crate::pod_spec::CONFIG_SOURCE;
 
 /// Upstream's limit of a manifest.
 const LONGEST: u64 = 10 << 20;
@@ -89,7 +90,7 @@ fn made(mut object: Value, origin: Origin<'_>, node_name: &str) -> Result<Pod, E
     object.set(&["metadata", "name"], name.to_lowercase());
     object.set_default(&["metadata", "namespace"], "default");
     object.set(&["metadata", "uid"], hash.clone());
-    for (key, value) in [(HASH, hash.as_str()), (SOURCE, source)] {
+    for (key, value) in [(HASH, hash.as_str()), (CONFIG_SOURCE, source)] {
         object.set(&["metadata", "annotations", key], value);
     }
     object.set(&["spec", "nodeName"], node_name);
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(spec.node_name.as_deref(), Some("n1"));
         assert_eq!(spec.termination_grace_period_seconds, Some(30));
         assert_eq!(spec.restart_policy.as_deref(), Some("Always"));
-        assert!(super::super::is_static(&made));
+        assert!(crate::pod_spec::is_static(&made));
         let again = pod(MANIFEST.as_bytes(), "/m/web.yaml", "n1").expect("a pod");
         assert_eq!(made, again);
         let other = MANIFEST.replace("a:1", "a:2");
@@ -151,7 +152,7 @@ mod tests {
     fn a_url_may_answer_with_several() {
         let one = of_url(MANIFEST.as_bytes(), "http://x/pods", "n1").expect("a pod");
         assert_eq!(one.len(), 1);
-        assert!(super::super::is_static(&one[0]));
+        assert!(crate::pod_spec::is_static(&one[0]));
         let spec = one[0].spec.clone().expect("a spec");
         assert!(spec.tolerations.unwrap_or_default().is_empty());
         let item = "{metadata: {name: NAME}, spec: {containers: [{name: c, image: 'a:1'}]}}";

@@ -26,18 +26,6 @@ pub use roster::Roster;
 
 /// On a static pod: what its manifest hashes to. Also its UID.
 pub const HASH: &str = "kubernetes.io/config.hash";
-/// On a static pod: where it came from. Other pods of a kubelet do not have it.
-pub const SOURCE: &str = "kubernetes.io/config.source";
-
-pub fn is_static(pod: &Pod) -> bool {
-    annotation(pod, SOURCE).is_some_and(|source| source != "api")
-}
-
-fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
-    let annotations = pod.metadata.annotations.as_ref()?;
-    annotations.get(name).map(String::as_str)
-}
-
 /// A pod's namespace and name.
 pub type Key = (String, String);
 

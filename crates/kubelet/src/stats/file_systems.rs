@@ -9,7 +9,8 @@ use std::{
 use cri::v1;
 use parking_lot::Mutex;
 
-use super::disk::{Space, Usage, space};
+use super::disk::Usage;
+use crate::disk_space::{Space, space};
 
 /// Which of them lie apart, as upstream tells them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub struct FileSystems {
 
 /// Where the runtime keeps images and layers, and how much it says they take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct RuntimeDisk {
     pub images: Option<PathBuf>,
     pub containers: Option<PathBuf>,
     pub image_usage: Option<Usage>,
@@ -44,11 +45,11 @@ pub struct Told {
 /// What the runtime told last: how much it holds takes a walk to find out, where it holds it does
 /// not change.
 #[derive(Default)]
-pub struct RuntimePlaces(Mutex<Option<Told>>);
+pub struct RuntimePlaces(Mutex<Option<RuntimeDisk>>);
 
 impl RuntimePlaces {
     /// Asks the runtime if it has not been asked yet.
-    pub async fn get(&self, cri: &cri::Client) -> Told {
+    pub async fn get(&self, cri: &cri::Client) -> RuntimeDisk {
         let known = self.0.lock().clone();
         match known {
             Some(told) => told,
@@ -57,11 +58,11 @@ impl RuntimePlaces {
     }
 
     /// Asks the runtime; what it told before if it does not answer.
-    pub async fn ask(&self, cri: &cri::Client) -> Told {
+    pub async fn ask(&self, cri: &cri::Client) -> RuntimeDisk {
         let request = v1::ImageFsInfoRequest {};
         match cri.images.clone().image_fs_info(request).await {
             Ok(response) => {
-                let told = Told::from(response.into_inner());
+                let told = RuntimeDisk::from(response.into_inner());
                 *self.0.lock() = Some(told.clone());
                 told
             }
@@ -73,8 +74,8 @@ impl RuntimePlaces {
     }
 }
 
-impl From<v1::ImageFsInfoResponse> for Told {
-    fn from(response: v1::ImageFsInfoResponse) -> Told {
+impl From<v1::ImageFsInfoResponse> for RuntimeDisk {
+    fn from(response: v1::ImageFsInfoResponse) -> RuntimeDisk {
         let place = |found: &v1::FilesystemUsage| {
             let place = found.fs_id.as_ref()?.mountpoint.as_str();
             (!place.is_empty()).then(|| PathBuf::from(place))
@@ -87,7 +88,7 @@ impl From<v1::ImageFsInfoResponse> for Told {
         };
         let images = response.image_filesystems.first();
         let containers = response.container_filesystems.first();
-        Told {
+        RuntimeDisk {
             images: images.and_then(place),
             // Upstream takes both to be one where the runtime names only one.
             containers: containers.or(images).and_then(place),
@@ -98,7 +99,7 @@ impl From<v1::ImageFsInfoResponse> for Told {
 }
 
 /// Measures them. Blocking.
-pub fn measure(pods_root: &Path, told: &Told) -> FileSystems {
+pub fn measure(pods_root: &Path, told: &RuntimeDisk) -> FileSystems {
     let device = |path: &Path| std::fs::metadata(path).ok().map(|found| found.dev());
     let own = device(pods_root);
     // A place that cannot be seen from here is taken to be on the same disk.
@@ -127,7 +128,7 @@ pub fn measure(pods_root: &Path, told: &Told) -> FileSystems {
 mod tests {
     use super::*;
 
-    fn told(images: &str, containers: Option<&str>) -> Told {
+    fn told(images: &str, containers: Option<&str>) -> RuntimeDisk {
         let at = |place: &str| v1::FilesystemUsage {
             fs_id: Some(v1::FilesystemIdentifier {
                 mountpoint: place.to_owned(),
@@ -135,7 +136,7 @@ mod tests {
             used_bytes: Some(v1::UInt64Value { value: 7 }),
             ..Default::default()
         };
-        Told::from(v1::ImageFsInfoResponse {
+        RuntimeDisk::from(v1::ImageFsInfoResponse {
             image_filesystems: vec![at(images)],
             container_filesystems: containers.map(at).into_iter().collect(),
         })
@@ -145,8 +146,8 @@ mod tests {
     fn the_runtime_says_where_images_are() {
         let here = tempfile::tempdir().expect("a directory");
         let here_text = here.path().to_str().expect("a name");
-        let layout = |told: &Told| measure(here.path(), told).layout;
-        assert_eq!(layout(&Told::default()), Layout::Shared);
+        let layout = |told: &RuntimeDisk| measure(here.path(), told).layout;
+        assert_eq!(layout(&RuntimeDisk::default()), Layout::Shared);
         assert_eq!(layout(&told(here_text, None)), Layout::Shared);
         assert_eq!(layout(&told("/not/there", None)), Layout::Shared);
         // Every machine has this one, and no pod lives on it.

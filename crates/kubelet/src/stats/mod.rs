@@ -12,16 +12,23 @@ pub mod summary;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use cri::v1;
+use environment::Environment;
 use k8s_openapi::api::core::v1::Pod;
 
-pub use disk::{Space, Usage, space};
-pub use file_systems::{FileSystems, Layout, RuntimePlaces};
+pub use disk::Usage;
+use file_systems::RuntimePlaces;
+pub use file_systems::{FileSystems, Layout, RuntimeDisk};
 pub use machine::{Machine, has_swap, read as read_machine};
 pub use pressure::Stall;
 pub use process::{Process, read as read_process};
-pub use rates::Rates;
+use rates::Rates;
 
-use crate::{node_context::NodeContext, runtime::label, volumes::Claim};
+use crate::{
+    disk_space::{Space, space},
+    node_settings::NodeSettings,
+    runtime::label,
+    volumes::{Claim, Volumes},
+};
 
 /// How much of the disks is looked at: walking directories takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,65 +149,104 @@ impl PodSample {
     }
 }
 
-/// The room on the file systems of this node, as far as the runtime is known to use them.
-pub async fn file_systems(node: &NodeContext) -> FileSystems {
-    let told = node.runtime_places.get(&node.cri).await;
-    let root = node.volumes.pods_root.clone();
-    let measured = tokio::task::spawn_blocking(move || file_systems::measure(&root, &told));
-    measured.await.unwrap_or_default()
+/// Reads what pods and the node use, and keeps what rates are computed from.
+pub struct Sampler {
+    cri: cri::Client,
+    environment: Environment,
+    settings: Arc<NodeSettings>,
+    volumes: Volumes,
+    rates: Rates,
+    places: RuntimePlaces,
 }
 
-/// Samples of all pods that have a sandbox. `deep`: which of them are searched on disk.
-pub async fn collect(
-    node: &Arc<NodeContext>,
-    pods: &[Arc<Pod>],
-    deep: impl Fn(&Pod) -> Depth,
-) -> Result<Vec<PodSample>, tonic::Status> {
-    let request = v1::ListPodSandboxStatsRequest { filter: None };
-    let response = node
-        .cri
-        .runtime
-        .clone()
-        .list_pod_sandbox_stats(request)
-        .await?;
-    let now = node.environment.now_micros();
-    let mut samples: Vec<PodSample> = response
-        .into_inner()
-        .stats
-        .into_iter()
-        .filter_map(|stats| sample(&node.rates, stats, now))
-        .collect();
-    samples.sort_by(|a, b| a.uid.cmp(&b.uid));
-    let searched: Vec<(usize, Places)> = samples
-        .iter()
-        .enumerate()
-        .filter_map(|(index, sample)| {
-            let pod = pods
-                .iter()
-                .find(|pod| pod.metadata.uid.as_deref() == Some(&sample.uid))?;
-            (deep(pod) == Depth::Deep).then(|| (index, Places::of(node, pod)))
-        })
-        .collect();
-    let found = tokio::task::spawn_blocking(move || {
-        let measured = searched
-            .into_iter()
-            .map(|(index, places)| (index, places.measure()));
-        measured.collect::<Vec<_>>()
-    });
-    for (index, (logs, volumes)) in found.await.unwrap_or_default() {
-        for container in &mut samples[index].containers {
-            // A container that has not written anything has no log.
-            container.logs = match &logs {
-                Some(logs) => logs
-                    .get(&container.name)
-                    .copied()
-                    .unwrap_or(Some(Usage::ZERO)),
-                None => None,
-            };
+impl Sampler {
+    pub fn new(
+        cri: cri::Client,
+        environment: Environment,
+        settings: Arc<NodeSettings>,
+        volumes: Volumes,
+    ) -> Sampler {
+        Sampler {
+            cri,
+            environment,
+            settings,
+            volumes,
+            rates: Rates::default(),
+            places: RuntimePlaces::default(),
         }
-        samples[index].volumes = volumes;
     }
-    Ok(samples)
+
+    /// Asks the runtime where it keeps images and layers and how much they take.
+    pub async fn ask_runtime(&self) -> RuntimeDisk {
+        self.places.ask(&self.cri).await
+    }
+
+    /// Nanoseconds of CPU time per second of what `key` names, once there are two samples.
+    pub fn cpu_rate(&self, key: &str, total: u64, now: i64) -> Option<u64> {
+        self.rates.sample(key, total, now)
+    }
+
+    /// The room on the file systems of this node, as far as the runtime is known to use them.
+    pub async fn file_systems(&self) -> FileSystems {
+        let told = self.places.get(&self.cri).await;
+        let root = self.volumes.pods_root().to_owned();
+        let measured = tokio::task::spawn_blocking(move || file_systems::measure(&root, &told));
+        measured.await.unwrap_or_default()
+    }
+
+    /// Samples of all pods that have a sandbox. `deep`: which of them are searched on disk.
+    pub async fn collect(
+        &self,
+        pods: &[Arc<Pod>],
+        deep: impl Fn(&Pod) -> Depth,
+    ) -> Result<Vec<PodSample>, tonic::Status> {
+        let request = v1::ListPodSandboxStatsRequest { filter: None };
+        let response = self
+            .cri
+            .runtime
+            .clone()
+            .list_pod_sandbox_stats(request)
+            .await?;
+        let now = self.environment.now_micros();
+        let mut samples: Vec<PodSample> = response
+            .into_inner()
+            .stats
+            .into_iter()
+            .filter_map(|stats| sample(&self.rates, stats, now))
+            .collect();
+        samples.sort_by(|a, b| a.uid.cmp(&b.uid));
+        let searched: Vec<(usize, Places)> = samples
+            .iter()
+            .enumerate()
+            .filter_map(|(index, sample)| {
+                let pod = pods
+                    .iter()
+                    .find(|pod| pod.metadata.uid.as_deref() == Some(&sample.uid))?;
+                (deep(pod) == Depth::Deep)
+                    .then(|| (index, Places::of(&self.settings, &self.volumes, pod)))
+            })
+            .collect();
+        let found = tokio::task::spawn_blocking(move || {
+            let measured = searched
+                .into_iter()
+                .map(|(index, places)| (index, places.measure()));
+            measured.collect::<Vec<_>>()
+        });
+        for (index, (logs, volumes)) in found.await.unwrap_or_default() {
+            for container in &mut samples[index].containers {
+                // A container that has not written anything has no log.
+                container.logs = match &logs {
+                    Some(logs) => logs
+                        .get(&container.name)
+                        .copied()
+                        .unwrap_or(Some(Usage::ZERO)),
+                    None => None,
+                };
+            }
+            samples[index].volumes = volumes;
+        }
+        Ok(samples)
+    }
 }
 
 /// What each container's logs take, by its name.
@@ -222,20 +268,20 @@ struct Place {
 }
 
 impl Places {
-    fn of(node: &NodeContext, pod: &Pod) -> Places {
+    fn of(settings: &NodeSettings, volumes: &Volumes, pod: &Pod) -> Places {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let directory = node.volumes.pod_dir(uid).join("volumes");
-        let in_memory_root = node.volumes.secret_root.as_ref().map(|root| root.join(uid));
-        let claims = node.volumes.claims.list();
+        let directory = volumes.pod_dir(uid).join("volumes");
+        let in_memory_root = volumes.in_memory_dir(uid);
+        let claims = volumes.claims();
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let pod_name = pod.metadata.name.clone().unwrap_or_default();
-        let volumes = pod
+        let of_pod = pod
             .spec
             .iter()
             .flat_map(|spec| spec.volumes.iter().flatten());
         Places {
-            logs: node.pod_log_dir(pod),
-            volumes: volumes
+            logs: settings.pod_log_dir(pod),
+            volumes: of_pod
                 .filter_map(|volume| {
                     let medium = volume.empty_dir.as_ref().map(|source| &source.medium);
                     let in_memory = medium.is_some_and(|medium| {
@@ -302,7 +348,7 @@ impl Places {
             .volumes
             .iter()
             .map(|place| {
-                let space = disk::space(&place.path);
+                let space = space(&place.path);
                 let usage = match place.claim {
                     None => disk::usage(&place.path),
                     // Upstream asks the file system, too: a claim may hold very much.

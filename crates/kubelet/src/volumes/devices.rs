@@ -18,7 +18,7 @@ pub(super) fn check_mode(pod: &Pod, volume: &str, mode: &str) -> Result<(), Erro
     let Some(spec) = &pod.spec else {
         return Ok(());
     };
-    let ephemeral = crate::pod::containers::ephemeral(pod);
+    let ephemeral = crate::pod_spec::ephemeral(pod);
     let init = spec.init_containers.iter().flatten();
     let containers = || spec.containers.iter().chain(init.clone()).chain(&ephemeral);
     let mounts = containers().flat_map(|container| container.volume_mounts.iter().flatten());

@@ -19,7 +19,6 @@ mod projected;
 mod secret;
 mod shares;
 mod sub_path;
-mod tokens;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,21 +27,21 @@ use std::{
     sync::Arc,
 };
 
-use client::Informer;
 use environment::Environment;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeSpec, Pod, Secret, Volume};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeSpec, Pod, Secret, Volume};
 use semantics::node_selector::matches_labels;
 
 use crate::{
     container::{fields::NodeFacts, security},
+    node_object::NodeObject,
     referenced::{Fixable, Held, Referenced},
+    tokens::Tokens,
 };
 pub use atomic_writer::{File, Payload};
-pub use claims::{Claim, Claims};
-pub use shares::Shares;
-use shares::{Place, Wanted};
+pub use claims::Claim;
+use claims::Claims;
+use shares::{Place, Shares, Wanted};
 pub use sub_path::read as read_inside;
-pub use tokens::Tokens;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -151,18 +150,24 @@ pub struct HeldObjects {
 /// Sets up and tears down volumes. Cheap to clone.
 #[derive(Clone)]
 pub struct Volumes {
-    pub pods_root: PathBuf,
+    pods_root: PathBuf,
     /// In memory: `<secret_root>/<uid>/<plugin>/<volume>`, where there is such a file system.
-    pub secret_root: Option<PathBuf>,
-    /// What each pod has of it.
-    pub shares: Arc<Shares>,
-    pub tokens: Tokens,
-    pub client: kube::Client,
-    pub environment: Environment,
-    /// The Node object of this node, by this name.
-    pub nodes: Informer<Node>,
-    pub node_name: String,
-    pub claims: Claims,
+    secret_root: Option<PathBuf>,
+    /// The share of `secret_root` that each pod has.
+    shares: Arc<Shares>,
+    tokens: Tokens,
+    client: kube::Client,
+    environment: Environment,
+    node_object: NodeObject,
+    claims: Claims,
+}
+
+/// Where volumes are put.
+pub struct Roots {
+    /// Every pod has a directory in it.
+    pub pods: PathBuf,
+    /// A file system in memory for volumes that must not reach a disk.
+    pub secrets: Option<PathBuf>,
 }
 
 /// The share of the memory of all pods that one pod's volumes may take which lie in memory.
@@ -179,6 +184,37 @@ struct Context<'a> {
 }
 
 impl Volumes {
+    /// `most_pods`: how many pods share the memory of volumes.
+    pub fn new(
+        roots: Roots,
+        most_pods: i64,
+        tokens: Tokens,
+        client: kube::Client,
+        environment: Environment,
+        node_object: NodeObject,
+    ) -> Volumes {
+        Volumes {
+            shares: Arc::new(Shares::of(roots.secrets.as_deref(), most_pods)),
+            pods_root: roots.pods,
+            secret_root: roots.secrets,
+            tokens,
+            client,
+            environment,
+            node_object,
+            claims: Claims::default(),
+        }
+    }
+
+    /// The claims that pods of this node have mounted, and where.
+    pub fn claims(&self) -> BTreeMap<Claim, PathBuf> {
+        self.claims.list()
+    }
+
+    /// Where the pod's volumes in memory are, if such a file system is there.
+    pub fn in_memory_dir(&self, uid: &str) -> Option<PathBuf> {
+        self.secret_root.as_ref().map(|root| root.join(uid))
+    }
+
     /// Where every pod has a directory.
     pub fn pods_root(&self) -> &Path {
         &self.pods_root
@@ -190,7 +226,7 @@ impl Volumes {
         let Some(required) = required.and_then(|affinity| affinity.required.as_ref()) else {
             return true;
         };
-        let node = self.nodes.get("", &self.node_name);
+        let node = self.node_object.registered();
         // Until it is known, the scheduler's word counts.
         node.is_none_or(|node| matches_labels(required, node.metadata.labels.as_ref()))
     }
@@ -329,7 +365,7 @@ impl HeldObjects {
         let Some(spec) = &pod.spec else {
             return HeldObjects::default();
         };
-        let ephemeral = crate::pod::containers::ephemeral(pod);
+        let ephemeral = crate::pod_spec::ephemeral(pod);
         let containers = spec
             .containers
             .iter()

@@ -28,7 +28,7 @@ use super::credentials::{self, Credential, ServiceAccountOrigin, Source};
 use crate::{
     configuration::{Configuration, duration},
     measures::{Counter, Histogram, Measures},
-    volumes::Tokens,
+    tokens::Tokens,
 };
 
 /// Answers one provider keeps.

@@ -1,7 +1,14 @@
-//! The containers of a pod's spec by name: init, app and ephemeral ones. An ephemeral container is
-//! given the form of a plain one, so that everything that starts containers knows one form.
+//! Pure questions about a pod object that several parts of the kubelet ask: its identity, whether
+//! it is static or critical, and its containers by name. An ephemeral container is returned as a
+//! plain container, so that the code that starts containers handles one type only.
 
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod};
+
+/// The annotation that tells where a static pod's manifest came from. Pods from the API do not have
+/// it.
+pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
+/// Pods with this priority or a higher one are critical: the system priority classes start here.
+pub const CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 /// What kind of container a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +78,54 @@ pub fn target<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
         .target_container_name
         .as_deref()
         .filter(|target| !target.is_empty())
+}
+
+pub fn uid(pod: &Pod) -> String {
+    pod.metadata.uid.clone().unwrap_or_default()
+}
+
+/// `name_namespace(uid)`, as upstream writes a pod in messages.
+pub fn format_pod(pod: &Pod) -> String {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let metadata = &pod.metadata;
+    format!(
+        "{}_{}({})",
+        text(&metadata.name),
+        text(&metadata.namespace),
+        text(&metadata.uid)
+    )
+}
+
+pub fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    let annotations = pod.metadata.annotations.as_ref()?;
+    annotations.get(name).map(String::as_str)
+}
+
+pub fn is_static(pod: &Pod) -> bool {
+    annotation(pod, CONFIG_SOURCE).is_some_and(|source| source != "api")
+}
+
+/// Whether the pod is never evicted and may preempt others: static pods and system priorities.
+pub fn is_critical(pod: &Pod) -> bool {
+    is_static(pod) || priority(pod) >= CRITICAL_PRIORITY
+}
+
+pub fn priority(pod: &Pod) -> i32 {
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.priority)
+        .unwrap_or(0)
+}
+
+/// Identifies what of a container cannot change without a new one: its name and image.
+pub fn definition_hash(container: &Container) -> String {
+    use sha2::{Digest, Sha256};
+    let image = container.image.as_deref().unwrap_or_default();
+    let digest = Sha256::digest(format!("{}\0{image}", container.name));
+    digest[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Probes, hooks, ports and resources are not allowed on ephemeral containers and left out.

@@ -8,10 +8,12 @@ use cri::v1;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Pod};
 
 use crate::{
-    container::{fields::quoted, security::format_pod},
+    container::fields::quoted,
     http_get,
     measures::{Counter, Measures},
-    node_context::NodeContext,
+    pod_spec::format_pod,
+    runtime::rpc_error,
+    telemetry::Telemetry,
 };
 
 /// The caller bounds the time of a hook.
@@ -23,7 +25,8 @@ pub struct Error(String);
 
 /// Runs a hook to its end. The caller bounds the time.
 pub async fn run(
-    node: &NodeContext,
+    cri: &cri::Client,
+    telemetry: &Telemetry,
     handler: &LifecycleHandler,
     pod: &Pod,
     container: &Container,
@@ -43,7 +46,7 @@ pub async fn run(
             cmd: command,
             timeout: 0,
         };
-        let (error, output) = match node.cri.runtime.clone().exec_sync(request).await {
+        let (error, output) = match cri.runtime.clone().exec_sync(request).await {
             Ok(response) => {
                 let response = response.into_inner();
                 if response.exit_code == 0 {
@@ -51,7 +54,7 @@ pub async fn run(
                 }
                 failure(&shown, &response)
             }
-            Err(status) => (crate::images::rpc_error(&status), String::new()),
+            Err(status) => (rpc_error(&status), String::new()),
         };
         return Err(Error(format!(
             "Exec lifecycle hook ([{shown}]) {whose} failed - error: {error}, message: {}",
@@ -63,11 +66,13 @@ pub async fn run(
             Ok(Got::AsAsked) => Ok(()),
             Ok(Got::OverHttp { place }) => {
                 let count = Counter::LifecycleHandlerHttpFallbacks;
-                node.measures.count(count, &[]);
+                telemetry.measures.count(count, &[]);
                 let message = format!(
                     "request to HTTPS lifecycle hook {place} got HTTP response, retry with HTTP succeeded"
                 );
-                node.events.warning(pod, "LifecycleHTTPFallback", message);
+                telemetry
+                    .events
+                    .warning(pod, "LifecycleHTTPFallback", message);
                 Ok(())
             }
             Err(error) => {
@@ -80,7 +85,7 @@ pub async fn run(
     }
     if let Some(action) = &handler.sleep {
         let mut sleep = Sleep {
-            measures: &node.measures,
+            measures: &telemetry.measures,
             over: false,
         };
         tokio::time::sleep(Duration::from_secs(action.seconds.max(0) as u64)).await;

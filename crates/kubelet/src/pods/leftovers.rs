@@ -1,9 +1,13 @@
 //! What this node holds of pods, whoever they are: sandboxes in the runtime, directories, logs and
 //! cgroups. Which of them nobody wants any more is for others to say.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use crate::{node_context::NodeContext, runtime::observe};
+use crate::{cgroups::Cgroups, runtime::observe, volumes::Volumes};
 
 /// A pod's namespace and name, empty where they are not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,17 +16,25 @@ pub struct Name {
     pub name: String,
 }
 
+/// Where this node keeps something of pods.
+pub struct Places {
+    pub cri: cri::Client,
+    pub volumes: Volumes,
+    pub cgroups: Cgroups,
+    pub log_dir: PathBuf,
+}
+
 /// Everything found, by the pod's UID. After `pause`.
 pub async fn list(
-    node: Arc<NodeContext>,
+    places: Places,
     pause: Duration,
 ) -> Result<BTreeMap<String, Name>, tonic::Status> {
     tokio::time::sleep(pause).await;
     let mut found: BTreeMap<String, Name> = BTreeMap::new();
-    for uid in node.volumes.known_uids().await {
+    for uid in places.volumes.known_uids().await {
         found.entry(uid).or_default();
     }
-    let (cgroups, log_dir) = (node.cgroups.clone(), node.log_dir.clone());
+    let (cgroups, log_dir) = (places.cgroups, places.log_dir);
     let on_disk = tokio::task::spawn_blocking(move || (cgroups.known_uids(), logs(&log_dir)));
     if let Ok((uids, logs)) = on_disk.await {
         for uid in uids {
@@ -30,7 +42,7 @@ pub async fn list(
         }
         found.extend(logs);
     }
-    for owner in observe::owners(&node.cri).await? {
+    for owner in observe::owners(&places.cri).await? {
         let (namespace, name) = (owner.namespace, owner.name);
         found.insert(owner.uid, Name { namespace, name });
     }
