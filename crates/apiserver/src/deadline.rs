@@ -109,7 +109,9 @@ mod tests {
     fn what_lasts_has_no_end_and_nothing_else_exceeds_the_limit() {
         let of = |path: &str, query: &str| {
             let query = Query::parse(Some(query));
-            let info = RequestInfo::parse(&http::Method::GET, path, &query).unwrap();
+            let info =
+                RequestInfo::parse(api::catalogue::built_in(), &http::Method::GET, path, &query)
+                    .unwrap();
             of(&info, &query)
         };
         assert_eq!(of("/api/v1/pods", ""), Ok(Some(LONGEST)));

@@ -70,7 +70,8 @@ async fn answer(
     let begun = tokio::time::Instant::now();
     let query = Query::parse(request.uri().query());
     let path = request.uri().path();
-    let Some(info) = RequestInfo::parse(request.method(), path, &query) else {
+    let kinds = server.catalogue.snapshot();
+    let Some(info) = RequestInfo::parse(&kinds, request.method(), path, &query) else {
         return response::text(400, "400 Bad Request: the path is not properly encoded\n");
     };
     let served = Served::of(&info);
@@ -267,18 +268,18 @@ async fn dispatch(
         Method::GET | Method::HEAD => Bytes::new(),
         _ => read_body(body, &context.headers).await?,
     };
-    if method == Method::HEAD && !endpoints::answers_head(&context.info) {
+    if method == Method::HEAD && !endpoints::answers_head(&context) {
         return Err(not_allowed());
     }
     if !context.info.is_resource {
         return Box::pin(endpoints::handle(&context, &body)).await;
     }
     let info = &context.info;
-    let Some(resource) = info.resource else {
+    let Some(resource) = info.resource.clone() else {
         if info.group == usage::GROUP {
             return usage::handle(&context).await;
         }
-        return match endpoints::is_group(&info.group) {
+        return match endpoints::is_group(&context.server, &info.group) {
             true => Err(not_served()),
             false => Ok(endpoints::not_found()),
         };
@@ -291,20 +292,21 @@ async fn dispatch(
     if resource.namespaced && info.namespace.is_empty() && needs_namespace {
         return Err(not_allowed());
     }
-    let settled = settle(&mut context, resource);
+    let settled = settle(&mut context, &resource);
     let context = Arc::new(context);
     let result = match settled {
-        Ok(()) if is_heavy(&context, resource, &body) => {
+        Ok(()) if is_heavy(&context, &resource, &body) => {
             let identity = context.identity.clone();
             let is_own = in_process || identity.groups().iter().any(|group| group == NODES);
             let work = {
                 let context = context.clone();
-                async move { verb(&context, resource, &body).await }
+                let resource = resource.clone();
+                async move { verb(&context, &resource, &body).await }
             };
             let heavy = &context.server.heavy;
             Box::pin(heavy.run(identity.user(), is_own, work)).await
         }
-        Ok(()) => verb(&context, resource, &body).await,
+        Ok(()) => verb(&context, &resource, &body).await,
         Err(status) => Err(status),
     };
     // Who is refused is warned as well.
@@ -388,7 +390,7 @@ fn is_misplaced(info: &RequestInfo) -> bool {
 
 async fn verb(
     context: &Arc<Context>,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let info = &context.info;

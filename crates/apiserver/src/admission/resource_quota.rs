@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use api::quota::{self, Evaluator};
+use api::quota::{self, KindEvaluator};
 use api::resources::{Amounts, add, to_document};
-use api::{Status, Value, catalogue};
+use api::{Status, Value};
 use futures::future::BoxFuture;
 
 use super::{Admitted, Operation};
@@ -42,7 +42,8 @@ impl Charge {
 }
 
 pub(super) async fn charge(admitted: &Admitted<'_>) -> Result<Charge, Status> {
-    let Some(evaluator) = Evaluator::of(admitted.resource).filter(|_| concerns(admitted)) else {
+    let Some(evaluator) = KindEvaluator::of(admitted.resource).filter(|_| concerns(admitted))
+    else {
         return Ok(Charge::default());
     };
     let namespace = admitted.namespace();
@@ -101,7 +102,7 @@ fn concerns(admitted: &Admitted<'_>) -> bool {
 /// What this request adds to `quota`, or `None` when it adds nothing.
 fn delta(
     admitted: &Admitted<'_>,
-    evaluator: Evaluator,
+    evaluator: KindEvaluator<'_>,
     quota: &Value,
 ) -> Result<Option<Amounts>, Status> {
     if !evaluator.matches(quota, admitted.object) {
@@ -195,9 +196,7 @@ fn store<'a>(
     used: impl Fn(&Value) -> Result<Amounts, Status> + Send + Sync + 'a,
 ) -> BoxFuture<'a, Result<(), Status>> {
     Box::pin(async move {
-        let Some(resource) = catalogue::find("", "v1", "resourcequotas") else {
-            return Ok(());
-        };
+        let resource = &context.server.cache.resource("", "resourcequotas");
         let target = Target {
             requested: resource,
             resource,

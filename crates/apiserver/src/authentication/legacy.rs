@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Weak};
 
-use api::{Status, Value, catalogue};
+use api::{Status, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::ToSpan;
@@ -50,9 +50,7 @@ pub(crate) async fn note_uses(server: Weak<Server>, mut uses: mpsc::Receiver<Use
 }
 
 async fn note(server: &Arc<Server>, used: &Use) -> Result<(), Status> {
-    let Some(resource) = catalogue::find("", "v1", "secrets") else {
-        return Ok(());
-    };
+    let resource = &server.cache.resource("", "secrets");
     let target = Target {
         requested: resource,
         resource,

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use api::{Status, catalogue};
+use api::Status;
 use bytes::Bytes;
 use store::{KeyRange, Operation, RangeRequest, Transaction};
 use tokio_util::sync::CancellationToken;
@@ -153,9 +153,7 @@ async fn lead_to(server: &Arc<Server>, addresses: &BTreeSet<IpAddr>) -> Result<(
         ),
     ] {
         ensure(server, group, plural, object.clone()).await?;
-        let Some(resource) = catalogue::find(group, "v1", plural) else {
-            continue;
-        };
+        let resource = &server.cache.resource(group, plural);
         let target = Target {
             requested: resource,
             resource,

@@ -1,5 +1,7 @@
 //! pods/binding: a pod is given its node, once. Hop 8.
 
+use std::sync::Arc;
+
 use api::strategy::pod::update::{bind, validate_binding};
 use api::{Reason, Resource, Status};
 use http::Response;
@@ -16,14 +18,14 @@ use crate::verbs::update::{Target, change};
 /// POST to `bindings`, where the binding itself names the pod.
 pub(crate) async fn create_named(context: &Context, body: &[u8]) -> Result<Response<Body>, Status> {
     let binding = decode::of_kind(context, "", "v1", "Binding", body)?;
-    let pods = api::catalogue::find("", "v1", "pods").ok_or_else(super::not_served)?;
+    let pods = context.server.cache.named("", "pods");
     let name = binding.str_at(&["metadata", "name"]).to_string();
-    create(context, pods, &name, body).await
+    create(context, &pods.resource, &name, body).await
 }
 
 pub(super) async fn create(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     name: &str,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {

@@ -1,8 +1,10 @@
 //! pods/eviction: a deletion that disruption budgets may refuse. A budget is charged by a
 //! conditional update before the pod goes.
 
+use std::sync::Arc;
+
 use api::selector::LabelSelector;
-use api::{Cause, Details, Reason, Resource, Status, Value, catalogue};
+use api::{Cause, Details, Reason, Resource, Status, Value};
 use http::Response;
 
 use crate::admission::{self, Admitted, Operation};
@@ -23,7 +25,7 @@ const VIOLATES: &str = "Cannot evict pod as it would violate the pod's disruptio
 
 pub(super) async fn create(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let mut eviction = decode::of_kind(context, "policy", "v1", "Eviction", body)?;
@@ -66,7 +68,7 @@ enum Passage {
 
 async fn evict(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     options: &DeleteOptions,
 ) -> Result<(), Status> {
     let info = &context.info;
@@ -101,7 +103,7 @@ async fn evict(
 /// Says in the pod's status why it goes, then deletes it.
 async fn mark_and_delete(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     options: &DeleteOptions,
     exactly: Option<String>,
 ) -> Result<(), Status> {
@@ -203,12 +205,10 @@ fn passage(context: &Context, pod: &Value) -> Result<Passage, Status> {
 
 fn budgets_of(context: &Context, pod: &Value) -> Result<Vec<Value>, Status> {
     let cache = &context.server.cache;
-    let Some(kind) = cache.find("policy", "poddisruptionbudgets") else {
-        return Ok(Vec::new());
-    };
+    let kind = cache.named("policy", "poddisruptionbudgets");
     let prefix = format!("{}/", context.info.namespace);
     let mut found = Vec::new();
-    for entry in cache.snapshot(kind).range(&prefix, "") {
+    for entry in cache.snapshot(&kind).range(&prefix, "") {
         let budget = entry.object()?;
         let selector = budget
             .at(&["spec", "selector"])
@@ -238,9 +238,8 @@ fn lets_unready_go(budget: &Value) -> bool {
 }
 
 async fn charge(context: &Context, name: &str, dry_run: bool) -> Result<(), Status> {
-    let Some(resource) = catalogue::find("policy", "v1", "poddisruptionbudgets") else {
-        return Ok(());
-    };
+    let cache = &context.server.cache;
+    let resource = &cache.resource("policy", "poddisruptionbudgets");
     let mut own = Context::internal(&context.server);
     own.dry_run = dry_run;
     let target = Target {

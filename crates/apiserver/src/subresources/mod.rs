@@ -28,7 +28,7 @@ pub(crate) use kubelet::{KubeletDialer, locate as locate_kubelet};
 
 pub(crate) async fn handle(
     context: &Arc<Context>,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let info = &context.info;
@@ -62,7 +62,7 @@ pub(crate) async fn handle(
 /// PUT of a namespace's spec.finalizers.
 async fn finalize(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let sent = decode::object(context, resource, body)?;

@@ -22,7 +22,7 @@ const DEFINITION: &str = "io.k8s.api.autoscaling.v1.Scale";
 
 pub(super) async fn handle(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let target = Target {

@@ -1,5 +1,7 @@
 //! PATCH with an applied configuration: server-side apply. Creates what is not there.
 
+use std::sync::Arc;
+
 use api::apply::Write;
 use api::conversion;
 use api::document::yaml::{self, Repeated};
@@ -28,7 +30,7 @@ pub(crate) struct Configuration {
 
 pub(crate) async fn apply(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let configuration = Configuration::read(body)?;
@@ -39,7 +41,7 @@ pub(crate) async fn apply(
     let conditional = configuration.names_version();
     for _ in 0..ATTEMPTS {
         let changed = change(context, &target, conditional, |live| {
-            let live = match conversion::is_stored_as_itself(resource) {
+            let live = match resource.is_stored_as_itself() {
                 true => return applied(context, &target, &configuration, Some(live)),
                 false => conversion::from_storage(resource, live.clone()),
             };
@@ -55,9 +57,7 @@ pub(crate) async fn apply(
             result => return result,
         }
     }
-    Err(Status::conflict(
-        resource.group,
-        resource.plural,
+    Err(resource.conflict(
         target.name,
         "it was created and deleted several times meanwhile",
     ))
@@ -80,10 +80,7 @@ async fn create(
     let mut object = applied(context, target, configuration, None)?;
     let uid = object.str_at(&["metadata", "uid"]);
     if !uid.is_empty() {
-        return Err(Status::conflict(
-            resource.group,
-            resource.plural,
-            name,
+        return Err(resource.conflict(name,
             format_args!(
                 "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             ),
@@ -143,7 +140,7 @@ fn applied(
     let kind = schema::Target::of(resource);
     let gvk = format!(
         "{}/{}, Kind={}",
-        resource.group, resource.version, resource.kind
+        &*resource.group, &*resource.version, &*resource.kind
     );
     let (mut object, _) = schema::restore(kind.definition, object).map_err(|problem| {
         Status::new(

@@ -40,7 +40,7 @@ pub(crate) const MANAGED_FIELDS: [&str; 2] = ["metadata", "managedFields"];
 
 pub(crate) async fn create(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let object = decode::object(context, resource, body)?;
@@ -71,13 +71,13 @@ impl From<Value> for New {
 /// Creates an object, in the version it is stored in, in the namespace of the request.
 pub(crate) async fn create_object(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     new: New,
     hops: &mut Hops,
 ) -> Result<Arc<Entry>, Status> {
     let server = &context.server;
     // The rules are those of the version that was sent.
-    let strategy = api::strategy::of(resource);
+    let strategy = resource.strategy();
     let (requested, resource) = (resource, api::conversion::storage_of(resource));
     let New {
         mut object,
@@ -148,7 +148,7 @@ pub(crate) async fn create_object(
         if !errors.is_empty() {
             let errors = sent_empty.shown_in(errors);
             let name = object.str_at(&["metadata", "name"]);
-            return Err(api::field::invalid(resource, name, errors));
+            return Err(resource.invalid(name, errors));
         }
         for word in api::warnings::of(resource, &object, None, "") {
             context.warn(word);
@@ -216,7 +216,7 @@ pub(crate) async fn create_object(
 
 async fn insert(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     object: &Value,
     hops: &mut Hops,
 ) -> Result<Arc<Entry>, Status> {
@@ -232,11 +232,7 @@ async fn insert(
             Err(status) if status.reason == Reason::NotFound => {}
             Err(status) if status.reason != Reason::StoreReadError => return Err(status),
             _ => {
-                return Err(Status::already_exists(
-                    resource.group,
-                    resource.plural,
-                    name,
-                ));
+                return Err(resource.already_exists(name));
             }
         }
         return server.entry(resource, namespace, name, bytes, 0, object);
@@ -281,11 +277,7 @@ async fn insert(
             found.map_or(0, |found| found.mod_revision)
         };
         if revision_of(0) != 0 {
-            return Err(Status::already_exists(
-                resource.group,
-                resource.plural,
-                name,
-            ));
+            return Err(resource.already_exists(name));
         }
         if expected.is_none_or(|expected| expected == revision_of(1)) {
             return Err(allocation::taken_meanwhile(resource, name));
@@ -293,9 +285,7 @@ async fn insert(
         // Somebody changed the namespace, or deleted it: what it is now decides.
         server.reach(revision).await?;
     }
-    Err(Status::conflict(
-        resource.group,
-        resource.plural,
+    Err(resource.conflict(
         name,
         format_args!("namespace {namespace} changes all the time; please try again"),
     ))

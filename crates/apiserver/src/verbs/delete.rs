@@ -152,7 +152,7 @@ pub(crate) enum Deleted {
 
 pub(crate) async fn delete(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let options = DeleteOptions::of_request(context, body)?;
@@ -169,7 +169,7 @@ pub(crate) async fn delete(
     match delete_object(context, resource, namespace, &info.name, &options).await? {
         Deleted::Pending(entry) => respond(context, 200, resource, &entry),
         Deleted::Removed(entry) => {
-            if resource.returns_deleted() {
+            if resource.strategy().returns_deleted() {
                 return respond(context, 200, resource, &entry);
             }
             let object = entry.object()?;
@@ -182,7 +182,7 @@ pub(crate) async fn delete(
 
 pub(crate) async fn delete_collection(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let options = DeleteOptions::of_request(context, body)?;
@@ -211,7 +211,7 @@ pub(crate) async fn delete_collection(
         }
     }
     let mut list = api::document!({
-        "kind": format!("{}List", resource.kind), "apiVersion": resource.api_version(),
+        "kind": format!("{}List", &*resource.kind), "apiVersion": resource.api_version(),
     });
     list.set(&["metadata"], page.metadata());
     list.set(&["items"], items);
@@ -220,7 +220,7 @@ pub(crate) async fn delete_collection(
 
 pub(crate) async fn delete_object(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     namespace: &str,
     name: &str,
     options: &DeleteOptions,
@@ -292,13 +292,10 @@ pub(crate) async fn delete_object(
             TransactionResult::Failed { current: found, .. } => {
                 attempts += 1;
                 let Some(found) = found.into_iter().next().flatten() else {
-                    return Err(Status::not_found(resource.group, resource.plural, name));
+                    return Err(resource.not_found(name));
                 };
                 if attempts >= ATTEMPTS {
-                    return Err(Status::conflict(
-                        resource.group,
-                        resource.plural,
-                        name,
+                    return Err(resource.conflict(name,
                         "the object has been modified; please apply your changes to the latest version and try again",
                     ));
                 }
@@ -332,11 +329,11 @@ fn plan(
         // Its content is on its way out already.
         return Ok(Plan::Keep);
     }
-    let dependents = api::strategy::of(resource).dependents();
+    let dependents = resource.strategy().dependents();
     settle_finalizers(object, options.propagation.as_deref(), dependents);
     let now = server.environment.now();
     let asked = options.grace_seconds.map(at_least_a_second);
-    let grace = api::strategy::of(resource).graceful_delete(object, asked);
+    let grace = resource.strategy().graceful_delete(object, asked);
     let existing = object
         .at(&["metadata", "deletionGracePeriodSeconds"])
         .and_then(Value::as_i64)
@@ -466,10 +463,7 @@ fn check_namespace(
         if let Some(given) = given
             && given != found
         {
-            return Err(Status::conflict(
-                resource.group,
-                resource.plural,
-                name,
+            return Err(resource.conflict(name,
                 format_args!(
                     "Precondition failed: {what} in precondition: {given}, {what} in object meta: {found}"
                 ),
@@ -480,7 +474,7 @@ fn check_namespace(
 }
 
 fn check_preconditions(
-    resource: &Resource,
+    resource: &Arc<Resource>,
     name: &str,
     object: &Value,
     options: &DeleteOptions,
@@ -495,8 +489,8 @@ fn check_preconditions(
         && given != uid
     {
         return Err(Status::conflict(
-            resource.group,
-            resource.kind,
+            &*resource.group,
+            &*resource.kind,
             name,
             format_args!(
                 "the UID in the precondition ({given}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
@@ -508,8 +502,8 @@ fn check_preconditions(
         && given != version
     {
         return Err(Status::conflict(
-            resource.group,
-            resource.kind,
+            &*resource.group,
+            &*resource.kind,
             name,
             format_args!(
                 "the ResourceVersion in the precondition ({given}) does not match the ResourceVersion in record ({version}). The object might have been modified"

@@ -1,6 +1,8 @@
 //! DELETE of an object that cannot be read: it is removed as it is, past preconditions, finalizers
 //! and admission, for those who may do that.
 
+use std::sync::Arc;
+
 use api::field::{FieldError, Path};
 use api::{Resource, Status};
 use http::Response;
@@ -17,7 +19,7 @@ const VERB: &str = "unsafe-delete-ignore-read-errors";
 
 pub(super) async fn delete(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
 ) -> Result<Response<Body>, Status> {
     authorize(context)?;
     let server = &context.server;
@@ -36,14 +38,14 @@ pub(super) async fn delete(
             let error = FieldError::invalid(&path, true, detail);
             let causes = vec![error.into()];
             return Err(Status::invalid(
-                resource.group,
-                resource.plural,
+                &*resource.group,
+                &*resource.plural,
                 name,
                 causes,
             ));
         }
     };
-    let store_key = Server::store_key(kind.resource, namespace, name);
+    let store_key = Server::store_key(&kind.resource, namespace, name);
     let transaction = Transaction {
         compare: vec![Compare::ModRevision {
             key: store_key.clone(),
@@ -55,7 +57,7 @@ pub(super) async fn delete(
     match result.map_err(store_failure)? {
         TransactionResult::Committed { .. } => {
             tracing::warn!(
-                kind = resource.kind,
+                kind = &*resource.kind,
                 key,
                 "an unreadable object was deleted"
             );
@@ -65,10 +67,7 @@ pub(super) async fn delete(
             });
             response::encoded(200, &success, context.output.encoding)
         }
-        TransactionResult::Failed { .. } => Err(Status::conflict(
-            resource.group,
-            resource.plural,
-            name,
+        TransactionResult::Failed { .. } => Err(resource.conflict(name,
             "the object has been modified; please apply your changes to the latest version and try again",
         )),
     }

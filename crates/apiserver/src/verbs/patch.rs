@@ -1,5 +1,7 @@
 //! PATCH: JSON, merge and strategic merge patches, retried when others write in between.
 
+use std::sync::Arc;
+
 use api::field::{FieldError, Path};
 use api::{Details, Reason, Resource, Status, Value, conversion, schema};
 use http::Response;
@@ -39,7 +41,7 @@ impl PatchType {
 
 pub(crate) async fn patch(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let patch_type = PatchType::of_request(context)?;
@@ -63,7 +65,7 @@ pub(crate) async fn patch(
     };
     let entry = change(context, &target, conditional, |stored| {
         let converted;
-        let old = match conversion::is_stored_as_itself(resource) {
+        let old = match resource.is_stored_as_itself() {
             true => stored,
             false => {
                 converted = conversion::from_storage(resource, stored.clone());

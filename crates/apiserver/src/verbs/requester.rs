@@ -6,7 +6,7 @@ use crate::server::Context;
 
 /// Puts the caller into a CertificateSigningRequest, whatever the caller wrote there.
 pub(crate) fn record(context: &Context, resource: &Resource, object: &mut Value) {
-    if (resource.group, resource.kind) != ("certificates.k8s.io", "CertificateSigningRequest") {
+    if (&*resource.group, &*resource.kind) != ("certificates.k8s.io", "CertificateSigningRequest") {
         return;
     }
     let identity = &context.identity;

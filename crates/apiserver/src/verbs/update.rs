@@ -26,7 +26,7 @@ const ATTEMPTS: usize = 20;
 
 pub(crate) async fn update(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let info = &context.info;
@@ -39,7 +39,7 @@ pub(crate) async fn update(
         .server
         .get(target.requested, target.namespace, target.name)
         .await;
-    let strategy = api::strategy::of(resource);
+    let strategy = resource.strategy();
     if let Err(status) = exists
         && status.reason == api::Reason::NotFound
         && info.subresource.is_empty()
@@ -65,9 +65,9 @@ pub(crate) async fn update(
 /// What a change is about.
 pub(crate) struct Target<'a> {
     /// What it is stored as.
-    pub resource: &'static Resource,
+    pub resource: &'a Arc<Resource>,
     /// The version that was sent, whose rules hold.
-    pub requested: &'static Resource,
+    pub requested: &'a Arc<Resource>,
     pub namespace: &'a str,
     pub name: &'a str,
     /// "" for the object itself.
@@ -81,7 +81,7 @@ pub(crate) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    pub fn of(context: &'a Context, resource: &'static Resource) -> Target<'a> {
+    pub fn of(context: &'a Context, resource: &'a Arc<Resource>) -> Target<'a> {
         let info = &context.info;
         Target {
             resource: api::conversion::storage_of(resource),
@@ -135,7 +135,7 @@ pub(crate) async fn change(
             }
             continue;
         }
-        let strategy = api::strategy::of(target.requested);
+        let strategy = target.requested.strategy();
         api::schema::defaults(resource, &mut new);
         strategy.default(&mut new);
         // Settled before admission and the strategy: what they change has no owner.
@@ -164,7 +164,7 @@ pub(crate) async fn change(
         let errors = strategy.validate_update(&new, &old, subresource);
         if !errors.is_empty() {
             let errors = sent_empty.shown_in(errors);
-            return Err(api::field::invalid(resource, name, errors));
+            return Err(resource.invalid(name, errors));
         }
         for word in api::warnings::of(resource, &new, Some(&old), subresource) {
             context.warn(word);
@@ -220,13 +220,13 @@ fn owners(context: &Context, target: &Target<'_>, old: &Value, new: &mut Value) 
 /// `managedFields` out of the new state.
 pub(crate) fn owners_after(
     context: &Context,
-    (requested, subresource): (&'static Resource, &str),
+    (requested, subresource): (&Arc<Resource>, &str),
     old: Option<&Value>,
     new: &mut Value,
 ) -> Option<Value> {
     let manager = options::manager(context);
     let write = Write::new(requested, subresource, &manager, context.server.timestamp());
-    if api::conversion::is_stored_as_itself(requested) {
+    if requested.is_stored_as_itself() {
         return api::apply::update(&write, old, new);
     }
     let shown = |object: &Value| api::conversion::from_storage(requested, object.clone());
@@ -367,13 +367,8 @@ fn again(
 ) -> Result<Arc<Entry>, Status> {
     *attempts += 1;
     match found {
-        None => Err(Status::not_found(resource.group, resource.plural, name)),
-        Some(_) if conditional || *attempts >= ATTEMPTS => Err(Status::conflict(
-            resource.group,
-            resource.plural,
-            name,
-            MODIFIED,
-        )),
+        None => Err(resource.not_found(name)),
+        Some(_) if conditional || *attempts >= ATTEMPTS => Err(resource.conflict(name, MODIFIED)),
         Some(found) => Ok(found),
     }
 }
@@ -381,7 +376,7 @@ fn again(
 /// Compares the resourceVersion and UID the client named with what is there. A UID in a patch is no
 /// condition but a change, which validation refuses.
 fn check_preconditions(
-    resource: &Resource,
+    resource: &Arc<Resource>,
     new: &mut Value,
     old: &Value,
     name: &str,
@@ -394,10 +389,7 @@ fn check_preconditions(
     if !patched && !given.is_empty() && given != uid {
         let stored = api::conversion::storage_of(resource);
         let key = Server::store_key(stored, old.str_at(&["metadata", "namespace"]), name);
-        return Err(Status::conflict(
-            resource.group,
-            resource.plural,
-            name,
+        return Err(resource.conflict(name,
             format_args!(
                 "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {uid}",
                 String::from_utf8_lossy(&key)
@@ -407,11 +399,11 @@ fn check_preconditions(
     let version = old.str_at(&["metadata", "resourceVersion"]);
     match new.str_at(&["metadata", "resourceVersion"]) {
         "" | "0" => {
-            if !api::strategy::of(resource).allow_unconditional_update() {
+            if !resource.strategy().allow_unconditional_update() {
                 // The storage says it, which knows the resource, not the kind.
                 return Err(Status::invalid(
-                    resource.group,
-                    resource.plural,
+                    &*resource.group,
+                    &*resource.plural,
                     name,
                     vec![api::Cause {
                         reason: "FieldValueInvalid",
@@ -431,12 +423,7 @@ fn check_preconditions(
             ));
         }
         _ => {
-            return Err(Status::conflict(
-                resource.group,
-                resource.plural,
-                name,
-                MODIFIED,
-            ));
+            return Err(resource.conflict(name, MODIFIED));
         }
     }
     Ok(())

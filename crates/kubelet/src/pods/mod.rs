@@ -220,9 +220,7 @@ impl Pods {
 
 /// Whether the pod's phase says that it has ended.
 fn is_terminal(pod: &Pod) -> bool {
-    let status = pod.status.as_ref();
-    let phase = status.and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
+    semantics::pod::is_terminal(pod)
 }
 
 #[cfg(test)]
