@@ -63,7 +63,8 @@ fn request(random: &mut Random) -> Vec<u8> {
 
 #[test]
 fn random_certificate_signing_requests_do_not_panic() {
-    let kind = api::catalogue::built_in().find("certificates.k8s.io", "v1", "certificatesigningrequests");
+    let kind =
+        api::catalogue::built_in().find("certificates.k8s.io", "v1", "certificatesigningrequests");
     let kind = kind.expect("a kind");
     run("csr", Bound::READING, request, move |input| {
         let object = api::document!({

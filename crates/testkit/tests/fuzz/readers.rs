@@ -84,7 +84,9 @@ fn json_round_trips() {
         let object = Value::from_json(input).expect("JSON");
         let (group, version) = api::catalogue::split_api_version(object.str_at(&["apiVersion"]));
         let kind = object.str_at(&["kind"]);
-        let resource = api::catalogue::built_in().find_kind(group, version, kind).expect("a kind");
+        let resource = api::catalogue::built_in()
+            .find_kind(group, version, kind)
+            .expect("a kind");
         let (read, _) = decode_json(resource, input).expect("a document of that kind");
         assert_eq!(read, object);
         let documents = yaml::parse_documents(yaml::to_yaml(&object).as_bytes());
@@ -145,7 +147,9 @@ fn random_yaml_bodies_do_not_panic() {
 
 #[test]
 fn documents_deeper_than_the_limit_are_rejected_in_every_format() {
-    let maps = api::catalogue::built_in().find("apps", "v1", "controllerrevisions").expect("a kind");
+    let maps = api::catalogue::built_in()
+        .find("apps", "v1", "controllerrevisions")
+        .expect("a kind");
     let nested = |levels: usize| {
         let (open, close) = ("[".repeat(levels), "]".repeat(levels));
         format!(r#"{{"metadata":{{"name":"a"}},"revision":1,"data":{open}{close}}}"#)

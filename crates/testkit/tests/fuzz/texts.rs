@@ -67,7 +67,9 @@ fn random_field_paths_do_not_panic() {
         r#"{"f:metadata":{"f:labels":{".":{},"f:a":{}}}}"#,
         r#"{"k:{\"name\":\"a\"}":{},"v:1":{},"i:3":{"f:b":{}}}"#,
     ];
-    let pods = api::catalogue::built_in().find("", "v1", "pods").expect("Pods");
+    let pods = api::catalogue::built_in()
+        .find("", "v1", "pods")
+        .expect("Pods");
     run("field-path", Bound::READING, text(CORPUS), move |input| {
         let text = String::from_utf8_lossy(input);
         let pod = api::document!({"spec": {"containers": [{"name": "a", "env": [
