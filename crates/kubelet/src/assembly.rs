@@ -426,9 +426,9 @@ impl Kubelet {
     }
 }
 
-/// What must be so before anything is built.
+/// Refuses configurations with which the kubelet must not start.
 fn check(configuration: &Configuration) -> Result<(), Error> {
-    for key in configuration.unheeded() {
+    for key in configuration.unsupported() {
         tracing::warn!(
             key,
             "the kubelet's configuration sets a field that is not supported"

@@ -1,4 +1,4 @@
-//! What the machine has and how much of it pods may have.
+//! The machine's CPUs, memory and disk, and how much of them pods may use.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -10,19 +10,19 @@ use crate::configuration::{Configuration, eviction_thresholds};
 /// Upstream's default.
 const MAX_PODS: i64 = 110;
 
-/// What the machine has.
+/// The machine's resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
     pub milli_cpu: i64,
     pub memory: i64,
     pub storage: i64,
-    /// 0: upstream's default.
+    /// 0 means upstream's default.
     pub max_pods: i64,
-    /// Not for pods: reserved for the machine, and what eviction keeps free.
+    /// The part that is not for pods: reserved for the machine, and kept free by eviction.
     pub reserved_milli_cpu: i64,
     pub reserved_memory: i64,
     pub reserved_storage: i64,
-    /// Whether storage is nobody's to ask for.
+    /// Whether pods cannot request storage.
     pub without_storage: bool,
     /// Bytes of huge pages, by the resource's name.
     pub huge_pages: BTreeMap<String, i64>,
@@ -37,7 +37,7 @@ impl Capacity {
         let found = nix::sys::statvfs::statvfs(root)?;
         let storage = found.blocks() as i64 * found.fragment_size() as i64;
         let memory = total_memory(&meminfo)
-            .ok_or_else(|| std::io::Error::other("/proc/meminfo does not tell MemTotal"))?;
+            .ok_or_else(|| std::io::Error::other("/proc/meminfo has no MemTotal"))?;
         let kept_free = |signal: &str, total: i64| {
             configuration
                 .eviction_hard
@@ -150,7 +150,7 @@ fn huge_pages(directory: &Path) -> std::io::Result<BTreeMap<String, i64>> {
         let bytes = count.trim().parse().ok();
         let bytes = bytes.and_then(|count: i64| size.checked_mul(count));
         let bytes = bytes.ok_or_else(|| {
-            std::io::Error::other(format!("{} does not tell a number", path.display()))
+            std::io::Error::other(format!("{} does not contain a number", path.display()))
         })?;
         let size = Quantity64::from_units(size, Format::BinarySi);
         found.insert(format!("hugepages-{size}"), bytes);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_counted_and_missing_to_the_rest() {
+    fn huge_pages_are_counted_and_subtracted_from_memory() {
         let directory = tempfile::tempdir().expect("a directory");
         for (name, count) in [("hugepages-2048kB", "3\n"), ("hugepages-1048576kB", "0\n")] {
             std::fs::create_dir(directory.path().join(name)).expect("made");

@@ -14,6 +14,7 @@ use dbus::{
     slice,
     systemd::{self, INFINITY, Limits},
 };
+use environment::chain;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 
@@ -25,12 +26,12 @@ use crate::{
 /// No pod of ours needs more; one that forks without end must not take the node with it.
 const PIDS_PER_POD: i64 = 16_384;
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
-/// How long the kernel may take to let go of a cgroup whose last process has ended.
+/// How long the kernel may take until a cgroup whose last process has ended can be removed.
 const REMOVAL_TRIES: u32 = 50;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, thiserror::Error)]
-#[error("cgroup {path}: {source}")]
+#[error("cgroup {path}")]
 pub struct Error {
     path: PathBuf,
     #[source]
@@ -91,7 +92,7 @@ impl Cgroups {
         if self.shared.unified { 2 } else { 1 }
     }
 
-    /// The pod's cgroup as the runtime is told it.
+    /// The pod's cgroup in the form that the runtime gets.
     pub fn pod_path(&self, pod: &Pod) -> String {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         self.pod_group(resources::qos_class(pod), uid)
@@ -147,7 +148,7 @@ impl Cgroups {
                 }
             }
         };
-        self.tell_systemd(&path, || Limits {
+        self.set_in_systemd(&path, || Limits {
             cpu_quota: match limits.cpu_quota {
                 Some(wanted) if present("cpu", quota_file).is_none_or(|has| has >= wanted) => None,
                 wanted => Some(wanted.unwrap_or(-1)),
@@ -170,7 +171,7 @@ impl Cgroups {
         let path = self.group(&["kubepods"]);
         for made in [self.group(&[]), path.clone()] {
             if let Err(error) = self.make(&made) {
-                tracing::warn!(%error, "the pods' cgroup could not be made");
+                tracing::warn!(error = %chain(&error), "the pods' cgroup could not be made");
                 return;
             }
         }
@@ -180,7 +181,7 @@ impl Cgroups {
             false => "memory.limit_in_bytes",
         };
         if memory > 0 {
-            self.tell_systemd(&path, || Limits {
+            self.set_in_systemd(&path, || Limits {
                 memory: Some(memory.cast_unsigned()),
                 ..Limits::default()
             });
@@ -196,11 +197,11 @@ impl Cgroups {
         let path = self.group(&["kubepods"]);
         for made in [self.group(&[]), path.clone()] {
             if let Err(error) = self.make(&made) {
-                tracing::warn!(%error, "the pods' cgroup could not be made");
+                tracing::warn!(error = %chain(&error), "the pods' cgroup could not be made");
                 return;
             }
         }
-        self.tell_systemd(&path, || Limits {
+        self.set_in_systemd(&path, || Limits {
             swap: Some(0),
             ..Limits::default()
         });
@@ -208,7 +209,7 @@ impl Cgroups {
     }
 
     /// Whether each container needs a limit of its own not to swap: cgroup v1 counts memory and swap
-    /// together, and only if the kernel was told to.
+    /// together, and only if the kernel is set to.
     pub fn limits_swap_of_containers(&self) -> bool {
         self.shared.counts_swap
     }
@@ -406,7 +407,7 @@ impl Cgroups {
 
     fn limit(&self, path: &str, limits: &PodLimits) {
         let period = self.shared.quota_period.unwrap_or(CPU_PERIOD);
-        self.tell_systemd(path, || Limits {
+        self.set_in_systemd(path, || Limits {
             cpu_weight: Some(cpu_weight(limits.cpu_shares)),
             cpu_quota: limits.cpu_quota,
             cpu_period: limits.cpu_quota.map(|_| period.cast_unsigned()),
@@ -435,9 +436,9 @@ impl Cgroups {
         }
     }
 
-    /// systemd keeps to what it was told, also when it is told to read everything anew. The files
-    /// are written beside that, so that limits hold at once.
-    fn tell_systemd(&self, path: &str, limits: impl FnOnce() -> Limits) {
+    /// systemd keeps the limits that it was given, also when it reads everything again. The files are
+    /// written besides, so that limits apply at once.
+    fn set_in_systemd(&self, path: &str, limits: impl FnOnce() -> Limits) {
         if self.shared.driver != CgroupDriver::Systemd {
             return;
         }
@@ -445,12 +446,12 @@ impl Cgroups {
         if let Err(error) =
             systemd::blocking(async |mut systemd| systemd.set(unit, properties).await)
         {
-            tracing::debug!(unit, %error, "systemd was not told a cgroup's limits");
+            tracing::debug!(unit, %error, "systemd did not get a cgroup's limits");
         }
     }
 
     fn set_shares(&self, path: &str, shares: u64) {
-        self.tell_systemd(path, || Limits {
+        self.set_in_systemd(path, || Limits {
             cpu_weight: Some(cpu_weight(shares)),
             ..Limits::default()
         });

@@ -19,7 +19,7 @@ impl Events {
         self.0.warning(pod, reason, message);
     }
 
-    /// With what programs want to know of it.
+    /// A warning with annotations for programs.
     pub fn warning_annotated(
         &self,
         pod: &Pod,

@@ -96,7 +96,7 @@ pub async fn run(
     Err(Error("Cannot run handler: invalid handler".to_owned()))
 }
 
-/// How a hook was answered.
+/// The answer to a hook over HTTP.
 #[derive(Debug, PartialEq, Eq)]
 enum Got {
     AsAsked,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_in_http_is_asked_for_again_without_the_secrets() {
+    async fn a_plain_answer_to_https_is_requested_again_without_authorization() {
         client::connect::install_crypto_provider();
         let (port, served) = plain_server(1);
         let got = get(&action(port), &Container::default(), "127.0.0.1").await;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_gone_by_then_leaves_the_first_error() {
+    async fn a_failed_retry_over_http_returns_the_first_error() {
         client::connect::install_crypto_provider();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
         let port = listener.local_addr().expect("an address").port();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_command_is_told_with_its_output() {
+    fn a_failed_hook_command_is_reported_with_its_output() {
         let response = v1::ExecSyncResponse {
             stdout: b"out\n".to_vec(),
             stderr: b"err".to_vec(),

@@ -1,5 +1,5 @@
-//! Image garbage collection: when the disk that holds images fills up, images that nothing uses
-//! leave, the longest unused first. The choice is pure; this file also looks and removes.
+//! Image garbage collection: when the disk with the images fills up, images that nothing uses are
+//! removed, the longest unused first. The choice is pure; this file also looks and removes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +35,7 @@ pub struct Candidate {
     pub last_used: i64,
 }
 
-/// Which images leave, in order, so that `wanted` bytes become free.
+/// The images to remove, in order, so that `wanted` bytes become free.
 pub fn choose(mut images: Vec<Candidate>, wanted: u64, minimum_age: i64, now: i64) -> Vec<String> {
     let removable = |image: &Candidate| !image.pinned && !image.in_use;
     images.retain(|image| removable(image) && now - image.first_seen >= minimum_age);
@@ -54,8 +54,8 @@ pub fn choose(mut images: Vec<Candidate>, wanted: u64, minimum_age: i64, now: i6
     chosen
 }
 
-/// Which images leave because nothing has used them for `age` microseconds. Only what this kubelet
-/// has watched for so long counts.
+/// The images to remove because nothing has used them for `age` microseconds. Only the time counts
+/// during which this kubelet has watched them.
 pub fn too_old(images: &[Candidate], age: i64, began: i64, now: i64) -> Vec<String> {
     if now - began <= age {
         return Vec::new();
@@ -173,7 +173,7 @@ impl ImageCollector {
         // Now and then the runtime is asked again where they are.
         self.sampler.ask_runtime().await;
         let Some(space) = self.sampler.file_systems().await.images else {
-            tracing::warn!("nobody knows how full the disk is that holds images; none is removed");
+            tracing::warn!("the disk with the images could not be measured; no image is removed");
             return;
         };
         let (high, low) = (
@@ -251,7 +251,7 @@ impl ImageCollector {
         Ok(self.seen.lock().update(images, &used, now))
     }
 
-    /// Returns those that are gone.
+    /// Removes images. Returns those that are gone.
     async fn remove(&self, chosen: Vec<String>, why: &str) -> BTreeSet<String> {
         let mut removed = BTreeSet::new();
         for id in chosen {
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_unused_leave_first_and_no_more_than_needed() {
+    fn the_longest_unused_images_are_removed_and_no_more_than_needed() {
         let images = vec![
             image("late", 5),
             image("early", 1),
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_uses_for_long_leaves() {
+    fn images_unused_for_the_maximum_age_are_removed() {
         let images = [
             image("old", 2 * MINUTE),
             image("late", 9 * MINUTE),
@@ -399,14 +399,14 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_is_brought_from_high_to_low() {
+    fn images_are_removed_from_the_high_to_the_low_threshold() {
         assert_eq!(to_free(1000, 200, 85, 80), None);
         assert_eq!(to_free(1000, 100, 85, 80), Some(100));
         assert_eq!(to_free(0, 0, 85, 80), None);
     }
 
     #[test]
-    fn use_is_remembered() {
+    fn the_last_use_of_an_image_is_remembered() {
         let mut memory = Memory::default();
         let images = || {
             vec![v1::Image {

@@ -1,5 +1,5 @@
-//! Container logs are kept short: a log that has grown past its limit is put aside and begun anew,
-//! and of those put aside only the newest stay. The choice is pure.
+//! Rotates container logs: a log that has grown past its limit is renamed and a new one is begun; of
+//! the renamed ones only the newest are kept. The choice is pure.
 
 use std::path::{Path, PathBuf};
 
@@ -105,7 +105,7 @@ async fn reopen(cri: &cri::Client, id: String, path: &Path) -> bool {
     answer.is_ok()
 }
 
-/// What fails after the move is only told: the runtime must begin the log anew in any case.
+/// A failure after the move is only logged: the runtime must begin a new log in any case.
 fn put_aside(path: &Path, aside: &Path, files: usize) -> std::io::Result<()> {
     std::fs::rename(path, aside)?;
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
@@ -125,7 +125,7 @@ fn put_aside(path: &Path, aside: &Path, files: usize) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Which of the files put aside are too many: `files` counts the one being written too.
+/// The rotated files that are too many. `files` counts the one that is being written too.
 fn surplus(mut entries: Vec<String>, log: &str, files: usize) -> Vec<String> {
     let prefix = format!("{log}.");
     entries.retain(|entry| entry.starts_with(&prefix));
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_stay() {
+    fn only_the_newest_rotated_logs_are_kept() {
         let entries = ["0.log", "0.log.3", "0.log.1", "0.log.2", "1.log.0"];
         let entries: Vec<String> = entries.iter().map(|name| (*name).to_owned()).collect();
         assert_eq!(surplus(entries.clone(), "0.log", 3), ["0.log.1"]);

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 /// The node conditions about pressure, in the order in which messages name them.
 const CONDITIONS: [&str; 3] = ["MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// Which pressures the node is under, for its conditions.
+/// The pressures that the node is under, as its conditions name them.
 #[derive(Default)]
 pub struct NodePressure(Mutex<Seen>);
 
@@ -16,7 +16,7 @@ pub struct NodePressure(Mutex<Seen>);
 struct Seen {
     /// When each condition was last seen, in microseconds.
     last: BTreeMap<&'static str, i64>,
-    /// Those that held when the node was last looked at.
+    /// The conditions that were true when the node was last looked at.
     now: Vec<&'static str>,
 }
 
@@ -30,8 +30,8 @@ impl NodePressure {
             .collect()
     }
 
-    /// A look at the node found `met`; what was found less than `transition` ago still holds. What
-    /// is `unknown` stays as it was.
+    /// A look at the node found these conditions `met`. One that was found less than `transition` ago
+    /// is still true; one that is `unknown` stays as it was.
     pub fn observe(
         &self,
         met: impl Iterator<Item = &'static str>,

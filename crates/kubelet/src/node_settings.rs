@@ -1,5 +1,5 @@
-//! What this node is called, where its files are, and what the configuration says. Nothing in it
-//! changes while the kubelet runs.
+//! The settings of this node: its name and addresses, the places of its files, its capacity and
+//! configuration. Nothing in it changes while the kubelet runs.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ impl NodeSettings {
         ))
     }
 
-    /// What the limits of containers depend on.
+    /// The properties of the machine that limits of containers depend on.
     pub fn machine(&self, limits_swap: bool) -> Machine<'_> {
         Machine {
             memory: self.capacity.memory,
@@ -45,7 +45,7 @@ impl NodeSettings {
         }
     }
 
-    /// What the downward API shows of the node.
+    /// The facts about the node that the downward API shows.
     pub fn facts(&self, pod_ips: Vec<String>) -> NodeFacts {
         NodeFacts {
             node_name: self.node_name.clone(),

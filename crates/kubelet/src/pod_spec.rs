@@ -4,13 +4,13 @@
 
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod};
 
-/// The annotation that tells where a static pod's manifest came from. Pods from the API do not have
+/// The annotation with the source of a static pod's manifest. Pods from the API do not have
 /// it.
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 /// Pods with this priority or a higher one are critical: the system priority classes start here.
 pub const CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
-/// What kind of container a name stands for.
+/// The kind of a container in the pod's spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Init,

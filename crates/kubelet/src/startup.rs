@@ -1,5 +1,5 @@
-//! What the kubelet waits for before it can take pods: a runtime that answers, a machine that can be
-//! read, and an API server that accepts the node.
+//! The kubelet waits before it takes pods: for a runtime that answers, a machine that can be read, and
+//! an API server that accepts the node.
 
 use std::{path::Path, time::Duration};
 

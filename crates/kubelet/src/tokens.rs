@@ -13,6 +13,15 @@ use parking_lot::Mutex;
 /// A token older than this is renewed however long it lives.
 const MAX_AGE: i64 = 24 * 3600 * 1_000_000;
 
+/// Why there is no token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    #[error(transparent)]
+    Request(#[from] kube::Error),
+    #[error("the server answered without a token")]
+    Missing,
+}
+
 #[derive(Clone)]
 pub struct Token {
     pub text: String,
@@ -23,7 +32,7 @@ pub struct Token {
 /// Pod UID, audience, lifetime.
 type Key = (String, String, i64);
 
-/// Fetches and keeps tokens. Cheap to clone. Tokens are held in memory only.
+/// Fetches and keeps tokens. Cheap to clone. Tokens are kept in memory only.
 #[derive(Clone)]
 pub struct Tokens {
     client: kube::Client,
@@ -40,7 +49,7 @@ impl Tokens {
         }
     }
 
-    pub async fn get(&self, pod: &Pod, audience: &str, seconds: i64) -> Result<Token, String> {
+    pub async fn get(&self, pod: &Pod, audience: &str, seconds: i64) -> Result<Token, TokenError> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let key = (uid.clone(), audience.to_owned(), seconds);
         let now = self.environment.now_micros();
@@ -70,11 +79,8 @@ impl Tokens {
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
         let response = api
             .create_token_request(account, &PostParams::default(), &request)
-            .await
-            .map_err(|error| error.to_string())?;
-        let status = response
-            .status
-            .ok_or_else(|| "the server answered without a token".to_owned())?;
+            .await?;
+        let status = response.status.ok_or(TokenError::Missing)?;
         let expires = status
             .expiration_timestamp
             .map_or(now + seconds * 1_000_000, |time| time.0.as_microsecond());

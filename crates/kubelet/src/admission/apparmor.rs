@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_profile_needs_the_kernels_help() {
+    fn an_apparmor_profile_needs_a_kernel_with_apparmor() {
         let pod = |type_: &str| -> Pod {
             serde_json::from_value(serde_json::json!({"spec": {"containers": [{"name": "c",
                 "securityContext": {"appArmorProfile": {"type": type_}}}]}}))

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_node_counts_is_counted() {
+    fn requests_of_extended_resources_are_counted_if_the_node_has_them() {
         let pod = |count: &str| {
             let pod = serde_json::json!({"spec": {"containers": [{"name": "c",
                 "resources": {"requests": {"example.com/boat": count, "other.example/x": "9"}}}]}});

@@ -15,7 +15,7 @@ use crate::pod_spec::is_static;
 
 const OS_LABEL: &str = "kubernetes.io/os";
 
-/// What no preemption could mend, checked before the rest.
+/// Rejections that no preemption could remedy, checked before the rest.
 pub(super) fn check_system(pod: &Pod, node: Option<&Node>) -> Vec<Rejection> {
     let labels = pod.metadata.labels.as_ref();
     if labels
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn host_ports_are_one_each() {
+    fn a_host_port_is_used_by_one_pod() {
         let ports = |address: &str, protocol: &str| {
             tolerated(json!({"containers": [{"name": "c", "ports": [
                 {"containerPort": 1, "hostPort": 80, "hostIP": address, "protocol": protocol}]}]}))

@@ -1,4 +1,4 @@
-//! Which pods must leave so that a critical one finds room. Pure.
+//! Chooses the pods that are preempted so that a critical pod finds room. Pure.
 
 use std::sync::Arc;
 

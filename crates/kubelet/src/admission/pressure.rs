@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_pressure_keeps_out_its_own() {
+    fn each_pressure_rejects_the_pods_it_concerns() {
         let pod = |spec: serde_json::Value| -> Pod {
             serde_json::from_value(serde_json::json!({"spec": spec})).expect("a pod")
         };

@@ -1,4 +1,4 @@
-//! What a configuration must not say, in upstream's words. Pure.
+//! Refuses invalid configurations, in upstream's wording. Pure.
 
 use std::{collections::BTreeSet, time::Duration};
 

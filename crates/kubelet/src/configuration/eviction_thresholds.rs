@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{Configuration, duration};
 
-/// What is measured. The order is that in which pressure is relieved: memory before disk.
+/// A figure that is measured. The order is that in which pressure is relieved: memory before disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
     MemoryAvailable,
-    /// What is left to pods of the memory that is theirs, the machine's own part set aside.
+    /// The memory left to pods of what they may use, without the part reserved for the machine.
     AllocatableMemory,
     NodeFsAvailable,
     NodeFsInodesFree,
@@ -85,13 +85,22 @@ impl Threshold {
     }
 }
 
-/// All that the configuration names; it has been checked.
+/// All thresholds of a configuration that has been checked.
 pub fn from_configuration(configuration: &Configuration) -> Vec<Threshold> {
     parse(configuration).unwrap_or_default()
 }
 
-/// All that the configuration names, or what is wrong with it.
-pub fn parse(configuration: &Configuration) -> Result<Vec<Threshold>, String> {
+/// A threshold that is invalid, in upstream's wording.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidThreshold(String);
+
+/// All thresholds of the configuration, or what is wrong with them.
+pub fn parse(configuration: &Configuration) -> Result<Vec<Threshold>, InvalidThreshold> {
+    read(configuration).map_err(InvalidThreshold)
+}
+
+fn read(configuration: &Configuration) -> Result<Vec<Threshold>, String> {
     for (name, text) in &configuration.eviction_minimum_reclaim {
         check_reclaim(known(name)?, text)?;
     }

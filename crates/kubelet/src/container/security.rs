@@ -267,7 +267,7 @@ fn groups_policy(context: &PodSecurityContext) -> i32 {
     }
 }
 
-/// Without a profile a container is unconfined, unless the kubelet is told otherwise.
+/// Without a profile a container is unconfined, unless the kubelet is configured otherwise.
 fn seccomp(profile: Option<&SeccompProfile>, default: bool) -> v1::SecurityProfile {
     use v1::security_profile::ProfileType;
     let (profile_type, localhost_ref) = match profile {

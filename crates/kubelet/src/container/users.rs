@@ -74,7 +74,7 @@ pub fn ensure(pods_root: &Path, pod: &Pod) -> io::Result<()> {
     atomic_file::write(&directory.join(FILE), &bytes, Options::plain())
 }
 
-/// What CRI is told of the pod's users; None: the host's.
+/// The pod's user namespace for CRI. `None` means that it uses the host's.
 pub fn namespace(pods_root: &Path, pod: &Pod) -> io::Result<Option<v1::UserNamespace>> {
     if !wanted(pod) {
         return Ok(None);

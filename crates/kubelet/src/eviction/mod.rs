@@ -1,5 +1,5 @@
-//! Pods leave when the node runs short: when that is ([`thresholds`]), who goes first ([`rank`]),
-//! and who holds more disk than it said it would ([`storage`]). This file measures and acts.
+//! Evicts pods when the node runs short: when that is ([`thresholds`]), which pod is first ([`rank`]),
+//! and which pods use more disk than their limits allow ([`storage`]). This file measures and acts.
 
 mod rank;
 mod storage;
@@ -33,13 +33,13 @@ use crate::{
 };
 
 const PERIOD: Duration = Duration::from_secs(10);
-/// What a pod gets when memory or disk are all but gone.
+/// The grace period of a pod when memory or disk are all but used up, in seconds.
 const HARD_GRACE: i64 = 1;
-/// How long, beyond its grace, an evicted pod is waited for before the next one is chosen.
+/// How long, beyond its grace period, an evicted pod is waited for before the next one is chosen.
 const LEAVING: Duration = Duration::from_secs(40);
 const LEAVING_POLL: Duration = Duration::from_millis(250);
 
-/// What eviction measures with and acts on.
+/// The parts of the kubelet with which eviction measures and acts.
 pub struct Eviction {
     pub settings: Arc<NodeSettings>,
     pub telemetry: Telemetry,
@@ -82,7 +82,7 @@ pub async fn run(eviction: Eviction, shutdown: CancellationToken) {
         let pause = async {
             match relief.relieve(due.next()).await {
                 evicted if evicted.is_empty() => tokio::time::sleep(PERIOD).await,
-                // What the node has is known again when they have left.
+                // How much the node has is known again when they have ended.
                 evicted => left(pods, evicted).await,
             }
         };
@@ -93,7 +93,7 @@ pub async fn run(eviction: Eviction, shutdown: CancellationToken) {
     }
 }
 
-/// Waits until they have left, though not for ever.
+/// Waits until they have ended, though not for ever.
 async fn left(pods: &Pods, evicted: Vec<Evicted>) {
     let grace = evicted.iter().map(|one| one.grace).max().unwrap_or(0);
     let limit = LEAVING + Duration::from_secs(u64::try_from(grace).unwrap_or(0)) * 3 / 2;
@@ -103,12 +103,12 @@ async fn left(pods: &Pods, evicted: Vec<Evicted>) {
         }
     };
     if tokio::time::timeout(limit, gone).await.is_err() {
-        tracing::warn!("evicted pods take long to leave");
+        tracing::warn!("evicted pods take long to end");
     }
 }
 
-/// Those of the met thresholds that ask for action now: hard ones at once, soft ones after their
-/// grace.
+/// The met thresholds that must be acted on now: hard ones at once, soft ones after their grace
+/// period.
 fn due(
     thresholds: &[Threshold],
     met: &BTreeSet<usize>,
@@ -128,7 +128,7 @@ fn due(
         .collect()
 }
 
-/// Says once which figures cannot be read, and once when they can be again.
+/// Logs once which figures cannot be read, and once when they can be again.
 fn report_unknown(unknown: &BTreeSet<Signal>, reported: &mut BTreeSet<Signal>) {
     if unknown == reported {
         return;
@@ -144,10 +144,10 @@ fn report_unknown(unknown: &BTreeSet<Signal>, reported: &mut BTreeSet<Signal>) {
     reported.clone_from(unknown);
 }
 
-/// What the node has left.
+/// How much the node has left.
 struct Measured {
     levels: BTreeMap<Signal, Level>,
-    /// What could not be measured. A signal that this machine does not have is in neither.
+    /// The signals that could not be measured. One that this machine does not have is in neither.
     unknown: BTreeSet<Signal>,
     layout: Layout,
 }
@@ -237,7 +237,7 @@ fn judge(
     }
 }
 
-/// A pod that was told to leave.
+/// A pod that was evicted and has not ended yet.
 struct Evicted {
     uid: String,
     grace: i64,
@@ -251,7 +251,7 @@ struct Relief<'a> {
 }
 
 impl Relief<'_> {
-    /// Ends pods that hold more than they may, else does something about `starved`, if anything is.
+    /// Evicts pods that use more than they may; if there are none, relieves `starved`.
     async fn relieve(&self, starved: Option<&Threshold>) -> Vec<Evicted> {
         let mut running = self.eviction.pods.not_ending();
         running.retain(|pod| is_active(pod));
@@ -262,7 +262,7 @@ impl Relief<'_> {
             .local_storage_capacity_isolation;
         let is_limited = |pod: &Pod| isolation && storage::is_limited(pod) && !is_critical(pod);
         let needs_disk = starved.is_some_and(|one| one.signal.condition() == "DiskPressure");
-        // Nothing to relieve and nobody with a limit: nothing to measure.
+        // Nothing is starved and no pod has a limit: there is nothing to measure.
         if starved.is_none() && !running.iter().any(|pod| is_limited(pod)) {
             return Vec::new();
         }
@@ -341,7 +341,7 @@ impl Relief<'_> {
         vec![self.evict(victim, signal, reason, grace, true)]
     }
 
-    /// Removes what nobody needs from a starved disk. Returns whether that was enough.
+    /// Removes dead containers and unused images from a starved disk. Returns whether that was enough.
     async fn reclaim(&self, signal: Signal) -> bool {
         let waste = thresholds::waste(signal, self.measured.layout);
         if waste.containers {
@@ -355,7 +355,7 @@ impl Relief<'_> {
         }
         let again = measure(self.eviction).await;
         let all = (0..self.thresholds.len()).collect();
-        // Where that cannot be told, the next round tells it: nobody is evicted on a guess.
+        // Where that is unknown, the next round decides: no pod is evicted on a guess.
         thresholds::met(self.thresholds, &again.levels, &all).is_empty()
     }
 

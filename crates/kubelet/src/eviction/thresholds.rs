@@ -8,7 +8,7 @@ use crate::{
     stats::Layout,
 };
 
-/// What may be removed for a starved disk before any pod must go.
+/// What can be removed from a starved disk before any pod is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waste {
     pub containers: bool,
@@ -22,7 +22,7 @@ pub struct Level {
     pub capacity: i64,
 }
 
-/// What nobody needs of that which lies on the disk.
+/// What nobody needs on the disk that the signal measures.
 pub fn waste(signal: Signal, layout: Layout) -> Waste {
     let disk = signal.condition() == "DiskPressure";
     let (containers, images) = match layout {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_thresholds_are_refused() {
+    fn invalid_thresholds_are_rejected() {
         let check = |hard: &[(&str, &str)],
                      soft: &[(&str, &str)],
                      grace: &[(&str, &str)],
@@ -136,6 +136,7 @@ mod tests {
                 eviction_minimum_reclaim: map(reclaim),
                 ..Configuration::default()
             })
+            .map_err(|error| error.to_string())
         };
         let hard = |name, value| check(&[(name, value)], &[], &[], &[]);
         assert_eq!(
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acted_on_is_left_behind_by_the_minimum_reclaim() {
+    fn a_relieved_threshold_must_be_exceeded_by_the_minimum_reclaim() {
         let thresholds = [Threshold {
             signal: Signal::NodeFsAvailable,
             value: "100".to_owned(),

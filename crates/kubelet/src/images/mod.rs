@@ -1,6 +1,6 @@
 //! Makes sure that a container's image is on the node: the three pull policies, credentials from
-//! imagePullSecrets and from programs, upstream's reasons and messages. The waiting between tries is
-//! the plan's.
+//! imagePullSecrets and from provider programs, upstream's reasons and messages. The back-off between
+//! tries is the plan's.
 
 mod credentials;
 mod names;
@@ -96,20 +96,20 @@ impl Images {
             .image_pull_policy
             .as_deref()
             .unwrap_or("IfNotPresent");
-        let mut looked = Looked {
+        let mut looked = EnsureCount {
             measures: &self.telemetry.measures,
             policy,
             present: "unknown",
             pull: "unknown",
         };
         let name = container.image.clone().unwrap_or_default();
-        let tell = |severity, reason: &str, message: &str| {
+        let report = |severity, reason: &str, message: &str| {
             let events = &self.telemetry.events;
             events.container(pod, &container.name, severity, reason, message);
         };
         // Upstream posts a second event with the bare reason.
         let failed = |reason: &'static str, message: String| {
-            tell(Severity::Warning, "Failed", &format!("Error: {reason}"));
+            report(Severity::Warning, "Failed", &format!("Error: {reason}"));
             PullFailure {
                 reason,
                 message,
@@ -123,7 +123,7 @@ impl Images {
                 let message = format!(
                     "Failed to apply default image tag \"{name}\": couldn't parse image name \"{name}\": {why}"
                 );
-                tell(Severity::Warning, "InspectFailed", &message);
+                report(Severity::Warning, "InspectFailed", &message);
                 return Err(failed("InvalidImageName", message));
             }
         };
@@ -135,7 +135,7 @@ impl Images {
                 Ok(present) => present,
                 Err(error) => {
                     let message = format!("Failed to inspect image \"\": {}", error.message());
-                    tell(Severity::Warning, "InspectFailed", &message);
+                    report(Severity::Warning, "InspectFailed", &message);
                     return Err(failed("ImageInspectError", message));
                 }
             };
@@ -156,14 +156,14 @@ impl Images {
                 let message = format!(
                     "Container image \"{name}\" already present on machine and can be accessed by the pod"
                 );
-                tell(Severity::Normal, "Pulled", &message);
+                report(Severity::Normal, "Pulled", &message);
                 return Ok(found(image));
             }
             looked.pull = "true";
             if policy == "Never" {
                 let message =
                     format!("Container image \"{name}\" is not present with pull policy of Never");
-                tell(Severity::Warning, "ErrImageNeverPull", &message);
+                report(Severity::Warning, "ErrImageNeverPull", &message);
                 return Err(failed("ErrImageNeverPull", message));
             }
         }
@@ -171,7 +171,7 @@ impl Images {
         if !asked {
             self.ask_providers(&mut credentials, &repository, pod).await;
         }
-        tell(
+        report(
             Severity::Normal,
             "Pulling",
             &format!("Pulling image \"{name}\""),
@@ -184,7 +184,7 @@ impl Images {
         let start = environment.now_micros();
         let intent = self.records.intend(&name).await;
         let pulled = match &self.rate {
-            Some(rate) if !rate.take(start) => Err("pull QPS exceeded".to_owned()),
+            Some(rate) if !rate.try_take(start) => Err("pull QPS exceeded".to_owned()),
             _ => pull(cri, &full, &credentials, pod).await,
         };
         drop(slot);
@@ -202,7 +202,7 @@ impl Images {
                     self.records.pulled(&name, &image.id, used, now).await;
                 }
                 drop(intent);
-                tell(
+                report(
                     Severity::Normal,
                     "Pulled",
                     &format!(
@@ -216,7 +216,7 @@ impl Images {
             }
             Err(text) => {
                 drop(intent);
-                tell(
+                report(
                     Severity::Warning,
                     "Failed",
                     &format!("Failed to pull image \"{name}\": {text}"),
@@ -234,7 +234,7 @@ impl Images {
 /// An image that is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    /// What CreateContainer is given.
+    /// The reference that CreateContainer gets.
     pub reference: String,
     /// The user the image wants, by number or by name.
     pub uid: Option<i64>,
@@ -262,15 +262,15 @@ pub struct Request<'a> {
     pub secrets: &'a [std::sync::Arc<Secret>],
 }
 
-/// What was found out before it came to an end.
-struct Looked<'a> {
+/// Counts the request for an image, with what was found out until it ended.
+struct EnsureCount<'a> {
     measures: &'a Measures,
     policy: &'a str,
     present: &'static str,
     pull: &'static str,
 }
 
-impl Drop for Looked<'_> {
+impl Drop for EnsureCount<'_> {
     fn drop(&mut self) {
         let policy = self.policy.to_lowercase();
         let labels = [policy.as_str(), self.present, self.pull];
@@ -278,7 +278,7 @@ impl Drop for Looked<'_> {
     }
 }
 
-/// The reason in a failed pull's words, where the runtime gives one of those that have a name.
+/// The reason of a failed pull, if the runtime's message names one that has a reason of its own.
 fn cause(image: &str, text: String) -> (&'static str, String) {
     for (reason, why) in [
         ("RegistryUnavailable", "the registry is unavailable"),
@@ -398,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_with_a_name_are_told_by_it() {
+    fn pull_failures_with_a_reason_of_their_own_show_it() {
         let check = |text: &str, reason: &str, message: &str| {
             let found = cause("x:1", text.to_owned());
             assert_eq!(found, (reason, message.to_owned()));

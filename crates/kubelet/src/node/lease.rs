@@ -33,14 +33,14 @@ pub async fn run(
     let renewal = Duration::from_secs(duration_seconds.max(4) as u64 / 4);
     let api: Api<Lease> = Api::namespaced(client, NAMESPACE);
     // The owner that the lease is known to have.
-    let mut told: Option<String> = None;
+    let mut written_owner: Option<String> = None;
     loop {
         let owner = node_object.uid();
-        let news = owner.as_deref().filter(|_| owner != told);
-        let lease = lease(&environment, node_name, news, duration_seconds);
+        let new_owner = owner.as_deref().filter(|_| owner != written_owner);
+        let lease = lease(&environment, node_name, new_owner, duration_seconds);
         let pause = match renew(&api, lease, node_name, owner.as_deref()).await {
             Ok(()) => {
-                told = owner;
+                written_owner = owner;
                 renewal
             }
             Err(error) => {
@@ -58,7 +58,7 @@ pub async fn run(
     }
 }
 
-/// What is told of the lease: its owner only where there is one to tell.
+/// The lease to write. It names its owner only if there is a new one.
 fn lease(
     environment: &Environment,
     node_name: &str,

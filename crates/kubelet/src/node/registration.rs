@@ -21,7 +21,7 @@ use kube::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::transitions::{self, Told};
+use super::transitions::{self, NodeEvent};
 use crate::{
     node_object::NodeObject, node_pressure::NodePressure, node_settings::NodeSettings,
     shutdown_state::ShutdownState, telemetry::Telemetry,
@@ -31,8 +31,8 @@ use crate::{
 const CHECK_UNREADY: Duration = Duration::from_millis(50);
 /// How long the runtime may take to say how it is. Upstream calls it down after as long.
 const RUNTIME_ANSWERS: Duration = Duration::from_secs(30);
-/// What nodes declare so that schedulers and API servers may count on it: upstream's features that
-/// are on by default and that this kubelet has.
+/// The features that the node declares to schedulers and API servers: upstream's features that are on
+/// by default and that this kubelet has.
 const DECLARED_FEATURES: [&str; 4] = [
     "ExtendWebSocketsToKubelet",
     "InPlacePodLevelResourcesVerticalScaling",
@@ -41,7 +41,7 @@ const DECLARED_FEATURES: [&str; 4] = [
 ];
 const KUBELET_VERSION: &str = "v1.36.4";
 
-/// What the Node object says that does not change while we run.
+/// The part of the Node object that does not change while the kubelet runs.
 pub struct Identity {
     pub pod_cidr: String,
     pub labels: BTreeMap<String, String>,
@@ -49,7 +49,7 @@ pub struct Identity {
     pub runtime_version: String,
 }
 
-/// What the Node object is made from.
+/// The sources of the Node object and its status.
 pub struct Registration {
     pub identity: Identity,
     pub settings: Arc<NodeSettings>,
@@ -76,7 +76,7 @@ pub async fn register(registration: &Registration) -> kube::Result<Node> {
     };
     let present = match api.create(&PostParams::default(), &node).await {
         Ok(created) => {
-            tell(registration, None, &status);
+            report_changes(registration, None, &status);
             created
         }
         Err(kube::Error::Api(refused)) if refused.code == 409 => {
@@ -91,7 +91,7 @@ pub async fn register(registration: &Registration) -> kube::Result<Node> {
                 .await?;
             // What has not changed keeps its times.
             status = self::status(registration, present.status.as_ref()).await;
-            tell(registration, present.status.as_ref(), &status);
+            report_changes(registration, present.status.as_ref(), &status);
             present
         }
         Err(error) => return Err(error),
@@ -167,7 +167,7 @@ pub async fn run(registration: Arc<Registration>, registered: Node, shutdown: Ca
         let cordoned = registration.node_object.is_cordoned();
         if cordoned != was_cordoned {
             was_cordoned = cordoned;
-            event(
+            record(
                 &registration,
                 transitions::cordon(&registration.settings.node_name, cordoned),
             );
@@ -182,7 +182,7 @@ pub async fn run(registration: Arc<Registration>, registered: Node, shutdown: Ca
         }
         match write(&api, &registration, &new).await {
             Ok(_) => {
-                tell(&registration, written.as_ref(), &new);
+                report_changes(&registration, written.as_ref(), &new);
                 written = Some(new);
                 reported = now;
             }
@@ -205,18 +205,18 @@ pub async fn run(registration: Arc<Registration>, registered: Node, shutdown: Ca
 }
 
 /// Events about what has changed.
-fn tell(registration: &Registration, before: Option<&NodeStatus>, now: &NodeStatus) {
-    for told in transitions::between(&registration.settings.node_name, before, now) {
-        event(registration, told);
+fn report_changes(registration: &Registration, before: Option<&NodeStatus>, now: &NodeStatus) {
+    for event in transitions::between(&registration.settings.node_name, before, now) {
+        record(registration, event);
     }
 }
 
-fn event(registration: &Registration, told: Told) {
+fn record(registration: &Registration, event: NodeEvent) {
     registration.telemetry.events.node(
         &registration.settings.node_name,
-        told.severity,
-        told.reason,
-        told.message,
+        event.severity,
+        event.reason,
+        event.message,
     );
 }
 
@@ -291,7 +291,7 @@ async fn status(registration: &Registration, before: Option<&NodeStatus>) -> Nod
     }
 }
 
-/// What the runtime answers, or what is wrong with it. The node is told to be unready long before a
+/// The answer of the runtime, or what is wrong with it. The node becomes unready long before a
 /// runtime that hangs has used up the time of an ordinary call.
 async fn answer<T>(
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,

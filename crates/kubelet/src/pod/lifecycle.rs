@@ -1,4 +1,4 @@
-//! Where a pod is in its life on this node.
+//! The stages of a pod's life on this node.
 
 /// The stages of a pod's life on this node, in order. A pod only moves forward, and may skip stages.
 /// The pod's worker and the list of the node's pods use the same stages.

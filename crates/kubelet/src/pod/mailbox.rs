@@ -1,5 +1,5 @@
-//! What reaches a pod's worker from outside: the newest pod and hints to look again. Latest wins,
-//! so it is bounded whatever the senders do.
+//! The mailbox of a pod's worker: the newest form of the pod and hints to look again. The latest
+//! message wins, so that it is bounded whatever the senders do.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,17 +16,17 @@ const SIGHTINGS_KEPT: usize = 16;
 #[derive(Default)]
 pub struct News {
     pub pod: Option<Arc<Pod>>,
-    /// What the API has of a static pod now.
+    /// The mirror pod that the API has of a static pod now.
     pub mirror: Option<Option<Arc<Pod>>>,
     /// The API no longer has the pod.
     pub removed: bool,
-    /// Something changed in the runtime, and nobody says what.
+    /// Something changed in the runtime, and it is not known what.
     pub runtime: bool,
-    /// What the runtime told beside that something changed.
+    /// The states that the runtime described when it announced changes.
     pub sightings: Vec<Sighting>,
     /// Somebody else on this node has decided that the pod must end.
     pub end: Option<Termination>,
-    /// Another pod gave resources back.
+    /// Another pod released resources.
     pub room: bool,
     /// A ConfigMap or Secret the pod refers to changed.
     pub objects: bool,
@@ -87,7 +87,7 @@ impl Mailbox {
         self.wake.notified().await;
     }
 
-    pub fn take(&self) -> News {
+    pub fn take_news(&self) -> News {
         std::mem::take(&mut *self.news.lock())
     }
 

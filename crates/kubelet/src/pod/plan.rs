@@ -1,5 +1,5 @@
-//! What to do next for one pod: pure. `plan(situation) -> actions` is asked again after every
-//! event; the worker carries the actions out as tasks and comes back with what they found.
+//! Decides what to do next for one pod. Pure. `plan(situation) -> actions` is asked again after every
+//! event; the worker runs the actions as tasks and asks again with their results.
 //! Independent steps (volumes, image, sandbox) are planned together, so they run side by side.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,12 +15,12 @@ use crate::{
     runtime::{ContainerRecord, ContainerState, Observed, Sandbox},
 };
 
-/// Dead containers kept per name beside the present one: the one `lastState` and
-/// `logs --previous` speak of.
+/// Dead containers that are kept per name besides the present one: the one that `lastState` and
+/// `logs --previous` show.
 const DEAD_KEPT: usize = 1;
 const RESTART_ALL: &str = "RestartAllContainers";
 
-/// How far one prerequisite has come.
+/// The state of one prerequisite of a container's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Step<T> {
     #[default]
@@ -33,7 +33,7 @@ pub enum Step<T> {
     },
 }
 
-/// What is wanted of the pod.
+/// The goal of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     Run,
@@ -95,18 +95,18 @@ pub struct Situation<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KillReason {
-    /// The pod ends.
+    /// The pod is terminated.
     PodEnds,
     LivenessProbe,
     StartupProbe,
     DefinitionChanged,
-    /// The runtime has lost sight of it: it may still run.
+    /// The runtime does not know its state: it may still run.
     StateUnknown,
     /// Its new resources need a new container.
     Resize,
     /// Its sandbox is gone; it cannot live on.
     SandboxGone,
-    /// Another container's end asks for all of them to begin anew.
+    /// Another container has ended whose rule restarts all containers.
     RestartAll,
 }
 
@@ -141,7 +141,7 @@ pub enum Action {
     },
     RemoveContainer {
         id: String,
-        /// Its log goes with the pod, not with it.
+        /// Its log is removed with the pod, not with the container.
         keep_log: bool,
     },
     StopSandbox {
@@ -150,7 +150,7 @@ pub enum Action {
     RemoveSandbox {
         id: String,
     },
-    /// Nothing runs any more, though the object stays: give back what its volumes hold.
+    /// Nothing runs any more, though the object stays: unmount the pod's volumes.
     ReleaseVolumes,
     /// Nothing runs any more: write the last status and clean up.
     Finish,
@@ -213,8 +213,8 @@ pub fn restarts_failed(pod: &Pod, container: &Container) -> bool {
     policy != Some("Never")
 }
 
-/// The first of the container's own rules that speaks of this exit code. Rules count only beside
-/// a policy of the container's own.
+/// The first of the container's own rules that names this exit code. Rules count only if the
+/// container has a restart policy of its own.
 fn rule_for(container: &Container, exit_code: i32) -> Option<&ContainerRestartRule> {
     container.restart_policy.as_ref()?;
     container
@@ -456,7 +456,7 @@ fn resize(situation: &Situation<'_>, record: &ContainerRecord, actions: &mut Vec
 }
 
 /// Plans one container's start. Returns whether those after it may be planned too: a container
-/// with a postStart hook holds back the ones behind it, as upstream does.
+/// with a postStart hook delays the ones behind it, as upstream does.
 fn start(
     situation: &Situation<'_>,
     container: &Container,

@@ -1,4 +1,5 @@
-//! The pod's status, computed from the spec, what the runtime holds, and what probes say. Pure.
+//! The pod's status, computed from the spec, the runtime's state of it, and the results of probes.
+//! Pure.
 //! Writing it is `status_writer`'s; the conditions are `conditions`'.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,7 +54,7 @@ pub struct Input<'a> {
     /// Nothing of the pod runs or will run again.
     pub terminal: bool,
     pub termination: Option<&'a Termination>,
-    /// Containers that make way for a new one of themselves: shown as before until it is there.
+    /// Containers that are being replaced: they are shown as before until the new one is there.
     pub replacing: &'a BTreeSet<String>,
     /// What running containers have of cpu and memory, by id.
     pub actual: &'a BTreeMap<String, ResourceRequirements>,
@@ -342,7 +343,7 @@ fn from_record(
     }
 }
 
-/// The runtime holds nothing of this container: it was never made, or it is lost.
+/// The runtime has nothing of this container: it was never created, or it is lost.
 fn from_memory(
     input: &Input<'_>,
     container: &Container,

@@ -27,9 +27,8 @@ mod volume_state;
 mod wake;
 mod watches;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use client::events::Severity;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use tokio::task::JoinError;
 
@@ -43,15 +42,13 @@ use super::{
     lifecycle::Lifecycle,
     mailbox::{Mailbox, News},
     plan::{self, Action, Goal, Situation},
-    resize,
     services::PodServices,
-    status::{self, Waiting},
+    status,
     termination::Termination,
 };
 use crate::{
-    pod_spec::{find_lasting, uid},
-    probes::{self, Kind},
-    runtime::{ContainerRecord, Observed},
+    pod_spec::uid,
+    runtime::{Observed, Sighting},
 };
 
 const SECOND: i64 = 1_000_000;
@@ -176,7 +173,7 @@ impl Worker {
             while let Some(result) = self.tasks.try_next() {
                 self.apply(result);
             }
-            let news = self.mailbox.take();
+            let news = self.mailbox.take_news();
             self.receive(news);
         }
         self.probing.stop_all();
@@ -213,7 +210,7 @@ impl Worker {
         }
     }
 
-    /// What an earlier kubelet reported counts until it is known anew.
+    /// Restores what an earlier kubelet reported. It counts until it is known anew.
     fn restore(&mut self) {
         let pod = self.pod().clone();
         let Some(status) = &pod.status else {
@@ -301,7 +298,7 @@ impl Worker {
         }
     }
 
-    fn is_new(&self, sighting: &crate::runtime::Sighting) -> bool {
+    fn is_new(&self, sighting: &Sighting) -> bool {
         match self.runtime.observed() {
             None => true,
             Some(observed) => sightings::is_new(observed, self.tasks.busy(), sighting),
@@ -334,9 +331,9 @@ impl Worker {
         if self.runtime.observed().is_some() {
             // First: what is decided about a container that ended is recorded with its end.
             self.count_ends();
-            self.ask_for_resources();
+            actions::request_resize::begin_if_due(self);
             actions::refresh_volumes::begin_if_due(self);
-            self.show_pull_backoffs();
+            actions::back_off::show_pull_backoffs(self);
             for action in self.plan() {
                 actions::begin(self, action);
             }
@@ -344,7 +341,7 @@ impl Worker {
                 self.turns.publish(observed, self.tasks.busy());
             }
             actions::settle_resize::begin_if_due(self);
-            self.match_probes();
+            actions::run_probes::begin_and_end(self);
         }
         actions::write_status::begin_if_due(self);
         let is_ending = self.is_ending();
@@ -464,131 +461,6 @@ impl Worker {
             message: message.to_owned(),
             ..Termination::default()
         });
-    }
-
-    /// Asks for the resources that the pod wants, if they are not those that it has been granted.
-    fn ask_for_resources(&mut self) {
-        let admission = &self.services.admission;
-        if self.is_ending() || !self.forms.wants_resize() {
-            if self.resizing.withdraw() {
-                admission.withdraw(self.forms.granted());
-            }
-            return;
-        }
-        let (now, events) = (self.now(), &self.services.telemetry.events);
-        let desired = self.forms.desired().clone();
-        let generation = desired.metadata.generation;
-        if let Some(until) = self.resizing.waits_until(generation, now) {
-            self.wake.no_later_than(until);
-            return;
-        }
-        match admission.resize(&desired) {
-            Ok(()) => {
-                self.forms.grant();
-                self.resizing.granted(generation);
-                // Volumes may show what the containers now have.
-                self.volumes.want_refresh();
-                let message = resize::event_message("Pod resize started", &desired, generation, "");
-                events.normal(&desired, "ResizeStarted", message);
-            }
-            Err(rejection) => {
-                let text = rejection.message.clone();
-                let (until, was_known) = self.resizing.deferred(generation, text, now);
-                if !was_known {
-                    let message = resize::event_message(
-                        "Pod resize Deferred",
-                        &desired,
-                        generation,
-                        &rejection.message,
-                    );
-                    events.warning(self.forms.granted(), "ResizeDeferred", message);
-                }
-                self.wake.no_later_than(until);
-                let (admission, mailbox) = (admission.clone(), self.mailbox.clone());
-                self.watches.spawn(async move {
-                    admission.released().await;
-                    mailbox.room();
-                });
-            }
-        }
-    }
-
-    /// A failed pull is first shown as what it was, later as waiting for the next try.
-    fn show_pull_backoffs(&mut self) {
-        let (due, later) = self.images.new_backoffs(self.now());
-        let (pod, events) = (self.forms.granted(), &self.services.telemetry.events);
-        for (container, failure) in due {
-            let message = format!("Back-off pulling image \"{}\"", failure.image);
-            events.container(pod, &container, Severity::Normal, "BackOff", &message);
-            let error = "Error: ImagePullBackOff";
-            events.container(pod, &container, Severity::Warning, "Failed", error);
-            let waiting = Waiting {
-                reason: "ImagePullBackOff".to_owned(),
-                message: format!("{message}: {}: {}", failure.reason, failure.message),
-            };
-            self.starts.show_waiting(&container, waiting);
-        }
-        for at in later {
-            self.wake.no_later_than(at);
-        }
-    }
-
-    /// Begins the probes of running containers and ends those of containers that are gone.
-    fn match_probes(&mut self) {
-        let Some(observed) = self.runtime.observed() else {
-            return;
-        };
-        let Some(sandbox) = observed.sandbox() else {
-            return;
-        };
-        let pod = self.forms.granted();
-        let started = self.probing.started(pod, observed);
-        let is_ending = self.is_ending();
-        let mut wanted: BTreeMap<(String, Kind), &ContainerRecord> = BTreeMap::new();
-        for record in observed.running() {
-            let Some(spec) = find_lasting(pod, &record.name) else {
-                continue;
-            };
-            let is_started = started.contains(&record.id);
-            for (kind, is_due) in [
-                (Kind::Startup, !is_ending && !is_started),
-                (Kind::Readiness, is_started),
-                (Kind::Liveness, !is_ending && is_started),
-            ] {
-                if is_due && kind.of(spec).is_some() {
-                    wanted.insert((record.id.clone(), kind), record);
-                }
-            }
-        }
-        let host_ip = &self.services.settings.host_ip;
-        let now = self.services.environment.now_micros();
-        for (kind, record, stop) in self.probing.match_with(wanted) {
-            let Some(spec) = find_lasting(pod, &record.name) else {
-                continue;
-            };
-            let target = probes::Target {
-                pod: pod.clone(),
-                container: spec.clone(),
-                container_id: record.id.clone(),
-                pod_ip: actions::pod_ips(host_ip, pod, sandbox)
-                    .into_iter()
-                    .next()
-                    .unwrap_or_default(),
-                started_at: record.started_at / 1000,
-                now,
-                passed: self.probing.is_ready(&record.id),
-            };
-            let mailbox = self.mailbox.clone();
-            tokio::spawn(probes::run(
-                self.services.cri.clone(),
-                self.services.telemetry.events.clone(),
-                self.services.probe_counts.clone(),
-                kind,
-                target,
-                move |result| mailbox.probe_result(result),
-                stop,
-            ));
-        }
     }
 
     fn compute_status(&mut self) -> PodStatus {

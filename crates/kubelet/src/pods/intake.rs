@@ -41,10 +41,10 @@ use crate::{
 
 /// The loop comes around at least this often.
 const TURN: Duration = Duration::from_secs(60);
-/// When a listing of what the node holds is tried again.
+/// Pause before a failed listing of what the node has of pods is tried again.
 const SWEEP_RETRY: Duration = Duration::from_secs(1);
 
-/// What the intake of pods needs of the rest of the kubelet.
+/// The parts of the kubelet that the intake of pods uses.
 pub struct NodeHandles {
     pub services: Arc<PodServices>,
     /// The pods that the API has for this node.
@@ -77,7 +77,7 @@ pub async fn run(
     intake.run(hints, manifests, shutdown).await;
 }
 
-/// What is left on the node of pods, by UID.
+/// The names of pods of which the node has something, by UID.
 type Leftovers = Result<BTreeMap<String, leftovers::Name>, tonic::Status>;
 
 struct Intake {

@@ -1,5 +1,5 @@
-//! What this node holds of pods, whoever they are: sandboxes in the runtime, directories, logs and
-//! cgroups. Which of them nobody wants any more is for others to say.
+//! Lists what this node has of any pod: sandboxes in the runtime, directories, logs and cgroups. The
+//! caller decides which of them belong to no pod any more.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ pub struct Name {
     pub name: String,
 }
 
-/// Where this node keeps something of pods.
+/// The places where this node has something of pods.
 pub struct Places {
     pub cri: cri::Client,
     pub volumes: Volumes,

@@ -1,4 +1,4 @@
-//! Who calls, from the client certificate or a token, and whether they may, from a SubjectAccessReview.
+//! Authenticates callers by their bearer token (TokenReview) and authorizes them (SubjectAccessReview).
 
 use http::{HeaderMap, Method, StatusCode};
 use k8s_openapi::api::{
@@ -9,7 +9,7 @@ use kube::{Api, api::PostParams};
 
 use super::{Backend, Refusal, reviews::Reviews, user::User};
 
-/// The user a bearer token stands for, as the API server's TokenReview tells it.
+/// The user whose bearer token it is, according to the API server's TokenReview.
 pub async fn user_of_token(
     backend: &Backend,
     reviews: &Reviews,
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn only_reading_methods_are_asked_about_as_reading() {
+    fn methods_map_to_the_verbs_of_a_review() {
         assert_eq!(verb(&Method::GET), "get");
         assert_eq!(verb(&Method::POST), "create");
         let unknown = Method::from_bytes(b"PROPFIND").unwrap();

@@ -35,7 +35,7 @@ pub async fn answer(backend: &Backend, path: &[&str], query: &str) -> Response<B
 async fn summarize(backend: &Backend, shallow: bool) -> Result<Response<Body>, tonic::Status> {
     let depth = if shallow { Depth::Shallow } else { Depth::Deep };
     let samples = samples(backend, depth).await?;
-    let told = backend.sampler.ask_runtime().await;
+    let disk = backend.sampler.ask_runtime().await;
     let (machine, spaces) = tokio::join!(machine(), backend.sampler.file_systems());
     let now = backend.environment.now_micros();
     let summary = summary::build(&summary::Input {
@@ -46,8 +46,8 @@ async fn summarize(backend: &Backend, shallow: bool) -> Result<Response<Body>, t
             .and_then(|total| backend.sampler.cpu_rate("", total, now)),
         machine: &machine,
         spaces,
-        image_usage: told.image_usage,
-        container_usage: told.container_usage,
+        image_usage: disk.image_usage,
+        container_usage: disk.container_usage,
         pods: &samples,
         all_pods: all_pods(backend, &machine).await,
         kubelet: own_process().await,
@@ -121,14 +121,14 @@ async fn cadvisor(backend: &Backend) -> Result<Response<Body>, tonic::Status> {
     Ok(plain(page))
 }
 
-/// What the runtime tells in cAdvisor's names; nothing where it tells nothing.
+/// The metrics that the runtime reports with cAdvisor's names; empty if it reports none.
 async fn runtime_metrics(backend: &Backend) -> cadvisor::RuntimeMetrics {
     let (mut runtime, mut other) = (backend.cri.runtime.clone(), backend.cri.runtime.clone());
-    let told = tokio::try_join!(
+    let answers = tokio::try_join!(
         runtime.list_metric_descriptors(v1::ListMetricDescriptorsRequest {}),
         other.list_pod_sandbox_metrics(v1::ListPodSandboxMetricsRequest {})
     );
-    let Ok((descriptors, pods)) = told else {
+    let Ok((descriptors, pods)) = answers else {
         return cadvisor::RuntimeMetrics::default();
     };
     let values = pods.into_inner().pod_metrics.into_iter().flat_map(|pod| {

@@ -20,7 +20,7 @@ const BLOCK: usize = 32 * 1024;
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 const GROWTH: AddWatchFlags = AddWatchFlags::IN_MODIFY.union(AddWatchFlags::IN_CLOSE_WRITE);
 
-/// Sends the log's text. `running` tells whether the container may still write; `changed` wakes
+/// Sends the log's text. `running` returns whether the container may still write; `changed` wakes
 /// when it may have ended.
 pub async fn read<F: Future<Output = bool>>(
     path: &Path,
@@ -60,7 +60,7 @@ pub async fn read<F: Future<Output = bool>>(
                 continue;
             };
             let rest = pending.split_off(end + 1);
-            let text = output.take(&pending);
+            let text = output.format(&pending);
             pending = rest;
             if !text.is_empty() && sender.send(text.into()).await.is_err() {
                 return Ok(());
@@ -82,7 +82,7 @@ pub async fn read<F: Future<Output = bool>>(
             continue;
         }
         if last_round {
-            let text = output.take(&pending);
+            let text = output.format(&pending);
             if !text.is_empty() {
                 let _ = sender.send(text.into()).await;
             }
@@ -125,7 +125,7 @@ struct Output<'a> {
 
 impl Output<'_> {
     /// The text of whole records, as the client is to see it.
-    fn take(&mut self, lines: &[u8]) -> Vec<u8> {
+    fn format(&mut self, lines: &[u8]) -> Vec<u8> {
         let mut text = Vec::with_capacity(lines.len());
         for line in lines.split(|byte| *byte == b'\n') {
             let Some(record) = log_format::parse(line) else {

@@ -14,11 +14,22 @@ pub struct LogOptions {
     pub limit_bytes: Option<usize>,
 }
 
+/// An option whose value makes no sense.
+#[derive(Debug, thiserror::Error)]
+#[error("invalid value {value:?} for {key}")]
+pub struct InvalidOption {
+    key: String,
+    value: String,
+}
+
 impl LogOptions {
-    pub fn parse(query: &str, now: Timestamp) -> Result<LogOptions, String> {
+    pub fn parse(query: &str, now: Timestamp) -> Result<LogOptions, InvalidOption> {
         let mut options = LogOptions::default();
         for (key, value) in pairs(query) {
-            let bad = || format!("invalid value {value:?} for {key}");
+            let bad = || InvalidOption {
+                key: key.clone(),
+                value: value.clone(),
+            };
             let flag = || {
                 value.parse::<bool>().or_else(|_| match value.as_str() {
                     "1" | "" => Ok(true),

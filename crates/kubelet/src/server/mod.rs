@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{log_options::LogOptions, reviews::Reviews, user::User};
 
-/// What the server answers from.
+/// The parts of the kubelet that the server answers from.
 pub struct Backend {
     pub settings: Arc<NodeSettings>,
     pub telemetry: Telemetry,
@@ -99,7 +99,7 @@ pub async fn run(
     serving::serve(listener, tls, ledger, shutdown, connected).await;
 }
 
-/// Who asks, and whether they may.
+/// Authenticates and authorizes a request, then answers it.
 async fn admit(
     backend: &Arc<Backend>,
     reviews: &Reviews,
@@ -194,7 +194,7 @@ async fn answer(backend: &Arc<Backend>, request: Request<Incoming>) -> Response<
             let query = request.uri().query().unwrap_or_default();
             let options = match LogOptions::parse(query, backend.environment.now()) {
                 Ok(options) => options,
-                Err(message) => return text(StatusCode::BAD_REQUEST, message),
+                Err(error) => return text(StatusCode::BAD_REQUEST, error.to_string()),
             };
             match logs::open(backend, namespace, name, container, options).await {
                 Ok(chunks) => {
@@ -218,7 +218,7 @@ fn answers_head(parts: &[&str]) -> bool {
     matches!(parts.first(), Some(&"healthz" | &"metrics" | &"configz"))
 }
 
-/// What `enableDebuggingHandlers: false` takes away.
+/// Whether `enableDebuggingHandlers: false` switches the path off.
 fn is_for_debugging(parts: &[&str]) -> bool {
     let first = parts.first().copied().unwrap_or_default();
     [

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_runs_is_listed() {
+    fn running_sandboxes_and_containers_are_listed() {
         let sandbox = |id: &str, state: v1::PodSandboxState| v1::PodSandbox {
             id: id.to_owned(),
             metadata: Some(v1::PodSandboxMetadata {

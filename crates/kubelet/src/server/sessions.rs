@@ -27,7 +27,7 @@ enum Action {
     Run,
 }
 
-/// What a path and its query ask for.
+/// The container and the action that a path and its query name.
 #[derive(Debug)]
 pub struct Target {
     action: Action,

@@ -1,5 +1,6 @@
-//! The machine goes down: pods end in order of their priority while logind waits ([`logind`]), the
-//! node says so, and takes no new ones. Off unless the configuration gives pods time ([`groups`]).
+//! The machine shuts down: pods are terminated in order of their priority while logind waits
+//! ([`logind`]), the node becomes unready and admits no new ones. Off unless the configuration gives
+//! pods time ([`groups`]).
 
 mod groups;
 mod logind;
@@ -32,7 +33,7 @@ const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.
 /// The name is upstream's.
 const STATE_FILE: &str = "graceful_node_shutdown_state";
 
-/// Where logind is found.
+/// The addresses of logind.
 #[derive(Clone, Debug)]
 pub struct SystemBus {
     /// The socket of the system's message bus.
@@ -41,7 +42,7 @@ pub struct SystemBus {
     pub logind_settings: PathBuf,
 }
 
-/// What the watcher of the machine's shutdown reads and changes.
+/// The parts of the kubelet that the watcher of the machine's shutdown uses.
 pub struct ShutdownContext {
     pub settings: Arc<NodeSettings>,
     pub telemetry: Telemetry,
@@ -68,16 +69,16 @@ pub async fn run(
         return;
     }
     watch.remember().await;
-    let mut said = String::new();
+    let mut logged = String::new();
     loop {
         let ended = tokio::select! {
             () = shutdown.cancelled() => return,
             Err(error) = watch.run() => error.to_string(),
         };
         // A machine without logind is no reason to repeat it every second.
-        if ended != said {
-            tracing::warn!("no word of the machine's shutdown can be had: {ended}");
-            said = ended;
+        if ended != logged {
+            tracing::warn!("the machine's shutdown cannot be watched: {ended}");
+            logged = ended;
         }
         tokio::select! {
             () = shutdown.cancelled() => return,
@@ -105,7 +106,7 @@ impl Watch {
                 true => "Shutdown manager detected shutdown event",
                 false => "Shutdown manager detected shutdown cancellation",
             };
-            self.tell(message);
+            self.report(message);
             self.node.state.set(down);
             match down {
                 true => self.end_pods(lock.take()).await,
@@ -134,7 +135,7 @@ impl Watch {
         ))
     }
 
-    /// Ends all pods, one priority after the other, and lets the machine go down.
+    /// Terminates all pods, one priority after the other, then lets the machine shut down.
     async fn end_pods(&self, lock: Option<Lock>) {
         self.note(|state, now| {
             state.start_time = Some(now);
@@ -173,12 +174,12 @@ impl Watch {
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
             loop {
                 let hint = changed.notified();
-                let told = is_static(pod) || self.node.pods.end_is_reported(uid);
+                let is_reported = is_static(pod) || self.node.pods.end_is_reported(uid);
                 let observed = observe::pod(&self.node.cri, uid).await;
                 let over = observed.is_ok_and(|observed| {
                     observed.running().next().is_none() && observed.ready_sandbox().is_none()
                 });
-                if told && over {
+                if is_reported && over {
                     break;
                 }
                 let _ = tokio::time::timeout(LOOK_AGAIN, hint).await;
@@ -186,7 +187,7 @@ impl Watch {
         }
     }
 
-    fn tell(&self, message: &str) {
+    fn report(&self, message: &str) {
         let node = &self.node;
         node.telemetry.events.node(
             &node.settings.node_name,

@@ -16,7 +16,7 @@ const LONGEST: u64 = 10 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("it could not be read: {0}")]
+    #[error("it could not be read")]
     File(#[from] std::io::Error),
     #[error("it is longer than {LONGEST} bytes")]
     Long,
@@ -69,7 +69,7 @@ fn document(bytes: &[u8]) -> Result<Value, Error> {
     }
 }
 
-/// Where a manifest comes from.
+/// The source of a manifest.
 #[derive(Clone, Copy)]
 enum Origin<'a> {
     File(&'a str),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_may_answer_with_several() {
+    fn a_url_may_answer_with_a_list_of_pods() {
         let one = of_url(MANIFEST.as_bytes(), "http://x/pods", "n1").expect("a pod");
         assert_eq!(one.len(), 1);
         assert!(crate::pod_spec::is_static(&one[0]));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_pod_is_refused() {
+    fn a_manifest_that_is_not_a_pod_is_rejected() {
         for text in [
             "",
             "a: [",

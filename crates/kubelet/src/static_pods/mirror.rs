@@ -32,7 +32,7 @@ struct Pair {
     mirror: Option<Arc<Pod>>,
 }
 
-/// What must be done about a pair.
+/// The next step for a static pod and its mirror.
 #[derive(Debug, PartialEq)]
 enum Step {
     Nothing,
@@ -57,7 +57,7 @@ impl Pair {
     }
 }
 
-/// What creating and deleting mirror pods needs.
+/// The API as far as creating and deleting mirror pods needs it.
 #[derive(Clone)]
 struct MirrorApi {
     client: kube::Client,
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_says_what_is_missing() {
+    fn a_static_pod_and_its_mirror_decide_the_next_step() {
         let step = |of, mirror| Pair { of, mirror }.step();
         let of = || Some(with(HASH, "1"));
         assert_eq!(step(None, None), Step::End);

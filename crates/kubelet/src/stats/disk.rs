@@ -1,4 +1,4 @@
-//! How much directories hold and how much room their file systems have. Blocking.
+//! How much disk directories use. Blocking.
 
 use std::{os::unix::fs::MetadataExt, path::Path};
 
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_nothing_and_what_cannot_be_read_unknown() {
+    fn a_missing_directory_is_empty_and_an_unreadable_one_unknown() {
         let directory = tempfile::tempdir().expect("a directory");
         let missing = directory.path().join("missing");
         assert_eq!(usage(&missing), Some(Usage::ZERO));

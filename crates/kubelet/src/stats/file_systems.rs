@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::disk::Usage;
 use crate::disk_space::{Space, space};
 
-/// Which of them lie apart, as upstream tells them.
+/// Which of them are on file systems of their own, as upstream distinguishes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// Everything shares one file system.
@@ -42,8 +42,8 @@ pub struct RuntimeDisk {
     pub container_usage: Option<Usage>,
 }
 
-/// What the runtime told last: how much it holds takes a walk to find out, where it holds it does
-/// not change.
+/// The last answer of the runtime. Where it keeps its files does not change; how much they take costs
+/// it a walk over them.
 #[derive(Default)]
 pub struct RuntimePlaces(Mutex<Option<RuntimeDisk>>);
 
@@ -52,22 +52,22 @@ impl RuntimePlaces {
     pub async fn get(&self, cri: &cri::Client) -> RuntimeDisk {
         let known = self.0.lock().clone();
         match known {
-            Some(told) => told,
+            Some(disk) => disk,
             None => self.ask(cri).await,
         }
     }
 
-    /// Asks the runtime; what it told before if it does not answer.
+    /// Asks the runtime. Returns the answer before if it does not answer now.
     pub async fn ask(&self, cri: &cri::Client) -> RuntimeDisk {
         let request = v1::ImageFsInfoRequest {};
         match cri.images.clone().image_fs_info(request).await {
             Ok(response) => {
-                let told = RuntimeDisk::from(response.into_inner());
-                *self.0.lock() = Some(told.clone());
-                told
+                let disk = RuntimeDisk::from(response.into_inner());
+                *self.0.lock() = Some(disk.clone());
+                disk
             }
             Err(status) => {
-                tracing::warn!(%status, "the runtime did not tell where its images are");
+                tracing::warn!(%status, "the runtime did not answer where its images are");
                 self.0.lock().clone().unwrap_or_default()
             }
         }
@@ -99,7 +99,7 @@ impl From<v1::ImageFsInfoResponse> for RuntimeDisk {
 }
 
 /// Measures them. Blocking.
-pub fn measure(pods_root: &Path, told: &RuntimeDisk) -> FileSystems {
+pub fn measure(pods_root: &Path, disk: &RuntimeDisk) -> FileSystems {
     let device = |path: &Path| std::fs::metadata(path).ok().map(|found| found.dev());
     let own = device(pods_root);
     // A place that cannot be seen from here is taken to be on the same disk.
@@ -109,7 +109,7 @@ pub fn measure(pods_root: &Path, told: &RuntimeDisk) -> FileSystems {
         Some(path.clone())
     };
     let node = space(pods_root);
-    let (images, containers) = (apart(&told.images), apart(&told.containers));
+    let (images, containers) = (apart(&disk.images), apart(&disk.containers));
     let layout = match (&images, &containers) {
         (None, _) => Layout::Shared,
         (Some(_), Some(_)) => Layout::ImagesApart,
@@ -128,7 +128,7 @@ pub fn measure(pods_root: &Path, told: &RuntimeDisk) -> FileSystems {
 mod tests {
     use super::*;
 
-    fn told(images: &str, containers: Option<&str>) -> RuntimeDisk {
+    fn runtime_disk(images: &str, containers: Option<&str>) -> RuntimeDisk {
         let at = |place: &str| v1::FilesystemUsage {
             fs_id: Some(v1::FilesystemIdentifier {
                 mountpoint: place.to_owned(),
@@ -143,19 +143,19 @@ mod tests {
     }
 
     #[test]
-    fn the_runtime_says_where_images_are() {
+    fn the_layout_follows_the_runtimes_image_directory() {
         let here = tempfile::tempdir().expect("a directory");
         let here_text = here.path().to_str().expect("a name");
-        let layout = |told: &RuntimeDisk| measure(here.path(), told).layout;
+        let layout = |disk: &RuntimeDisk| measure(here.path(), disk).layout;
         assert_eq!(layout(&RuntimeDisk::default()), Layout::Shared);
-        assert_eq!(layout(&told(here_text, None)), Layout::Shared);
-        assert_eq!(layout(&told("/not/there", None)), Layout::Shared);
+        assert_eq!(layout(&runtime_disk(here_text, None)), Layout::Shared);
+        assert_eq!(layout(&runtime_disk("/not/there", None)), Layout::Shared);
         // Every machine has this one, and no pod lives on it.
-        let other = told("/proc", None);
+        let other = runtime_disk("/proc", None);
         assert_eq!(layout(&other), Layout::ImagesApart);
         assert_eq!(other.image_usage.map(|usage| usage.bytes), Some(7));
         assert_eq!(
-            layout(&told("/proc", Some(here_text))),
+            layout(&runtime_disk("/proc", Some(here_text))),
             Layout::ImagesAloneApart
         );
         let found = measure(here.path(), &other);

@@ -1,4 +1,4 @@
-//! What pods and the node use: read over CRI, from the machine's own files and from disk. Who asks
+//! What pods and the node use: read over CRI, from the machine's own files and from disk. The caller
 //! decides how deep disks are searched.
 
 mod disk;
@@ -33,13 +33,13 @@ use crate::{
 /// How much of the disks is looked at: walking directories takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// Only what the runtime tells.
+    /// Only what the runtime reports.
     Shallow,
     /// Also logs and volumes.
     Deep,
 }
 
-/// What nobody tells is `None`.
+/// A figure that nobody reports is `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     pub working_set: Option<u64>,
@@ -110,38 +110,38 @@ pub struct PodSample {
 
 #[derive(Clone, Debug, Default)]
 pub struct VolumeSample {
-    /// The claim it stands for, if it does.
+    /// The name of the persistent volume claim, if it is one.
     pub claim: Option<String>,
     /// `None` if it could not be measured.
     pub usage: Option<Usage>,
-    /// Of the file system it lies on.
+    /// The room on its file system.
     pub space: Option<Space>,
     /// It takes nothing of what the pod may have of the node's disk.
     pub in_memory: bool,
 }
 
 impl PodSample {
-    /// What its containers swap; CRI has none for pods.
+    /// The swap of its containers together; CRI reports none for pods.
     pub fn swap(&self) -> Option<Swap> {
-        let told = || self.containers.iter().filter_map(|one| one.swap);
-        told().next()?;
+        let reported = || self.containers.iter().filter_map(|one| one.swap);
+        reported().next()?;
         Some(Swap {
-            usage: told().map(|swap| swap.usage).sum(),
-            available: Some(told().filter_map(|swap| swap.available).sum()),
+            usage: reported().map(|swap| swap.usage).sum(),
+            available: Some(reported().filter_map(|swap| swap.available).sum()),
         })
     }
 
-    /// What the pod holds on the node's disks, part by part.
+    /// The pod's use of the node's disks, part by part.
     pub fn disk(&self) -> impl Iterator<Item = Option<Usage>> {
         self.layers().chain(self.logs_and_volumes())
     }
 
-    /// What its containers have written into their file systems.
+    /// How much its containers have written into their file systems.
     pub fn layers(&self) -> impl Iterator<Item = Option<Usage>> {
         self.containers.iter().map(|container| container.rootfs)
     }
 
-    /// What lies with the pods, wherever the runtime keeps containers.
+    /// The use of its logs and volumes, which are not where the runtime keeps containers.
     pub fn logs_and_volumes(&self) -> impl Iterator<Item = Option<Usage>> {
         let logs = self.containers.iter().map(|container| container.logs);
         let volumes = self.volumes.values().filter(|volume| !volume.in_memory);
@@ -188,9 +188,9 @@ impl Sampler {
 
     /// The room on the file systems of this node, as far as the runtime is known to use them.
     pub async fn file_systems(&self) -> FileSystems {
-        let told = self.places.get(&self.cri).await;
+        let disk = self.places.get(&self.cri).await;
         let root = self.volumes.pods_root().to_owned();
-        let measured = tokio::task::spawn_blocking(move || file_systems::measure(&root, &told));
+        let measured = tokio::task::spawn_blocking(move || file_systems::measure(&root, &disk));
         measured.await.unwrap_or_default()
     }
 
@@ -249,16 +249,16 @@ impl Sampler {
     }
 }
 
-/// What each container's logs take, by its name.
+/// The disk that each container's logs use, by its name.
 type Logs = BTreeMap<String, Option<Usage>>;
 
-/// Where one pod's files are.
+/// The paths of one pod's files.
 struct Places {
     logs: PathBuf,
     volumes: Vec<Place>,
 }
 
-/// Where one volume is.
+/// The path of one volume.
 struct Place {
     name: String,
     path: PathBuf,
@@ -443,10 +443,10 @@ fn sample(rates: &Rates, stats: v1::PodSandboxStats, now: i64) -> Option<PodSamp
 fn cpu(rates: &Rates, key: &str, usage: Option<v1::CpuUsage>, now: i64) -> Option<Cpu> {
     let usage = usage?;
     let total = usage.usage_core_nano_seconds?.value;
-    let told = usage.usage_nano_cores.map(|rate| rate.value);
+    let reported = usage.usage_nano_cores.map(|rate| rate.value);
     Some(Cpu {
         total,
-        rate: told.or_else(|| rates.sample(key, total, now)),
+        rate: reported.or_else(|| rates.sample(key, total, now)),
         stall: usage.psi.map(Stall::from),
     })
 }

@@ -9,7 +9,7 @@ use kube::Api;
 use super::{Context, Error, blocking, devices, host_path, ownership};
 
 pub(super) struct Bound {
-    /// Of the volume, or of the link to its device.
+    /// The path of the volume, or of the link to its device.
     pub path: PathBuf,
     pub device: bool,
     pub read_only: bool,

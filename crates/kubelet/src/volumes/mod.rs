@@ -1,5 +1,5 @@
 //! A pod's volumes on this node: set up before its containers, kept current while it runs,
-//! removed at its end. One file per type; this one holds what they share and the order of things.
+//! removed at its end. One file per type; this file has what they share.
 //!
 //! A volume lives in `<root>/pods/<uid>/volumes/<plugin>/<name>`, upstream's layout. Setting up is
 //! idempotent: asked again it brings contents up to date, so a refresh is a set-up.
@@ -27,15 +27,18 @@ use std::{
     sync::Arc,
 };
 
-use environment::Environment;
+use environment::{Environment, chain};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeSpec, Pod, Secret, Volume};
 use semantics::node_selector::matches_labels;
 
 use crate::{
-    container::{fields::NodeFacts, security},
+    container::{
+        fields::{self, NodeFacts},
+        security,
+    },
     node_object::NodeObject,
     referenced::{Fixable, Held, Referenced},
-    tokens::Tokens,
+    tokens::{TokenError, Tokens},
 };
 pub use atomic_writer::{File, Payload};
 pub use claims::Claim;
@@ -51,10 +54,10 @@ pub enum Error {
     Key(String),
     #[error("failed to sync {0} cache: timed out waiting for the condition")]
     NotSynced(&'static str),
-    #[error("{0}")]
-    Field(#[from] crate::container::fields::Error),
-    #[error("failed to fetch token: {0}")]
-    Token(String),
+    #[error(transparent)]
+    Field(#[from] fields::Error),
+    #[error("failed to fetch token")]
+    Token(#[source] TokenError),
     #[error("{0}")]
     HostPath(String),
     #[error("{0}")]
@@ -67,7 +70,7 @@ pub enum Error {
     Device(String),
     #[error("no volume plugin matched")]
     Unsupported,
-    #[error("{what}: {source}")]
+    #[error("{what}")]
     Io {
         what: String,
         #[source]
@@ -84,8 +87,12 @@ pub struct Failure {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Failure { volume, error } = self;
-        match error {
+        let Failure {
+            volume,
+            error: cause,
+        } = self;
+        let error = chain(cause);
+        match cause {
             // A claim that leads to no volume never gets as far as being mounted.
             Error::Claim(_) => write!(
                 formatter,
@@ -140,7 +147,7 @@ impl Mounted {
     }
 }
 
-/// The objects one pod's volumes and environment refer to; held, they are watched.
+/// The objects that one pod's volumes and environment refer to. They are watched while this lives.
 #[derive(Clone, Default)]
 pub struct HeldObjects {
     pub config_maps: BTreeMap<String, Held<ConfigMap>>,
@@ -162,7 +169,7 @@ pub struct Volumes {
     claims: Claims,
 }
 
-/// Where volumes are put.
+/// The directories below which volumes are set up.
 pub struct Roots {
     /// Every pod has a directory in it.
     pub pods: PathBuf,
@@ -175,7 +182,7 @@ const POD_PART: u64 = 10;
 /// However small the machine, a pod may have this much.
 const POD_LEAST: u64 = 16 << 20;
 
-/// What setting up one volume needs to know.
+/// The input for setting up one volume.
 struct Context<'a> {
     pod: &'a Pod,
     facts: &'a NodeFacts,
@@ -215,7 +222,7 @@ impl Volumes {
         self.secret_root.as_ref().map(|root| root.join(uid))
     }
 
-    /// Where every pod has a directory.
+    /// The directory in which every pod has its own.
     pub fn pods_root(&self) -> &Path {
         &self.pods_root
     }
@@ -236,8 +243,8 @@ impl Volumes {
     }
 
     /// Sets up the pod's volumes that are not in `mounted` and brings those up to date that show
-    /// something of the API, side by side. What befalls one keeps none of the others from it: those
-    /// that failed stay as they were and are told apart.
+    /// something of the API, side by side. One that fails does not keep the others from it: it stays as
+    /// it was and is returned as a failure.
     pub async fn set_up(
         &self,
         pod: &Pod,
@@ -354,7 +361,7 @@ impl Volumes {
 }
 
 impl HeldObjects {
-    /// Takes hold of everything the pod refers to; what is held already is kept.
+    /// Watches everything that the pod refers to; watches that run already are kept.
     pub fn of(
         pod: &Pod,
         config_maps: &Referenced<ConfigMap>,
@@ -415,7 +422,7 @@ pub fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
     }
 }
 
-/// Whether what the volume holds changes with the API's objects.
+/// Whether the content of the volume changes with objects of the API.
 fn shows_api(volume: &Volume) -> bool {
     volume.config_map.is_some()
         || volume.secret.is_some()
@@ -673,7 +680,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_worded_by_where_they_happen() {
+    fn volume_failures_name_the_step_that_failed() {
         let failure = |error: Error| {
             let volume = "v".to_owned();
             Failure { volume, error }.to_string()

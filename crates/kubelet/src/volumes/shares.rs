@@ -19,14 +19,14 @@ const GENERATIONS: u64 = 2;
 /// move any more.
 const AT_FIRST: u64 = 4;
 
-/// Where a volume lies.
+/// The file system that a volume is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     Shared,
     OwnTmpfs,
 }
 
-/// What every pod has in memory.
+/// How much memory the volumes of each pod take.
 #[derive(Debug, Default)]
 pub struct Shares {
     /// Bytes that one pod may have of the shared memory; 0 where there is none.
@@ -45,7 +45,7 @@ pub struct Wanted<'a> {
     pub uid: &'a str,
     pub volume: &'a str,
     pub bytes: u64,
-    /// Where it lies, if it is there already: it cannot be moved under the containers that use it.
+    /// Where the volume is, if it is set up already: containers use it, so it cannot be moved.
     pub present: Option<Place>,
     /// How much memory the pod's volumes may take altogether.
     pub most: u64,

@@ -1,4 +1,4 @@
-//! What the timeline is told of attempts that failed: which, why, and when the next one comes.
+//! Records failed attempts in the timeline: which, why, and when the next one comes.
 //! Errors name objects, never their content, and nothing that a container printed.
 
 use std::collections::BTreeMap;

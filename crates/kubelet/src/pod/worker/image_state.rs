@@ -1,4 +1,4 @@
-//! How far the images of the pod's containers have come, and how failed pulls are shown.
+//! The state of the images of the pod's containers, and how failed pulls are shown.
 
 use std::collections::BTreeMap;
 

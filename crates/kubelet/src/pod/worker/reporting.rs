@@ -17,15 +17,15 @@ pub(super) struct Reporting {
     writing: bool,
     /// Since when a status is held back.
     held_back: Option<i64>,
-    /// The API was told that the pod runs.
-    told_running: bool,
-    /// The API was told that the pod is ready.
-    told_ready: bool,
+    /// A status with phase Running was written.
+    reported_running: bool,
+    /// A status that says that the pod is ready was written.
+    reported_ready: bool,
     /// The timeline has that a container runs.
     traced_running: bool,
 }
 
-/// What a status says for the first time.
+/// The facts that a status reports for the first time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Firsts {
     /// The phase is Running.
@@ -45,17 +45,17 @@ impl Reporting {
             written_version: status_writer::version(pod),
             writing: false,
             held_back: None,
-            told_running: false,
-            told_ready: false,
+            reported_running: false,
+            reported_ready: false,
             traced_running: false,
         }
     }
 
     /// An earlier kubelet has reported this status.
     pub fn restore(&mut self, status: &PodStatus) {
-        self.told_running = status.phase.as_deref() == Some("Running");
-        self.traced_running = self.told_running;
-        self.told_ready = self.told_running;
+        self.reported_running = status.phase.as_deref() == Some("Running");
+        self.traced_running = self.reported_running;
+        self.reported_ready = self.reported_running;
     }
 
     pub fn status(&self) -> Option<&PodStatus> {
@@ -91,22 +91,22 @@ impl Reporting {
     pub fn writing_begins(&mut self, status: &PodStatus) -> Firsts {
         self.writing = true;
         self.held_back = None;
-        let running = !self.told_running && status.phase.as_deref() == Some("Running");
+        let running = !self.reported_running && status.phase.as_deref() == Some("Running");
         let is_ready = status
             .conditions
             .iter()
             .flatten()
             .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-        let ready = !self.told_ready && is_ready && !running;
-        self.told_running |= running;
+        let ready = !self.reported_ready && is_ready && !running;
+        self.reported_running |= running;
         // The phase is Running too while every container waits to be started again.
         let runs = status.container_statuses.iter().flatten().any(|container| {
             let state = container.state.as_ref();
             state.is_some_and(|state| state.running.is_some())
         });
-        let run = !self.traced_running && self.told_running && runs;
+        let run = !self.traced_running && self.reported_running && runs;
         self.traced_running |= run;
-        self.told_ready |= is_ready;
+        self.reported_ready |= is_ready;
         Firsts {
             running,
             run,

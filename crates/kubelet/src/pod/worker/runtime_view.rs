@@ -1,4 +1,4 @@
-//! What the worker knows of its pod in the runtime, and when it must be read again.
+//! The pod as the worker last read it from the runtime, and when it must be read again.
 
 use crate::runtime::Observed;
 

@@ -21,7 +21,7 @@ pub(super) fn is_new(observed: &Observed, busy: &Busy, sighting: &Sighting) -> b
         .iter()
         .filter(|record| record.sandbox_id == *id)
         .collect();
-    let told = |seen: &Seen| match known.iter().find(|record| record.id == seen.id) {
+    let is_expected = |seen: &Seen| match known.iter().find(|record| record.id == seen.id) {
         Some(record) => {
             record.state == seen.state
                 || seen.state == ContainerState::Exited && busy.killing.contains(&seen.id)
@@ -38,7 +38,7 @@ pub(super) fn is_new(observed: &Observed, busy: &Busy, sighting: &Sighting) -> b
         !busy.removing.contains(&record.id)
             && !sighting.containers.iter().any(|seen| seen.id == record.id)
     };
-    !expected || !sighting.containers.iter().all(told) || known.iter().any(gone)
+    !expected || !sighting.containers.iter().all(is_expected) || known.iter().any(gone)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a pod's worker measures of itself, for `/metrics`.
+//! Measures a pod's worker, for `/metrics`.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -21,7 +21,7 @@ pub(super) struct Timing {
     /// Ids of ended containers that have been counted; `None` before the first look.
     counted_ends: Option<BTreeSet<String>>,
     round: Option<Round>,
-    /// What the next round is for.
+    /// The kind of the next round: create, update or sync.
     next_round: &'static str,
 }
 
@@ -51,7 +51,7 @@ impl Timing {
     /// The pod's start was measured by an earlier kubelet, if it has begun.
     pub fn restore(&mut self, status: &PodStatus) {
         self.known_before = status.start_time.is_some();
-        self.startup.told = self.known_before;
+        self.startup.is_recorded = self.known_before;
     }
 
     /// The next round is for an update of the pod.
@@ -105,10 +105,10 @@ impl Timing {
             measures.span(Histogram::PodStartDuration, &[], self.received, now);
         }
         if let Some(status) = status
-            && !self.startup.told
+            && !self.startup.is_recorded
             && has_started(pod, status)
         {
-            self.startup.tell(measures, pod, status, now);
+            self.startup.record(measures, pod, status, now);
         }
     }
 

@@ -36,7 +36,7 @@ impl Turns {
         }
     }
 
-    /// What a container waits for when the pod ends: a sidecar waits for the app containers and for
+    /// The turn of a container when the pod ends: a sidecar waits for the app containers and for
     /// the sidecars that were started after it, other containers wait for nothing.
     pub fn of(&self, pod: &Pod, container: &str) -> Option<Turn> {
         let spec = pod.spec.as_ref()?;

@@ -1,4 +1,4 @@
-//! How far the pod's volumes have come: mounted, failed, or to be brought up to date.
+//! The state of the pod's volumes: mounted, failed, or to be brought up to date.
 
 use crate::{
     pod::plan::Step,
@@ -22,7 +22,7 @@ pub(super) struct VolumeState {
     refreshing: bool,
 }
 
-/// What is due for volumes that show something of the API.
+/// The action that is due for volumes that show objects of the API.
 pub(super) enum DueRefresh {
     Nothing,
     /// Mounting failed, and what the volumes show has changed: it is tried again at once.

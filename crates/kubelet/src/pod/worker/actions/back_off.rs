@@ -1,4 +1,5 @@
-//! Back-off: a container that failed waits before it is started again, and shows CrashLoopBackOff.
+//! Back-off: a container that failed waits before it is started again and shows CrashLoopBackOff, or
+//! ImagePullBackOff if its image could not be pulled.
 
 use client::events::Severity;
 
@@ -30,5 +31,25 @@ pub(super) fn begin(worker: &mut Worker, container: &str, until: i64) {
             "BackOff",
             format!("Back-off restarting failed container {container} in pod {pod}"),
         );
+    }
+}
+
+/// A failed pull is first shown as what it was, later as waiting for the next try.
+pub fn show_pull_backoffs(worker: &mut Worker) {
+    let (due, later) = worker.images.new_backoffs(worker.now());
+    let (pod, events) = (worker.forms.granted(), &worker.services.telemetry.events);
+    for (container, failure) in due {
+        let message = format!("Back-off pulling image \"{}\"", failure.image);
+        events.container(pod, &container, Severity::Normal, "BackOff", &message);
+        let error = "Error: ImagePullBackOff";
+        events.container(pod, &container, Severity::Warning, "Failed", error);
+        let waiting = Waiting {
+            reason: "ImagePullBackOff".to_owned(),
+            message: format!("{message}: {}: {}", failure.reason, failure.message),
+        };
+        worker.starts.show_waiting(&container, waiting);
+    }
+    for at in later {
+        worker.wake.no_later_than(at);
     }
 }

@@ -1,4 +1,4 @@
-//! What CRI is told of a container that is to start: environment, mounts, devices, limits, users.
+//! The configuration of a container for CRI: environment, mounts, devices, limits, users.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
     volumes::{self, HeldObjects, Mounted, mounts},
 };
 
-/// What the start of one container needs.
+/// The input of one container start.
 pub(super) struct Start {
     pub pod: Arc<Pod>,
     pub container: Container,
@@ -42,8 +42,8 @@ pub(super) enum ConfigError {
     Volume(#[from] volumes::Error),
     #[error(transparent)]
     Security(#[from] security::Error),
-    #[error("reading the pod's users: {0}")]
-    Users(std::io::Error),
+    #[error("reading the pod's users")]
+    Users(#[source] std::io::Error),
 }
 
 pub(super) async fn of(

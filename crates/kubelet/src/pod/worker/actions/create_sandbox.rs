@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cri::v1;
+use environment::chain;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::time::Instant;
 use trace::Hop;
@@ -92,7 +93,7 @@ async fn create(
     }
     let runtime_handler = runtime_handler(&services.client, &pod)
         .await
-        .map_err(|error| failed(&format!("failed to get sandbox runtime: {error}")))?;
+        .map_err(|error| failed(&format!("failed to get sandbox runtime: {}", chain(&error))))?;
     let request = v1::RunPodSandboxRequest {
         config: Some(sandbox_config::of(&services, &pod, attempt, &resolv_conf)),
         runtime_handler: runtime_handler.clone(),
@@ -122,7 +123,9 @@ async fn prepare(services: &PodServices, pod: &Arc<Pod>) -> Result<String, Strin
     let measures = services.telemetry.measures.clone();
     let prepared = tokio::task::spawn_blocking(move || {
         let began = Instant::now();
-        cgroups.create(&pod).map_err(|error| error.to_string())?;
+        cgroups
+            .create(&pod)
+            .map_err(|error| chain(&error).to_string())?;
         cgroups_changed(&measures, "create", began.elapsed());
         std::fs::create_dir_all(&log_dir).map_err(|error| error.to_string())?;
         users::ensure(&pods_root, &pod).map_err(|error| error.to_string())?;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use environment::chain;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::{
     Api,
@@ -74,7 +75,7 @@ async fn remove_from_node(services: &PodServices, pod: &Pod, sandboxes: Vec<Stri
         while !runtime::remove_sandbox(&services.cri, id.clone()).await {}
     }
     while let Err(error) = services.volumes.tear_down(&uid).await {
-        tracing::warn!(pod = uid, %error, "a pod's volumes could not be removed");
+        tracing::warn!(pod = uid, error = %chain(&error), "a pod's volumes could not be removed");
         tokio::time::sleep(RETRY_PAUSE).await;
     }
     let began = Instant::now();
@@ -90,7 +91,7 @@ async fn write_last_status(services: &PodServices, pod: &Pod, (status, before): 
         match status_writer::write(&services.client, pod, patch.clone()).await {
             Ok(_) | Err(status_writer::Error::Gone) => break,
             Err(error) => {
-                tracing::warn!(pod = uid, error = %with_source(&error), "the last status was not written");
+                tracing::warn!(pod = uid, error = %chain(&error), "the last status was not written");
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
         }
@@ -118,17 +119,10 @@ async fn delete(services: &PodServices, pod: &Pod) {
             Ok(_) => break,
             Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => break,
             Err(error) => {
-                tracing::warn!(pod = uid, %error, "a pod could not be deleted");
+                tracing::warn!(pod = uid, error = %chain(&error), "a pod could not be deleted");
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
         }
     }
     spans.record(&uid, Hop::After, "delete", began, began);
-}
-
-fn with_source(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
 }

@@ -24,7 +24,7 @@ const MINIMUM_GRACE: i64 = 2;
 /// The exit code of a container of which nobody knows how it ended.
 const UNKNOWN_EXIT: i32 = 255;
 
-/// What the kill of one container needs.
+/// The input of one container kill.
 pub(super) struct Kill {
     pub pod: Arc<Pod>,
     pub id: String,
@@ -35,7 +35,7 @@ pub(super) struct Kill {
     /// The grace period in seconds.
     pub grace: i64,
     pub pod_ip: String,
-    /// What the container waits for before it is stopped.
+    /// The turn that a sidecar waits for before it is stopped.
     pub turn: Option<Turn>,
 }
 

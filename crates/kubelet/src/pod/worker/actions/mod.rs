@@ -1,9 +1,9 @@
-//! What a pod's worker does, one file per action: how it begins, the work itself, which runs as a task
-//! of its own, and what follows from its result. The work decides nothing.
+//! The actions of a pod's worker, one file each: how the action begins, the work itself, which runs as
+//! a task of its own, and what follows from its result. The work decides nothing.
 //!
 //! A new action is a variant of [`Action`], a file here, and its line in [`begin`].
 
-mod back_off;
+pub(super) mod back_off;
 mod container_config;
 mod create_sandbox;
 mod ensure_image;
@@ -15,7 +15,9 @@ pub(super) mod refresh_volumes;
 mod release_volumes;
 mod remove_container;
 mod remove_sandbox;
+pub(super) mod request_resize;
 mod resize_container;
+pub(super) mod run_probes;
 mod sandbox_config;
 pub(super) mod settle_resize;
 mod start_container;
@@ -28,7 +30,7 @@ use std::time::Duration;
 use super::Worker;
 use crate::pod::plan::Action;
 
-pub(super) use sandbox_config::pod_ips;
+use self::sandbox_config::pod_ips;
 
 /// Pause before something that failed at the runtime or the API is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use environment::chain;
+
 use super::RETRY_PAUSE;
 use crate::{
     pod::{services::PodServices, worker::Worker},
@@ -25,7 +27,7 @@ async fn release(services: Arc<PodServices>, uid: String) -> bool {
     match services.volumes.release(&uid).await {
         Ok(()) => true,
         Err(error) => {
-            tracing::warn!(pod = uid, %error, "an ended pod's volumes could not be removed");
+            tracing::warn!(pod = uid, error = %chain(&error), "an ended pod's volumes could not be removed");
             tokio::time::sleep(RETRY_PAUSE).await;
             false
         }

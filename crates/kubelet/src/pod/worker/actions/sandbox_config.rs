@@ -1,4 +1,4 @@
-//! What CRI is told of a pod's sandbox.
+//! The configuration of a pod's sandbox for CRI.
 
 use cri::v1;
 use k8s_openapi::api::{core::v1::Pod, node::v1::RuntimeClass};
@@ -40,8 +40,12 @@ pub(super) fn of(
 pub(super) enum RuntimeClassError {
     #[error("{0}")]
     Refused(String),
-    #[error("failed to lookup RuntimeClass {class}: {cause}")]
-    Unreachable { class: String, cause: String },
+    #[error("failed to lookup RuntimeClass {class}")]
+    Unreachable {
+        class: String,
+        #[source]
+        source: kube::Error,
+    },
 }
 
 /// The handler that the pod's RuntimeClass names, empty for the default.
@@ -61,9 +65,9 @@ pub(super) async fn runtime_handler(
     match api.get(class).await {
         Ok(found) => Ok(found.handler),
         Err(kube::Error::Api(status)) => Err(RuntimeClassError::Refused(status.message)),
-        Err(error) => Err(RuntimeClassError::Unreachable {
+        Err(source) => Err(RuntimeClassError::Unreachable {
             class: class.to_owned(),
-            cause: error.to_string(),
+            source,
         }),
     }
 }

@@ -1,6 +1,8 @@
 //! Once nothing that runs differs from what was granted, the pod's own cgroup follows and the resize is
 //! over.
 
+use environment::chain;
+
 use crate::{
     pod::{resize, worker::Worker},
     pod_spec::uid,
@@ -22,7 +24,9 @@ pub fn begin_if_due(worker: &mut Worker) {
     let (cgroups, pod) = (worker.services.cgroups.clone(), worker.pod().clone());
     let work = async move {
         let done = tokio::task::spawn_blocking(move || {
-            cgroups.create(&pod).map_err(|error| error.to_string())
+            cgroups
+                .create(&pod)
+                .map_err(|error| chain(&error).to_string())
         });
         match done.await {
             Ok(result) => result,

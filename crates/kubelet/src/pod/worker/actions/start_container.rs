@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use client::events::Severity;
 use cri::v1;
+use environment::chain;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use trace::Hop;
 
@@ -32,7 +33,7 @@ struct StartFailure {
     /// The waiting reason of its status.
     reason: &'static str,
     message: String,
-    /// What is left of the container in the runtime.
+    /// The container as the runtime has it, if it was created.
     record: Option<ContainerRecord>,
 }
 
@@ -162,7 +163,10 @@ async fn run(
     let pod_ips = pod_ips(&services.settings.host_ip, pod, &start.sandbox);
     let container_config = container_config::of(&services, &start, &pod_ips)
         .await
-        .map_err(|error| fail("CreateContainerConfigError", error.to_string(), None))?;
+        .map_err(|error| {
+            let message = chain(&error).to_string();
+            fail("CreateContainerConfigError", message, None)
+        })?;
     let resolv_conf = &services.settings.configuration.resolv_conf;
     let resolv_conf = tokio::fs::read_to_string(resolv_conf).await;
     let request = v1::CreateContainerRequest {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use environment::chain;
 use serde_json::Value;
 use trace::Hop;
 
@@ -105,7 +106,7 @@ fn ended(worker: &mut Worker, written: Written) {
         Err(error) => {
             worker.reporting.writing_failed();
             tracing::warn!(
-                pod = uid(worker.pod()), %error, "a status was not written, it is tried again"
+                pod = uid(worker.pod()), error = %chain(&error), "a status was not written, it is tried again"
             );
         }
     }
