@@ -10,29 +10,29 @@ mod authorization;
 mod body;
 mod bootstrap;
 mod cache;
-mod deadline;
 mod decode;
+mod dispatch;
 mod endpoints;
 mod enveloped;
+mod filters;
 mod gzip;
-mod handler;
-mod heavy;
 mod hops;
 mod https;
 mod identity;
-mod impersonation;
 mod in_process;
 mod metrics;
 mod negotiate;
 mod options;
 mod pod_references;
 mod query;
+mod registry;
 mod request;
 mod response;
 mod reviews;
 mod server;
 mod startup;
 mod subresources;
+mod unstored;
 mod usage;
 mod verbs;
 
@@ -187,10 +187,10 @@ impl ApiServer {
             advertise: config.advertise,
             shares_store: config.shares_store,
             admission: config.admission,
-            event_lease: Default::default(),
+            leases: Default::default(),
             startup,
             connections: serving::Ledger::new(serving::Bounds::default()),
-            heavy: heavy::Heavy::new(),
+            heavy: filters::heavy_work::Heavy::new(),
             follower,
             _stop: stop.clone().drop_guard(),
         });

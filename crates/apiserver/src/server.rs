@@ -1,5 +1,6 @@
 //! The server's insides, shared by all requests, and the context one request carries along.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
 use crate::body::Body;
 use crate::cache::{Cache, Draft, Entry, Outline, ResourceCache, key_of, storage_key};
-use crate::heavy::Heavy;
+use crate::filters::heavy_work::Heavy;
 use crate::identity::Identity;
 use crate::metrics::Metrics;
 use crate::negotiate::{Encoding, Output};
@@ -34,8 +35,8 @@ use crate::usage::Samples;
 
 /// How long a request waits for the cache to get where the store is.
 const CACHE_LIMIT: Duration = Duration::from_secs(10);
-const EVENT_LIFE: Duration = Duration::from_secs(3600);
-const EVENT_LEASE_SHARED: Duration = Duration::from_secs(60);
+/// How long new objects are put under the same lease.
+const LEASE_SHARED: Duration = Duration::from_secs(60);
 
 /// Why a kind cannot be added.
 #[derive(Debug, thiserror::Error)]
@@ -66,8 +67,8 @@ pub(crate) struct Server {
     /// Other servers may use the same store.
     pub shares_store: bool,
     pub admission: AdmissionConfig,
-    /// The lease that Events are put under now, and since when.
-    pub event_lease: tokio::sync::Mutex<Option<(LeaseId, Instant)>>,
+    /// The lease that objects of a time to live are put under now, and since when.
+    pub leases: tokio::sync::Mutex<BTreeMap<Duration, (LeaseId, Instant)>>,
     pub startup: Startup,
     /// Who is connected over the network.
     pub connections: Arc<serving::Ledger>,
@@ -212,19 +213,22 @@ impl Server {
         storage_key(resource, &key_of(namespace, name))
     }
 
-    /// Events vanish after an hour; other kinds stay. A lease is shared by the Events of a minute.
+    /// The lease that an object is put under if its kind does not stay for ever. One lease is shared
+    /// by the objects of a minute.
     pub async fn lease_of(&self, resource: &Resource) -> Result<Option<LeaseId>, Status> {
-        if resource.kind != "Event" {
+        let Some(life) = resource.strategy().time_to_live() else {
             return Ok(None);
-        }
-        let mut current = self.event_lease.lock().await;
-        match *current {
-            Some((lease, since)) if since.elapsed() < EVENT_LEASE_SHARED => Ok(Some(lease)),
+        };
+        let mut leases = self.leases.lock().await;
+        match leases.get(&life) {
+            Some((lease, since)) if since.elapsed() < LEASE_SHARED => Ok(Some(*lease)),
             _ => {
-                let life = EVENT_LIFE + EVENT_LEASE_SHARED;
-                let granted = self.store.grant_lease(life.as_secs()).await;
+                let granted = self
+                    .store
+                    .grant_lease((life + LEASE_SHARED).as_secs())
+                    .await;
                 let lease = granted.map_err(store_failure)?;
-                *current = Some((lease, Instant::now()));
+                leases.insert(life, (lease, Instant::now()));
                 Ok(Some(lease))
             }
         }

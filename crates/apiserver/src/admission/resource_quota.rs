@@ -10,8 +10,8 @@ use api::{Status, Value};
 use futures::future::BoxFuture;
 
 use super::{Admitted, Operation};
+use crate::registry::{Target, update_past_rules};
 use crate::server::Context;
-use crate::verbs::update::{Target, change};
 
 /// What a request took from the quotas of its namespace.
 #[derive(Default)]
@@ -197,17 +197,9 @@ fn store<'a>(
 ) -> BoxFuture<'a, Result<(), Status>> {
     Box::pin(async move {
         let resource = &context.server.cache.resource("", "resourcequotas");
-        let target = Target {
-            requested: resource,
-            resource,
-            namespace,
-            name,
-            subresource: "status",
-            raw: true,
-            is_owned: true,
-        };
+        let target = Target::internal(resource, namespace, name, "status");
         let own = Context::internal(&context.server);
-        let changed = change(&own, &target, false, |quota| {
+        let changed = update_past_rules(&own, &target, false, |quota| {
             let mut new = quota.clone();
             new.set(&["status", "used"], to_document(&used(quota)?));
             Ok(new)

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use super::companions::record;
 use crate::cache::{ResourceCache, key_of};
 use crate::hops::Hops;
+use crate::registry;
 use crate::server::{Context, Server, store_failure};
-use crate::verbs::create::create_object;
 use plan::{Claim, Finding, Record, Step, World};
 
 /// How often it is looked whether anything changed. Nobody waits for a repair.
@@ -212,7 +212,7 @@ async fn tell(server: &Arc<Server>, finding: &Finding) -> Result<(), Status> {
     });
     let mut context = Context::internal(server);
     context.info.namespace = namespace;
-    match create_object(&context, events, event.into(), &mut Hops::none()).await {
+    match registry::create(&context, events, event.into(), &mut Hops::none()).await {
         // Its namespace is going: nobody will read it.
         Err(status) if matches!(status.code(), 403 | 404) => Ok(()),
         result => result.map(drop),

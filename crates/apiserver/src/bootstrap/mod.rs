@@ -12,9 +12,9 @@ use futures::future::try_join_all;
 use crate::allocation::repair::Repair;
 use crate::authorization::Rule;
 use crate::hops::Hops;
+use crate::registry;
 use crate::server::{Context, Server};
 use crate::startup::Stage;
-use crate::verbs::create::create_object;
 
 pub(crate) struct Facts {
     pub dns_service_ip: String,
@@ -103,7 +103,7 @@ async fn ensure(
     let mut object = object;
     object.set(&["apiVersion"], resource.api_version());
     object.set(&["kind"], &*resource.kind);
-    match create_object(&context, resource, object.into(), &mut Hops::none()).await {
+    match registry::create(&context, resource, object.into(), &mut Hops::none()).await {
         Err(status) if status.reason == Reason::AlreadyExists => Ok(()),
         result => result.map(drop),
     }

@@ -17,7 +17,8 @@ use crate::response;
 use crate::server::{Context, Server};
 use crate::usage;
 
-pub(crate) use trace::target as trace_target;
+pub(crate) use trace::attributes;
+use trace::target as trace_target;
 
 pub(crate) async fn handle(context: &Context, body: &[u8]) -> Result<Response<Body>, Status> {
     let info = &context.info;

@@ -15,14 +15,10 @@ use crate::decode;
 use crate::identity::Identity;
 use crate::negotiate::Form;
 use crate::options;
+use crate::registry::set_owners;
 use crate::response;
 use crate::server::Context;
-use crate::verbs::update::set_owners;
 use crate::verbs::{go_type, respond_not_listed};
-
-pub(crate) fn is_review(resource: &Resource) -> bool {
-    resource.verbs == ["create"] && resource.kind.ends_with("Review")
-}
 
 pub(crate) async fn create(
     context: &Context,

@@ -10,10 +10,9 @@ use trace::{Hop, Sink, Span};
 use crate::admission::{self, Admitted, Operation};
 use crate::body::Body;
 use crate::decode;
+use crate::registry::{Target, settle_namespace, update_past_rules};
 use crate::response;
 use crate::server::Context;
-use crate::verbs::create::settle_namespace;
-use crate::verbs::update::{Target, change};
 
 /// POST to `bindings`, where the binding itself names the pod.
 pub(crate) async fn create_named(context: &Context, body: &[u8]) -> Result<Response<Body>, Status> {
@@ -59,14 +58,13 @@ pub(super) async fn create(
     let target = Target {
         name,
         subresource: "binding",
-        raw: true,
         // The scheduler does not own the pod's node.
         is_owned: true,
         ..Target::of(context, resource)
     };
     let now = context.server.environment.now();
     let mut uid = String::new();
-    change(context, &target, !version.is_empty(), |pod| {
+    update_past_rules(context, &target, !version.is_empty(), |pod| {
         uid = pod.str_at(&["metadata", "uid"]).to_string();
         let mut bound = pod.clone();
         bind(&mut bound, &binding, now)

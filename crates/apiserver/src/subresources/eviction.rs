@@ -10,11 +10,9 @@ use http::Response;
 use crate::admission::{self, Admitted, Operation};
 use crate::body::Body;
 use crate::decode;
+use crate::registry::{self, DeleteOptions, Target, settle_namespace, update_past_rules};
 use crate::response;
 use crate::server::{Context, seconds_text};
-use crate::verbs::create::settle_namespace;
-use crate::verbs::delete::{DeleteOptions, delete_object};
-use crate::verbs::update::{Target, change};
 
 /// Evictions that a budget's controller has not yet seen.
 const MOST_UNSEEN: usize = 2000;
@@ -47,8 +45,8 @@ pub(super) async fn create(
     };
     admission::mutate(&mut admitted).await?;
     let options = match eviction.get("deleteOptions") {
-        Some(options) => DeleteOptions::parse(context, options)?,
-        None => DeleteOptions::parse(context, &Value::object())?,
+        Some(options) => DeleteOptions::parse(options, context.dry_run)?,
+        None => DeleteOptions::parse(&Value::object(), context.dry_run)?,
     };
     evict(context, resource, &options).await?;
     let success = api::document!({
@@ -111,18 +109,10 @@ async fn mark_and_delete(
     let mut options = options.clone();
     let demanded = options.resource_version.clone().or(exactly);
     if !options.dry_run {
-        let target = Target {
-            requested: resource,
-            resource,
-            namespace: &info.namespace,
-            name: &info.name,
-            subresource: "",
-            raw: true,
-            is_owned: true,
-        };
+        let target = Target::internal(resource, &info.namespace, &info.name, "");
         let now = seconds_text(context.server.environment.now());
         let uid = options.uid.clone();
-        let entry = change(context, &target, demanded.is_some(), |pod| {
+        let entry = update_past_rules(context, &target, demanded.is_some(), |pod| {
             let found = pod.str_at(&["metadata", "uid"]);
             if let Some(uid) = &uid
                 && uid != found
@@ -146,7 +136,8 @@ async fn mark_and_delete(
             options.resource_version = Some(entry.version());
         }
     }
-    delete_object(context, resource, &info.namespace, &info.name, &options)
+    let name = (info.namespace.as_str(), info.name.as_str());
+    registry::delete(context, resource, name, &options)
         .await
         .map(drop)
 }
@@ -240,20 +231,14 @@ fn lets_unready_go(budget: &Value) -> bool {
 async fn charge(context: &Context, name: &str, dry_run: bool) -> Result<(), Status> {
     let cache = &context.server.cache;
     let resource = &cache.resource("policy", "poddisruptionbudgets");
-    let mut own = Context::internal(&context.server);
-    own.dry_run = dry_run;
+    let own = Context::internal(&context.server);
     let target = Target {
-        requested: resource,
-        resource,
-        namespace: &context.info.namespace,
-        name,
-        subresource: "status",
-        raw: true,
-        is_owned: true,
+        dry_run,
+        ..Target::internal(resource, &context.info.namespace, name, "status")
     };
     let now = seconds_text(context.server.environment.now());
     let pod = context.info.name.as_str();
-    let changed = change(&own, &target, false, |budget| charged(budget, pod, &now));
+    let changed = update_past_rules(&own, &target, false, |budget| charged(budget, pod, &now));
     changed.await.map(drop)
 }
 

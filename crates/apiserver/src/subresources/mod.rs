@@ -19,8 +19,8 @@ use http::Response;
 
 use crate::body::Body;
 use crate::decode;
+use crate::registry::{Target, check_name, update_past_rules};
 use crate::server::Context;
-use crate::verbs::update::{Target, change};
 use crate::verbs::{get, patch, respond, update};
 
 pub(crate) use binding::create_named as bind;
@@ -66,13 +66,10 @@ async fn finalize(
     body: &[u8],
 ) -> Result<Response<Body>, Status> {
     let sent = decode::object(context, resource, body)?;
-    update::check_name(&sent, &context.info.name)?;
-    let target = Target {
-        raw: true,
-        ..Target::of(context, resource)
-    };
+    check_name(&sent, &context.info.name)?;
+    let target = Target::of(context, resource);
     let version = sent.str_at(&["metadata", "resourceVersion"]);
-    let entry = change(context, &target, !version.is_empty(), |old| {
+    let entry = update_past_rules(context, &target, !version.is_empty(), |old| {
         let mut new = old.clone();
         new.set(&["metadata", "resourceVersion"], version);
         match sent.at(&["spec", "finalizers"]) {

@@ -12,9 +12,9 @@ use crate::authentication::Binding;
 use crate::body::Body;
 use crate::decode;
 use crate::options;
+use crate::registry::set_owners;
 use crate::response;
 use crate::server::{Context, seconds_text};
-use crate::verbs::update::set_owners;
 
 const DEFINITION: &str = "io.k8s.api.authentication.v1.TokenRequest";
 const GROUP: &str = "authentication.k8s.io";

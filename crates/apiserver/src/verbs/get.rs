@@ -21,12 +21,13 @@ pub(crate) async fn get(
         ""
     };
     let version = context.query.get("resourceVersion");
-    // Upstream hands the error of its cache on as it is; events have no cache there.
+    // Upstream hands the error of its cache on as it is.
     let stored = api::conversion::storage_of(resource);
-    let asked = parse_revision(version).map_err(|problem| match &*stored.kind {
-        "Event" => Status::bad_request(format!("invalid resource version: {problem}")),
-        _ => Status::new(Reason::Unknown, problem),
-    })?;
+    let asked =
+        parse_revision(version).map_err(|problem| match stored.strategy().has_watch_cache() {
+            true => Status::new(Reason::Unknown, problem),
+            false => Status::bad_request(format!("invalid resource version: {problem}")),
+        })?;
     let entry = match asked {
         // Any cached state will do.
         Some(0) => context.server.find(resource, namespace, &info.name).await?,

@@ -89,10 +89,10 @@ impl ListRequest {
         let limit = query.integer("limit")?.unwrap_or(0).max(0) as usize;
         check_list(query)?;
         let version = query.get("resourceVersion");
-        // Upstream's cache has no pages: whoever takes what it has takes all. Events have none.
+        // Upstream's cache has no pages: whoever takes what it has takes all.
         let stored = context.info.resource.as_ref();
         let stored = stored.map(api::conversion::storage_of);
-        let cached = stored.is_some_and(|stored| stored.kind != "Event");
+        let cached = stored.is_some_and(|stored| stored.strategy().has_watch_cache());
         let limit = match version == "0" && cached {
             true => 0,
             false => limit,

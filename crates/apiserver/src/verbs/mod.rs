@@ -1,15 +1,13 @@
-//! The generic verbs: one handler each, for all kinds.
+//! The generic verbs, one handler each for all kinds: they read the options and the body of a
+//! request, call the registry or the cache, and encode the answer.
 
-pub(crate) mod apply;
 pub(crate) mod create;
 pub(crate) mod delete;
-mod delete_unread;
 pub(crate) mod get;
 pub(crate) mod list;
 mod list_body;
 mod list_options;
 pub(crate) mod patch;
-mod requester;
 pub(crate) mod selection;
 pub(crate) mod update;
 pub(crate) mod watch;

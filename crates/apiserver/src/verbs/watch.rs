@@ -428,17 +428,7 @@ fn empty_object(resource: &Resource) -> Value {
     if let Some(definition) = api::schema::table().definition(resource.definition) {
         api::schema::normalise(definition, &mut object);
     }
-    // Where upstream's own type counts without a pointer, there is a zero to be seen.
-    if matches!(&*resource.kind, "Deployment" | "ReplicaSet" | "StatefulSet") {
-        object.set(&["spec", "replicas"], 0);
-    }
-    if resource.kind == "CertificateSigningRequest" {
-        object.set(&["spec", "request"], Value::Null);
-    }
-    if resource.kind == "DaemonSet" {
-        let counted = "deprecated.daemonset.template.generation";
-        object.set(&["metadata", "annotations", counted], "0");
-    }
+    resource.strategy().fill_empty(&mut object);
     object
 }
 

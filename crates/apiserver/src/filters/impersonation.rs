@@ -16,7 +16,7 @@ const EXTRA: &str = "impersonate-extra-";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
 /// The identity a request acts with: the caller's own when no header asks for another.
-pub(crate) fn assume(
+pub(super) fn assume(
     authorizer: &Authorizer,
     caller: Arc<Identity>,
     headers: &HeaderMap,
@@ -57,7 +57,7 @@ pub(crate) fn assume(
 }
 
 /// Takes the headers away once they have been answered: nobody behind us is to act on them again.
-pub(crate) fn forget(headers: &mut HeaderMap) {
+pub(super) fn forget(headers: &mut HeaderMap) {
     let asked: Vec<_> = headers
         .keys()
         .filter(|name| name.as_str().starts_with(PREFIX))

@@ -10,21 +10,59 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use api::{Reason, Status};
+use api::{Reason, Resource, Status};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use crate::cache::key_of;
+use crate::identity::NODES;
+use crate::server::Context;
+
 /// A request over this many bytes is large: decoding, defaulting, validating and merging them takes
 /// milliseconds.
-pub(crate) const LARGE: usize = 64 * 1024;
+const LARGE: usize = 64 * 1024;
 /// As many objects that have to be decoded for a list weigh as much.
-pub(crate) const LARGE_LIST: usize = 256;
+const LARGE_LIST: usize = 256;
 /// Places of the cluster's own components.
 const OWN_PLACES: usize = 2;
 /// A user's further large requests are refused while so many wait.
 const WAITING: usize = 64;
+
+/// Whether so much data has to be worked on that others would notice.
+pub(crate) fn is_heavy(context: &Context, resource: &Resource, body: &[u8]) -> bool {
+    if body.len() >= LARGE {
+        return true;
+    }
+    let (info, server) = (&context.info, &context.server);
+    // What is answered as it is stored is copied, not decoded.
+    let decodes = !context.output.is_stored_form();
+    match info.verb {
+        "update" | "patch" | "delete" => {}
+        "get" if decodes => {}
+        "list" if decodes => {
+            let kind = server.cache.of(resource);
+            return kind.is_some_and(|kind| kind.len() >= LARGE_LIST);
+        }
+        _ => return false,
+    }
+    let key = key_of(&info.namespace, &info.name);
+    let entry = server.cache.of(resource).and_then(|kind| kind.get(&key));
+    entry.is_some_and(|entry| body.len() + entry.bytes.len() >= LARGE)
+}
+
+/// Runs the work of a heavy request in its turn.
+pub(crate) async fn run<T: Send + 'static>(
+    context: &Context,
+    in_process: bool,
+    work: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<T, Status> {
+    let identity = &context.identity;
+    let is_own = in_process || identity.groups().iter().any(|group| group == NODES);
+    let heavy = &context.server.heavy;
+    heavy.run(identity.user(), is_own, work).await
+}
 
 pub(crate) struct Heavy {
     users: Lane,

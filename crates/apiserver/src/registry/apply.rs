@@ -1,4 +1,5 @@
-//! PATCH with an applied configuration: server-side apply. Creates what is not there.
+//! Server-side apply: a configuration becomes a part of the object, which is created where it is not
+//! there.
 
 use std::sync::Arc;
 
@@ -6,13 +7,12 @@ use api::apply::Write;
 use api::conversion;
 use api::document::yaml::{self, Repeated};
 use api::{Reason, Resource, Status, Value, schema};
-use http::Response;
 
-use super::create::{New, create_object, settle_namespace};
-use super::respond;
-use super::update::{Target, change};
+use super::create::{New, create, settle_namespace};
+use super::preconditions::check_name;
+use super::{Target, update};
 use crate::authorization::Attributes;
-use crate::body::Body;
+use crate::cache::Entry;
 use crate::decode::FieldValidation;
 use crate::hops::Hops;
 use crate::options;
@@ -28,31 +28,36 @@ pub(crate) struct Configuration {
     repeated: Vec<Repeated>,
 }
 
+/// What became of the object.
+pub(crate) enum Applied {
+    Created(Arc<Entry>, Hops),
+    Updated(Arc<Entry>),
+}
+
 pub(crate) async fn apply(
     context: &Context,
     resource: &Arc<Resource>,
-    body: &[u8],
-) -> Result<Response<Body>, Status> {
-    let configuration = Configuration::read(body)?;
+    configuration: &Configuration,
+) -> Result<Applied, Status> {
     let target = Target {
         is_owned: true,
         ..Target::of(context, resource)
     };
     let conditional = configuration.names_version();
     for _ in 0..ATTEMPTS {
-        let changed = change(context, &target, conditional, |live| {
+        let changed = update(context, &target, conditional, |live| {
             let live = match resource.is_stored_as_itself() {
-                true => return applied(context, &target, &configuration, Some(live)),
+                true => return merged(context, &target, configuration, Some(live)),
                 false => conversion::from_storage(resource, live.clone()),
             };
-            let new = applied(context, &target, &configuration, Some(&live))?;
+            let new = merged(context, &target, configuration, Some(&live))?;
             Ok(conversion::to_storage(resource, new))
         });
         match changed.await {
             Err(status) if is_missing(&status, &target) => {}
-            result => return respond(context, 200, resource, &result?),
+            result => return result.map(Applied::Updated),
         }
-        match create(context, &target, &configuration).await {
+        match create_applied(context, &target, configuration).await {
             Err(status) if status.reason == Reason::AlreadyExists => {}
             result => return result,
         }
@@ -71,56 +76,41 @@ fn is_missing(status: &Status, target: &Target<'_>) -> bool {
     status.reason == Reason::NotFound && target.subresource.is_empty() && about_target
 }
 
-async fn create(
+async fn create_applied(
     context: &Context,
     target: &Target<'_>,
     configuration: &Configuration,
-) -> Result<Response<Body>, Status> {
+) -> Result<Applied, Status> {
     let (resource, name) = (target.requested, target.name);
-    let mut object = applied(context, target, configuration, None)?;
+    let mut object = merged(context, target, configuration, None)?;
     let uid = object.str_at(&["metadata", "uid"]);
     if !uid.is_empty() {
-        return Err(resource.conflict(name,
+        return Err(resource.conflict(
+            name,
             format_args!(
                 "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             ),
         ));
     }
     settle_namespace(resource, &context.info.namespace, &mut object)?;
-    match object.str_at(&["metadata", "name"]) {
-        "" => {
-            return Err(Status::bad_request(format!(
-                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-            )));
-        }
-        given if given != name => {
-            return Err(Status::bad_request(format!(
-                "the name of the object ({given}) does not match the name on the URL ({name})"
-            )));
-        }
-        _ => {}
-    }
+    check_name(&object, name)?;
     let attributes = Attributes {
         verb: "create".to_string(),
         ..Attributes::of(&context.info)
     };
-    context
-        .server
-        .authorizer
-        .check(&context.identity, &attributes)?;
+    let authorizer = &context.server.authorizer;
+    authorizer.check(&context.identity, &attributes)?;
     let mut hops = Hops::begin(context, resource, 0);
     let new = New {
         object: conversion::to_storage(resource, object),
         is_owned: true,
     };
-    let entry = create_object(context, resource, new, &mut hops).await?;
-    let response = respond(context, 201, resource, &entry)?;
-    hops.created(&entry, context);
-    Ok(response)
+    let entry = create(context, resource, new, &mut hops).await?;
+    Ok(Applied::Created(entry, hops))
 }
 
 /// The object as the configuration makes it.
-fn applied(
+fn merged(
     context: &Context,
     target: &Target<'_>,
     configuration: &Configuration,
@@ -140,7 +130,7 @@ fn applied(
     let kind = schema::Target::of(resource);
     let gvk = format!(
         "{}/{}, Kind={}",
-        &*resource.group, &*resource.version, &*resource.kind
+        resource.group, resource.version, resource.kind
     );
     let (mut object, _) = schema::restore(kind.definition, object).map_err(|problem| {
         Status::new(

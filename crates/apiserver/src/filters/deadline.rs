@@ -1,8 +1,9 @@
 //! How long a request may take: what its `timeout` parameter says, within the server's own limit.
 
+use std::future::Future;
 use std::time::Duration;
 
-use api::Status;
+use api::{Reason, Status};
 
 use crate::query::Query;
 use crate::request::RequestInfo;
@@ -11,7 +12,7 @@ use crate::request::RequestInfo;
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// The time for a request; `None` for one that is meant to last.
-pub(crate) fn of(info: &RequestInfo, query: &Query) -> Result<Option<Duration>, Status> {
+pub(super) fn of(info: &RequestInfo, query: &Query) -> Result<Option<Duration>, Status> {
     if info.is_resource && info.verb == "watch" {
         return Ok(None);
     }
@@ -38,6 +39,23 @@ pub(crate) fn of(info: &RequestInfo, query: &Query) -> Result<Option<Duration>, 
         true => Duration::from_secs_f64(asked),
         false => LONGEST,
     }))
+}
+
+/// The result of `work`, or a failure when it takes longer. Of an answer that lasts, the head comes
+/// quickly; its body is a stream.
+pub(super) async fn within<T>(
+    limit: Option<Duration>,
+    work: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    let Some(limit) = limit else {
+        return work.await;
+    };
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        Err(Status::new(
+            Reason::Timeout,
+            "request did not complete within the allotted timeout",
+        ))
+    })
 }
 
 /// The seconds of a duration as Go writes it, e.g. `1m30s`.
