@@ -56,7 +56,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// What a shim is told; the other arguments are there to be seen in the process list.
+/// The arguments that a shim uses; the others are only there to be seen in the process list.
 struct Arguments {
     directory: PathBuf,
     open_files: Option<u64>,
@@ -127,7 +127,7 @@ mod tests {
     fn arguments_name_the_directory_and_perhaps_a_limit() {
         let parse = |words: &str| {
             let words = words.split_whitespace().map(OsString::from);
-            Arguments::parse(words).map(|told| (told.directory, told.open_files))
+            Arguments::parse(words).map(|parsed| (parsed.directory, parsed.open_files))
         };
         let directory = PathBuf::from("/d");
         assert_eq!(
