@@ -10,6 +10,10 @@ pub fn create_directory(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)
 }
 
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    fs::read(path)
+}
+
 /// Writes a file that only root can read.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sys::write_private(path, bytes)
