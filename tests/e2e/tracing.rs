@@ -169,7 +169,7 @@ spec:
             let text = cluster.client(&["trace", pod]);
             let stands = text
                 .lines()
-                .any(|line| line.starts_with("stands at hop 10 "));
+                .any(|line| line.starts_with("is at hop 10 "));
             (stands && text.contains(wanted)).then_some(text)
         });
         // The container that exits by itself did run.

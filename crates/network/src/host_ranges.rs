@@ -20,7 +20,8 @@ use crate::netlink::route::{
 use crate::netlink::{Connection, Error};
 use crate::subnet::Subnet;
 
-/// The kernel's own table of local and broadcast addresses, which `addresses` tells better.
+/// The kernel's own table of local and broadcast addresses; the list of addresses has them in a better
+/// form.
 const RT_TABLE_LOCAL: u32 = 255;
 /// Entries that the kernel made from others while routing, not configuration.
 const RTM_F_CLONED: u32 = 0x200;

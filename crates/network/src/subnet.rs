@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_and_membership() {
+    fn subnets_know_their_bounds_and_members() {
         let subnet: Subnet = "10.244.3.77/24".parse().unwrap();
         assert_eq!(subnet.to_string(), "10.244.3.0/24");
         assert_eq!(subnet.first(), Ipv4Addr::new(10, 244, 3, 1));

@@ -1,6 +1,6 @@
-//! What is known of sandboxes and containers across restarts of the server: one file each, a line of
-//! JSON per change, written before the effects it announces. The last whole line counts: adding one
-//! costs no new file, and a torn one leaves the line before it.
+//! The records of sandboxes and containers that survive a restart of the server: one file each, with
+//! a line of JSON per change that is written before the change takes effect. The last whole line is the
+//! record: adding a line costs no new file, and a torn line leaves the line before it.
 
 use std::{
     fs::{self, OpenOptions},
@@ -37,7 +37,7 @@ pub struct SandboxRecord {
     /// Unix nanoseconds.
     pub created_at: i64,
     pub phase: SandboxPhase,
-    /// None: the host's network.
+    /// `None` means the host's network.
     pub netns: Option<PathBuf>,
     pub addresses: Vec<IpAddr>,
     /// The network has been detached.
@@ -46,7 +46,7 @@ pub struct SandboxRecord {
     pub pid: i32,
     pub cgroup: String,
     pub boot_id: String,
-    /// The pod's own users; None: the host's.
+    /// The mapping of the pod's user namespace; `None` means the host's users.
     #[serde(default)]
     pub users: Option<Mapping>,
 }
@@ -57,7 +57,7 @@ pub struct ContainerRecord {
     pub sandbox: String,
     #[serde(with = "encoded")]
     pub config: ContainerConfig,
-    /// What the image was asked for as, and which one it was.
+    /// The image's id, and the digest by which it is reported.
     pub image_id: String,
     pub image_ref: String,
     pub layers: Vec<String>,
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_whole_line_counts() {
+    fn the_last_whole_line_is_the_record() {
         let root = tempfile::tempdir().unwrap();
         let records = Directory::of_containers(root.path());
         records.write("a", &"first").unwrap();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_alone_is_one_file() {
+    fn a_sandbox_record_is_one_file() {
         let root = tempfile::tempdir().unwrap();
         let records = Directory::of_sandboxes(root.path());
         records.write("a", &"first").unwrap();

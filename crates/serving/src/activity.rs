@@ -1,5 +1,5 @@
-//! What one connection is doing: requests in flight, since when it is idle, bytes coming and going.
-//! Kept by wrappers around its stream and its responses' bodies.
+//! The activity of one connection: requests in flight, since when it is idle, bytes read and written.
+//! Wrappers around its stream and its responses' bodies report to it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) struct Activity {
     quiet: Mutex<Quiet>,
     /// Of HTTP/2 connections, bytes that are read say nothing about requests.
     pub multiplexed: AtomicBool,
-    /// Told when the connection has to make room for another.
+    /// Cancelled when the connection has to close for another one.
     pub evicted: CancellationToken,
 }
 

@@ -122,7 +122,7 @@ pub(crate) async fn serve<S, C, H, F, B>(
     }
 }
 
-/// Answers to HEAD have no body in either protocol; their length is still told.
+/// Answers to HEAD have no body in either protocol; their length is still sent.
 fn counted<B>(response: Response<B>, head: bool, mut in_flight: InFlight) -> Response<Counted<B>>
 where
     B: Body<Data = Bytes> + Unpin,

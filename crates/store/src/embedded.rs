@@ -74,7 +74,7 @@ pub struct Embedded {
     shared: Arc<Shared>,
     counters: Arc<LiveCounters>,
     environment: Environment,
-    /// Ended by [`Embedded::close`]; the disk is let go with it.
+    /// Ended by [`Embedded::close`]; the disk is closed with it.
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -124,7 +124,7 @@ impl Embedded {
         self.counters.read()
     }
 
-    /// Finishes what was asked before, ends the store and lets go of the disk. Later calls fail
+    /// Finishes earlier requests, ends the store and closes the disk. Later calls fail
     /// with [`Error::Closed`].
     pub async fn close(&self) -> Result<(), Error> {
         let result = match self.ask(Request::Close).await {
@@ -140,7 +140,7 @@ impl Embedded {
         result
     }
 
-    /// Waits until the store has closed, and says why. The process should then stop: after a
+    /// Waits until the store has closed, and returns the reason. The process should then stop: after a
     /// failed sync nothing more can be promised.
     pub async fn closed(&self) -> String {
         loop {

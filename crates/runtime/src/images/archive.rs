@@ -115,7 +115,7 @@ fn names_of(descriptor: &Descriptor, given: Option<&str>) -> Result<BTreeSet<Str
     let found = given
         .or_else(|| annotation("io.containerd.image.name"))
         .or_else(|| {
-            // Only a full name is a name; a bare tag ("latest", "v1") says nothing of the repository.
+            // A bare tag ("latest", "v1") is no name, since it lacks the repository.
             annotation("org.opencontainers.image.ref.name").filter(|name| name.contains(['/', ':']))
         });
     found
@@ -132,7 +132,7 @@ struct DockerEntry {
     layers: Vec<String>,
 }
 
-/// `manifest.json` names files; a manifest of ours stands in for the one docker did not save.
+/// `manifest.json` names files; we make the manifest that docker did not save.
 fn import_docker(
     store: &ImageStore,
     archive: &Archive,

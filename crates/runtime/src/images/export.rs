@@ -1,6 +1,6 @@
 //! Export as an OCI layout tar: the image under its own identity, its layers uncompressed.
 //!
-//! A layer's tar is baked twice from its recipe: once to learn that it is right, once to write it.
+//! A layer's tar is made twice from its recipe: once to check its digest, once to write it.
 
 use std::{
     fs::File,

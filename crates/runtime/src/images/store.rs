@@ -1,5 +1,5 @@
-//! The store itself: what is there, adding from an archive or a registry's blobs, removing, and
-//! collecting what nothing refers to.
+//! The image store: lists images, adds them from blobs, removes them, and collects layers and blobs
+//! that no image uses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use environment::chain;
 use nix::fcntl::{Flock, FlockArg};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -20,7 +21,7 @@ use super::{
     index::{IndexFile, NameRemoval},
     layer::Limits,
     manifest::{ConfigFile, Manifest},
-    seal::{Seal, Verdict},
+    seal::{LayerCondition, Seal},
     unpack,
 };
 use crate::disk_usage::usage_of;
@@ -41,7 +42,7 @@ pub struct ImageStore {
     looked_at: Mutex<BTreeMap<String, Instant>>,
 }
 
-/// What went away.
+/// What a collection has removed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     pub layers: usize,
@@ -137,7 +138,7 @@ impl ImageStore {
         match self.check(&record, false) {
             Ok(()) => Ok(Some(record)),
             Err(error @ Error::Damaged { .. }) => {
-                tracing::warn!(%error, "noticed");
+                tracing::warn!(error = %chain(&error), "an image cannot be used");
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -177,7 +178,7 @@ impl ImageStore {
         }
     }
 
-    /// What is wrong with a layer, if anything is.
+    /// The damage of a layer, if it has any.
     fn damage(&self, chain_id: &str, deep: bool) -> Result<Option<String>, Error> {
         let looked_at = self.looked_at.lock().get(chain_id).copied();
         if !deep && looked_at.is_some_and(|when| when.elapsed() < LOOKED_AT) {
@@ -187,15 +188,19 @@ impl ImageStore {
         if !directory.exists() {
             return Ok(Some(format!("layer {chain_id} is missing")));
         }
-        // Without a seal (made before there were any) nothing can be said against a layer.
+        // A layer without a seal (of a version that made none) counts as sound.
         if let Some(seal) = Seal::read(&seal_path) {
             match seal
                 .check(&directory, deep)
                 .map_err(Error::file(&directory))?
             {
-                Verdict::Sound => {}
-                Verdict::Moved => Seal::of(&directory, &BTreeMap::new())?.write(&seal_path)?,
-                Verdict::Damaged(what) => return Ok(Some(format!("layer {chain_id}: {what}"))),
+                LayerCondition::Sound => {}
+                LayerCondition::Moved => {
+                    Seal::of(&directory, &BTreeMap::new())?.write(&seal_path)?
+                }
+                LayerCondition::Damaged(what) => {
+                    return Ok(Some(format!("layer {chain_id}: {what}")));
+                }
             }
         }
         self.looked_at
@@ -204,7 +209,7 @@ impl ImageStore {
         Ok(None)
     }
 
-    /// Throws a layer away. Containers that stand on it keep what they have open.
+    /// Removes a damaged layer. Containers that are mounted on it keep the files that they have open.
     fn condemn(&self, chain_id: &str) -> Result<(), Error> {
         self.looked_at.lock().remove(chain_id);
         let (directory, aside) = (self.layer_directory(chain_id)?, self.ingest_path());
@@ -249,7 +254,7 @@ impl ImageStore {
     }
 
     /// Takes a name from its image. With its last name the image goes, unless `in_use` has its id: then
-    /// nothing is done. An id stands for all names of its image.
+    /// nothing is done. An id means all names of its image.
     pub fn remove_name(&self, name: &str, in_use: &BTreeSet<String>) -> Result<NameRemoval, Error> {
         self.index.update(|images| images.remove_name(name, in_use))
     }
@@ -260,7 +265,7 @@ impl ImageStore {
         Ok(self.collect_counting(used)?.is_some())
     }
 
-    /// The same, telling what went away.
+    /// As [`ImageStore::collect`], and returns what was removed.
     pub fn collect_counting(&self, used: &BTreeSet<String>) -> Result<Option<Removed>, Error> {
         let path = self.directory.join("adding.lock");
         let file = File::create(&path).map_err(Error::file(&path))?;
@@ -296,7 +301,7 @@ impl ImageStore {
         self.looked_at
             .lock()
             .retain(|layer, _| layers.contains(layer.trim_start_matches("sha256:")));
-        // The file system's own clock: a file that was just written tells it.
+        // The time of a file that was just written is the file system's own clock.
         lock.set_len(1).map_err(Error::file(&path))?;
         let modified = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
         let now = modified(&path);
@@ -344,10 +349,15 @@ impl ImageStore {
             .map_err(|(_, errno)| Error::file(path)(errno.into()))
     }
 
+    /// The directory of everything unfinished.
+    pub(super) fn ingest_directory(&self) -> PathBuf {
+        self.directory.join("ingest")
+    }
+
     /// A private path for something unfinished.
     pub(super) fn ingest_path(&self) -> PathBuf {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        self.directory.join("ingest").join(format!(
+        self.ingest_directory().join(format!(
             "{}-{}",
             std::process::id(),
             NEXT.fetch_add(1, Ordering::Relaxed)

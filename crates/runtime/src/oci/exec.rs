@@ -42,7 +42,7 @@ pub fn exec(
     let pid_file = pid_file
         .map(|path| File::create(&path).map_err(Error::system(path.display().to_string())))
         .transpose()?;
-    // On the host, before its file system is out of sight.
+    // The socket lies on the host, whose file system cannot be reached later.
     let console = console
         .filter(|_| process.terminal().unwrap_or(false))
         .map(|path| sys::connect(path).map_err(Error::system("connecting the console socket")))
@@ -66,7 +66,7 @@ pub fn exec(
                 .and_then(|linux| linux.seccomp().as_ref());
             let mut writer = writer;
             let Err(error) = become_process(&process, seccomp, console);
-            let _ = writer.write_all(error.to_string().as_bytes());
+            let _ = write!(writer, "{}", environment::chain(&error));
             std::process::exit(127)
         }
         ForkResult::Parent { child } => {
@@ -94,7 +94,7 @@ pub fn exec(
     }
 }
 
-/// Into every group that the container's first process is in.
+/// Joins every cgroup that the container's first process is in.
 fn join_cgroups(init: i32) -> Result<(), Error> {
     let hierarchies = Hierarchies::detect().map_err(Error::system("reading the cgroup mounts"))?;
     let memberships = fs::read_to_string(format!("/proc/{init}/cgroup"))

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     records::ExitRecord,
+    run_files,
     shim::{Layout, client::News, protocol::Exit},
 };
 
@@ -123,7 +124,7 @@ impl Exits {
     /// message.
     pub fn recorded_or_unknown(&self, sandbox: &str, container: &str, message: &str) -> ExitRecord {
         let path = Layout(&self.host.shim_directory(sandbox)).exit(container);
-        let bytes = std::fs::read(path).ok();
+        let bytes = run_files::read(&path).ok();
         let exit = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         match exit {
             Some(exit) => exit_record(&exit),

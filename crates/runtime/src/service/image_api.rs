@@ -1,6 +1,6 @@
 //! CRI's image service.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use cri::v1::{
     AuthConfig, FilesystemIdentifier, FilesystemUsage, Image, ImageFsInfoRequest,
@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::{Error, host::Host, images::Images, stats::written_by, tasks::blocking};
 use crate::{
-    images::{Credentials, ImageRecord},
+    images::{Credentials, ImageRecord, ImageStore},
     snapshots::Snapshot,
     spec::id::{self, Id},
 };
@@ -103,31 +103,35 @@ impl ImageService for ImageApi {
             self.host.clone(),
             self.images.store().clone(),
         );
-        let usage = move |path: &std::path::Path, used: Option<(u64, u64)>| FilesystemUsage {
-            timestamp: now,
-            fs_id: Some(FilesystemIdentifier {
-                mountpoint: path.to_string_lossy().into_owned(),
-            }),
-            used_bytes: used.map(|(value, _)| UInt64Value { value }),
-            inodes_used: used.map(|(_, value)| UInt64Value { value }),
-        };
-        let response = blocking(move || {
-            let uppers = std::fs::read_dir(host.container_directories())
-                .into_iter()
-                .flatten()
-                .flatten();
-            let written = uppers
-                .map(|entry| written_by(&Snapshot::new(entry.path(), entry.path())))
-                .try_fold((0, 0), |(bytes, inodes), used| {
-                    let (more, most) = used?;
-                    Some((bytes + more, inodes + most))
-                });
-            Ok(ImageFsInfoResponse {
-                image_filesystems: vec![usage(store.directory(), store.usage())],
-                container_filesystems: vec![usage(&host.config().root, written)],
-            })
-        });
+        let response = blocking(move || Ok(usage(&host, &store, now)));
         Ok(Response::new(response.await?))
+    }
+}
+
+/// The disk space of images, and of what containers have written.
+#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
+fn usage(host: &Host, store: &ImageStore, now: i64) -> ImageFsInfoResponse {
+    let usage = |path: &Path, used: Option<(u64, u64)>| FilesystemUsage {
+        timestamp: now,
+        fs_id: Some(FilesystemIdentifier {
+            mountpoint: path.to_string_lossy().into_owned(),
+        }),
+        used_bytes: used.map(|(value, _)| UInt64Value { value }),
+        inodes_used: used.map(|(_, value)| UInt64Value { value }),
+    };
+    let containers = std::fs::read_dir(host.container_directories());
+    let written = containers
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| written_by(&Snapshot::new(entry.path(), entry.path())))
+        .try_fold((0, 0), |(bytes, inodes), used| {
+            let (more, most) = used?;
+            Some((bytes + more, inodes + most))
+        });
+    ImageFsInfoResponse {
+        image_filesystems: vec![usage(store.directory(), store.usage())],
+        container_filesystems: vec![usage(&host.config().root, written)],
     }
 }
 

@@ -74,7 +74,8 @@ impl Images {
     /// A container of this image has been removed: if the image has been removed before, its layers
     /// go now.
     pub async fn container_removed(&self, image_id: &str) -> Result<(), Error> {
-        if self.store.find(image_id)?.is_none() {
+        let (store, image_id) = (self.store.clone(), image_id.to_owned());
+        if blocking(move || Ok(store.find(&image_id)?.is_none())).await? {
             self.collect().await;
         }
         Ok(())

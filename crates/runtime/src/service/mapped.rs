@@ -38,7 +38,7 @@ impl Mapped {
         })
     }
 
-    /// Mounts the container's root on mapped layers; returns where.
+    /// Mounts the container's root on mapped layers; returns its path.
     pub fn root(
         &self,
         snapshot: &Snapshot,
@@ -69,7 +69,7 @@ impl Mapped {
         Ok(root)
     }
 
-    /// The root of the pause process; returns where.
+    /// Mounts the root of the pause process; returns its path.
     pub fn pause(&self, root: &Path) -> Result<PathBuf, Error> {
         let target = self.directory.join("rootfs");
         self.mount(root, &target, false)
@@ -77,7 +77,7 @@ impl Mapped {
         Ok(target)
     }
 
-    /// A file that stands for a namespace; returns where.
+    /// Mounts the file of a namespace; returns its path.
     pub fn namespace_file(&self, name: &str, source: &Path) -> Result<PathBuf, Error> {
         let target = self.directory.join(name);
         self.mount(source, &target, false)
@@ -102,7 +102,7 @@ impl Mapped {
         Ok(())
     }
 
-    /// A file or directory of ours, as if the pod's root owned it.
+    /// Mounts a file or directory of ours as if the pod's root owned it; returns its path.
     pub fn provided(&self, name: &str, source: &Path) -> Result<PathBuf, Error> {
         let target = self.directory.join("provided").join(name);
         if source.exists() {

@@ -485,7 +485,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_metric_is_described_with_as_many_labels() {
+    fn every_metric_has_a_descriptor_with_as_many_labels() {
         let directory = tempfile::tempdir().unwrap();
         for (file, text) in [
             ("memory.usage_in_bytes", "4096\n"),

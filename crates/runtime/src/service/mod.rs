@@ -1,6 +1,7 @@
 //! The CRI server: gRPC on a Unix socket over the runtime's parts.
 
 mod assembly;
+#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 mod bundles;
 mod container_table;
 mod containers;
@@ -10,11 +11,15 @@ mod events;
 mod execution;
 mod exits;
 mod features;
+#[allow(clippy::disallowed_methods, reason = "directories made at the start")]
 mod host;
 mod image_api;
+#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 mod image_volumes;
 mod images;
+#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 mod mapped;
+#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 mod metrics;
 mod pause_process;
 mod pod_network;
@@ -24,6 +29,7 @@ mod runtime_api;
 mod sandbox_options;
 mod sandbox_table;
 mod sandboxes;
+#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 mod stats;
 mod stop_signal;
 mod streams;
@@ -43,7 +49,7 @@ use futures::Stream;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::Config, sys};
+use crate::{config::Config, run_files, sys};
 use assembly::{Assembly, assemble};
 
 /// How long the server waits at its end for calls under way and for clients that keep connections.
@@ -84,7 +90,7 @@ pub async fn serve(
         source,
     };
     if let Some(parent) = socket.parent() {
-        fs::create_dir_all(parent).map_err(failed)?;
+        run_files::create_directory(parent).map_err(failed)?;
     }
     let Assembly {
         host,

@@ -1,6 +1,6 @@
 //! A sandbox's pause process, and the shim that starts it and all containers of the pod.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use cri::v1::NamespaceMode;
 use dbus::{slice::Scope, systemd::Systemd};
@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     records::SandboxRecord,
+    run_files,
     shim::{
         client,
         protocol::{self, ShimConfig},
@@ -68,9 +69,9 @@ impl PauseProcesses {
             oom_score_adj: spec::oom_score_adj(-998, capabilities::held()),
         });
         let bundle = host.bundle(id, id);
-        fs::create_dir_all(&bundle).map_err(Error::file(&bundle))?;
+        run_files::create_directory(&bundle).map_err(Error::file(&bundle))?;
         let file = bundle.join("config.json");
-        sys::write_private(&file, spec.to_string().as_bytes()).map_err(Error::file(&file))?;
+        run_files::write_private(&file, spec.to_string().as_bytes()).map_err(Error::file(&file))?;
         let shim = self.start_shim(id, &record.runtime_handler).await?;
         let start = client::Start {
             container: id,

@@ -81,6 +81,7 @@ impl Recovery {
     }
 
     /// Reads the records and removes what belongs to no record.
+    #[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
     fn load(&self) -> Result<(Vec<SandboxRecord>, Vec<ContainerRecord>), Error> {
         let root = &self.host.config().root;
         let read = self.sandbox_table.read_records();

@@ -243,6 +243,7 @@ impl Sandboxes {
 }
 
 /// Removes everything of a sandbox but its record.
+#[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
 fn remove_files(host: &Host, record: &SandboxRecord) -> Result<(), Error> {
     let directory = host.shim_directory(&record.id);
     let files = host.files(&record.id);

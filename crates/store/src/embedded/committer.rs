@@ -71,7 +71,7 @@ impl Committer {
         let reason = match self.serve().await {
             Ok(()) => "it was shut down".to_owned(),
             Err(error) => {
-                let reason = describe(&error);
+                let reason = environment::chain(&error).to_string();
                 tracing::error!(reason, "the store stops");
                 reason
             }
@@ -136,7 +136,7 @@ impl Committer {
             let frame = std::mem::take(&mut batch.frame);
             if let Err(error) = self.log.commit(frame).await {
                 // Closed first, so that whoever is answered finds no open store.
-                let reason = describe(&error);
+                let reason = environment::chain(&error).to_string();
                 self.shared.close(&reason);
                 for answer in batch.answers {
                     answer.refuse(&reason);
@@ -271,18 +271,6 @@ impl Answer {
             Answer::Close(reply) => drop(reply.send(Err(closed(reason)))),
         }
     }
-}
-
-/// An error with its causes in one line.
-fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 async fn wait_for(checkpoint: &mut Option<JoinHandle<Result<u64, Error>>>) -> Result<u64, Error> {

@@ -1,5 +1,5 @@
-//! What readers, watchers and the committer share: the published (durable) state and history, the
-//! leases' deadlines, and the signal that something new is there.
+//! The state that readers, watchers and the committer share: the published (durable) state and
+//! history, the leases' deadlines, and the signal of a new revision.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::state::{Committed, State, in_range};
 use crate::{Error, KeyValue, LeaseId, RangeRequest, RangeResult, Revision};
 
 pub struct Shared {
-    /// Held for moments only: readers take a snapshot and let go.
+    /// Locked for moments only: readers take a snapshot and unlock it.
     published: RwLock<Published>,
     /// Something was published, or the store closed. Not a `watch` channel: that wakes those who
     /// wait in a random order, and a simulation could not repeat itself.

@@ -10,6 +10,6 @@ pub enum DecodeError {
     TooShort,
     #[error("SPDY headers that cannot be unpacked")]
     Compression,
-    #[error("SPDY headers that make no sense")]
+    #[error("SPDY headers that are malformed")]
     HeaderBlock,
 }

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_come_out_as_they_went_in() {
+    fn packed_headers_are_unpacked_unchanged() {
         let (mut packer, mut unpacker) = (Packer::new(), Unpacker::new());
         let long = "x".repeat(20_000);
         for headers in [
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_refused() {
+    fn headers_that_unpack_to_too_much_are_refused() {
         let (mut packer, mut unpacker) = (Packer::new(), Unpacker::new());
         let mut packed = Vec::new();
         let long = "x".repeat(10 << 20);

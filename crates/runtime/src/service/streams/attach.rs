@@ -3,7 +3,7 @@
 use std::{io, os::fd::OwnedFd, sync::Arc};
 
 use environment::chain;
-use streaming::remote_command::{Options, Outcome, Session};
+use streaming::remote_command::{CommandOutcome, Options, Session};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +18,7 @@ pub async fn run(parts: &SessionParts, container: &str, options: Options, sessio
         Ok(()) => {}
         Err((session, error)) => {
             let text = format!("error attaching to container: {}", chain(&error));
-            session.finish(&Outcome::Failure(text)).await;
+            session.finish(&CommandOutcome::Failure(text)).await;
         }
     }
 }
@@ -99,7 +99,7 @@ async fn attached(
     }
     ended.cancel();
     drop(helpers);
-    session.finish(&Outcome::Success).await;
+    session.finish(&CommandOutcome::Success).await;
     Ok(())
 }
 

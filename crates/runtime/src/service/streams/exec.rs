@@ -8,12 +8,13 @@ use std::{
 };
 
 use environment::chain;
-use streaming::remote_command::{Options, Outcome, Resizes, Session};
+use streaming::remote_command::{CommandOutcome, Options, Resizes, Session};
 use tokio::{net::UnixListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{SessionParts, carry};
 use crate::{
+    run_files,
     service::{Error, host::Host},
     shim::session::{self, Running, Stdio},
     sys,
@@ -39,7 +40,7 @@ pub async fn run(
         Ok(started) => started,
         Err(error) => {
             let text = format!("error executing command in container: {}", chain(&error));
-            return session.finish(&Outcome::Failure(text)).await;
+            return session.finish(&CommandOutcome::Failure(text)).await;
         }
     };
     let ended = CancellationToken::new();
@@ -81,10 +82,10 @@ pub async fn run(
     }
     drop(helpers);
     let outcome = match code {
-        Ok(code) => Outcome::Exit(code),
+        Ok(code) => CommandOutcome::Exit(code),
         Err(error) => {
             let text = format!("error executing command in container: {}", chain(&error));
-            Outcome::Failure(text)
+            CommandOutcome::Failure(text)
         }
     };
     session.finish(&outcome).await;
@@ -196,7 +197,7 @@ impl Console {
         let directory = host.config().state.join("consoles");
         let path = directory.join(&host.new_id()[..16]);
         let open = || -> io::Result<Console> {
-            std::fs::create_dir_all(&directory)?;
+            run_files::create_directory(&directory)?;
             let listener = sys::listen(&path)?;
             listener.set_nonblocking(true)?;
             Ok(Console {
@@ -225,6 +226,6 @@ impl Console {
 
 impl Drop for Console {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        let _ = run_files::remove(&self.path);
     }
 }
