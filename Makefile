@@ -55,7 +55,7 @@ e2e-containerd: ## The end-to-end tests of pods, on Debian's containerd instead 
 	@scripts/setup bench
 	CORACLE_E2E_RUNTIME=containerd cargo test --workspace --locked --test e2e -- \
 	  pods:: signatures:: services:: streams:: kubectl:: usage:: tracing:: \
-	  --skip tracing::eleven_hops
+	  --skip tracing::a_timeline_has_eleven_hops
 
 bench: build ## Measure start, pod latency, API throughput, watch fan-out and memory
 	@scripts/bench
