@@ -1,8 +1,8 @@
 //! Parts of the control plane change places with upstream's, built from Kubernetes' own module, and
 //! must bring the same workloads to the same end. The scenario is the crate `testkit`'s `swap`:
 //! every kind of workload, edits, rollbacks, deletions, quota, volumes, evictions, a node that is
-//! tainted, lost and found. It ends in lists of all objects without what chance decides (generated
-//! names, hashes, addresses, times, placements); any difference between two lists is a failure.
+//! tainted, lost and found. It ends in the state of all objects without what chance decides (generated
+//! names, hashes, addresses, times, placements); any difference between two states is a failure.
 //!
 //! On our API server node-0 is a real node; the others, and all of upstream's, are simulated.
 
