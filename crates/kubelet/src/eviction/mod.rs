@@ -391,11 +391,7 @@ impl Relief<'_> {
 }
 
 fn is_active(pod: &Pod) -> bool {
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
+    semantics::pod::is_active(pod)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use files::atomic_file::{self, Options};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -231,9 +232,7 @@ impl PullRecords {
             if let Some(parent) = file.parent() {
                 std::fs::create_dir_all(parent)?;
             }
-            let new = file.with_extension("new");
-            std::fs::write(&new, bytes)?;
-            std::fs::rename(&new, &file)
+            atomic_file::write(&file, &bytes, Options::plain())
         });
         if let Ok(Err(error)) = result.await {
             tracing::warn!(%error, "a record of a pull could not be written");

@@ -161,11 +161,7 @@ pub enum Action {
 /// Whether the pod has run to its end by itself: every app container ended and none may restart,
 /// or an init container failed for good.
 pub fn finished(pod: &Pod, observed: &Observed) -> bool {
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    if matches!(phase, Some("Succeeded" | "Failed")) {
+    if semantics::pod::is_terminal(pod) {
         return true;
     }
     let Some(spec) = &pod.spec else { return false };

@@ -13,6 +13,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::Api;
+use semantics::pod::is_terminal;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -21,7 +22,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use trace::Hop;
 
-use super::{Pods, is_terminal, leftovers};
+use super::{Pods, leftovers};
 use crate::{
     admission::{Rejection, preemption},
     measures::{Counter, Histogram},

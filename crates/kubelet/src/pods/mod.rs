@@ -16,6 +16,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
+use semantics::pod::is_terminal;
 use tokio::sync::Notify;
 
 use crate::{
@@ -216,13 +217,6 @@ impl Pods {
             }
         }
     }
-}
-
-/// Whether the pod's phase says that it has ended.
-fn is_terminal(pod: &Pod) -> bool {
-    let status = pod.status.as_ref();
-    let phase = status.and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 #[cfg(test)]

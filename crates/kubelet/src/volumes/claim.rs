@@ -136,10 +136,5 @@ pub(super) async fn set_up(
 }
 
 fn is_owned(claim: &PersistentVolumeClaim, pod_uid: &str) -> bool {
-    claim
-        .metadata
-        .owner_references
-        .iter()
-        .flatten()
-        .any(|owner| owner.uid == pod_uid && owner.controller == Some(true))
+    semantics::owner::is_controlled_by(&claim.metadata, pod_uid)
 }

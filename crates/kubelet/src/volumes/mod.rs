@@ -29,9 +29,9 @@ use std::{
 
 use environment::{Environment, chain};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeSpec, Pod, Secret, Volume};
+use semantics::node_selector::matches_labels;
 
 use crate::{
-    admission::placement,
     container::{
         fields::{self, NodeFacts},
         security,
@@ -235,7 +235,7 @@ impl Volumes {
         };
         let node = self.node_object.registered();
         // Until it is known, the scheduler's word counts.
-        node.is_none_or(|node| placement::selects(required, &node))
+        node.is_none_or(|node| matches_labels(required, node.metadata.labels.as_ref()))
     }
 
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
