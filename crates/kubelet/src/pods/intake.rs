@@ -443,7 +443,7 @@ impl Intake {
             measures.count(Counter::OrphanedRuntimePods, &[]);
             let pod = Arc::new(orphan(uid.clone(), name.namespace, name.name));
             let mailbox = Arc::new(Mailbox::default());
-            mailbox.removed();
+            mailbox.deleted();
             self.pods
                 .insert(pod.clone(), mailbox.clone(), Lifecycle::Deleted);
             let worker = Worker::orphaned(services, mailbox, pod);
