@@ -29,28 +29,14 @@ use std::{
     sync::Arc,
 };
 
-<<<<<<< HEAD
-use environment::{Environment, chain};
-=======
 use environment::Environment;
->>>>>>> w-kubelet
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeSpec, Pod, Secret, Volume};
 use semantics::node_selector::matches_labels;
 
 use crate::{
-<<<<<<< HEAD
-    container::{
-        fields::{self, NodeFacts},
-        security,
-    },
-    node_object::NodeObject,
-    referenced::{Fixable, Held, Referenced},
-    tokens::{TokenError, Tokens},
-=======
     container::{fields::NodeFacts, security},
     node_object::NodeObject,
     tokens::Tokens,
->>>>>>> w-kubelet
 };
 pub use atomic_writer::{File, Payload};
 pub use claims::Claim;
