@@ -167,9 +167,7 @@ spec:
         // Both must be in one response: a container that was just restarted has no failed hop until it exits.
         let text = eventually(wanted, || {
             let text = cluster.client(&["trace", pod]);
-            let stands = text
-                .lines()
-                .any(|line| line.starts_with("is at hop 10 "));
+            let stands = text.lines().any(|line| line.starts_with("is at hop 10 "));
             (stands && text.contains(wanted)).then_some(text)
         });
         // The container that exits by itself did run.

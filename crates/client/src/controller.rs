@@ -39,7 +39,7 @@ pub async fn run<Key, Error, Reconcile, Work>(
     }
     while let Some(ended) = running.join_next().await {
         if let Err(error) = ended {
-            tracing::error!(controller = name, %error, "a worker ended");
+            tracing::error!(controller = name, %error, "A worker of a controller ended unexpectedly");
         }
     }
 }
@@ -75,7 +75,7 @@ async fn work<Key, Error, Reconcile, Work>(
                 queue.add_rate_limited(key.clone());
             }
             Err(_) => {
-                tracing::error!(controller = name, %key, "reconciling panicked");
+                tracing::error!(controller = name, %key, "A reconciler panicked");
                 queue.add_rate_limited(key.clone());
             }
         }

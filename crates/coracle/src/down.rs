@@ -69,7 +69,8 @@ fn delete(layout: &Layout) -> Result<()> {
     let authority = fs::read_to_string(layout.pki().join("ca.crt")).unwrap_or_default();
     if let Err(error) = kubeconfig::remove_entries(layout, &authority) {
         print_error!(
-            "warning: the cluster's entries could not be removed from a kubeconfig: {error:#}"
+            "warning: the cluster's entries could not be removed from a kubeconfig: {}",
+            environment::chain(error.as_ref())
         );
     }
     // A data directory without settings holds only images that were imported before a first start.

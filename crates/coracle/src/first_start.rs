@@ -71,7 +71,8 @@ pub fn undo_failed<T>(first: Option<FirstStart>, result: Result<T>) -> Result<T>
         return result.with_context(|| {
             format!(
                 "the start failed, and not everything that it created could be removed \
-                 ({problem:#}); `coracle down --delete` tries again"
+                 ({}); `coracle down --delete` tries again",
+                environment::chain(problem.as_ref())
             )
         });
     }

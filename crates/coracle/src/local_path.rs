@@ -87,7 +87,8 @@ impl LocalPath {
             while let Err(error) = self.reconcile(&volume).await {
                 warn!(
                     volume = volume.metadata.name,
-                    "Cannot create or remove a local-path volume; will try again: {error:#}"
+                    "Cannot create or remove a local-path volume; will try again: {}",
+                    environment::chain(error.as_ref())
                 );
                 tokio::time::sleep(RETRY_AFTER).await;
                 let name = volume.metadata.name.as_deref().unwrap_or_default();

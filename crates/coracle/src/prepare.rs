@@ -12,12 +12,10 @@ use crate::cluster_arguments::ClusterArguments;
 use crate::flags;
 use crate::host::{check_port, host_name, node_address};
 use crate::keeper;
-use crate::kubeconfig;
-use crate::layout::{
-    CLUSTER_DOMAIN, Layout, Settings, new_cluster_id, volatile_dir, write_private,
-};
+use crate::kubeconfig::{self, Access};
+use crate::layout::{CLUSTER_DOMAIN, Layout, Settings, new_cluster_id, volatile_dir};
 use crate::node_configuration;
-use crate::pki::{self, Names, Pki};
+use crate::pki::{Names, Pki};
 
 /// A data directory from which a server can start.
 pub struct Prepared {
@@ -176,8 +174,12 @@ pub fn set_up(layout: &Layout, settings: Settings, environment: &Environment) ->
             &pki.local_path,
         ),
     ] {
-        let text = pki::kubeconfig(&pki.authority, &url, name, user, identity);
-        write_private(&file, text.as_bytes())?;
+        let access = Access {
+            server: url.clone(),
+            authority: &pki.authority,
+            identity,
+        };
+        kubeconfig::own::write(&file, &access, name, user)?;
     }
     Ok(Prepared {
         settings,

@@ -49,7 +49,7 @@ impl Tasks {
         self.tracker.spawn(async move {
             let failure = match task.await {
                 Ok(Ok(())) => return,
-                Ok(Err(failure)) => format!("{failure:#}"),
+                Ok(Err(failure)) => environment::chain(failure.as_ref()).to_string(),
                 Err(failure) => failure.to_string(),
             };
             error!(component = name, "A component failed: {failure}");

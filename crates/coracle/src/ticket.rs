@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::claims::{self, Claims};
 use crate::flags;
 use crate::host;
+use crate::kubeconfig::{self, Access};
 use crate::layout::{
     DEFAULT_DATA_DIR, Layout, Settings, new_cluster_id, private_dir, write_private,
 };
@@ -236,8 +237,12 @@ pub fn accept(
             &ticket.local_path,
         ),
     ] {
-        let text = pki::kubeconfig(&ticket.authority, &ticket.server, "coracle", user, identity);
-        write_private(&file, text.as_bytes())?;
+        let access = Access {
+            server: ticket.server.clone(),
+            authority: &ticket.authority,
+            identity,
+        };
+        kubeconfig::own::write(&file, &access, "coracle", user)?;
     }
     pki::save_joined(&layout.pki(), &ticket.authority, &ticket.kubelet_server)?;
     Claims::lock()?.claim_joined(&settings, &layout.data_dir)?;
@@ -246,7 +251,7 @@ pub fn accept(
 
 /// Whether the node has joined before and renewed its certificates since the ticket was made.
 fn has_later_certificate(layout: &Layout, until: i64) -> bool {
-    let own = pki::identity_in(&layout.node_kubeconfig());
+    let own = kubeconfig::own::identity(&layout.node_kubeconfig());
     own.and_then(|own| Validity::of(&own.certificate))
         .is_ok_and(|own| own.until > until)
 }

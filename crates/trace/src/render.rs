@@ -46,7 +46,7 @@ pub fn render(timeline: &Timeline) -> String {
     } else if let (None, Some(last)) = (running, spans.iter().map(|span| span.hop).max()) {
         let _ = writeln!(
             out,
-            "not running, has come to hop {} ({})",
+            "not running yet; is at hop {} ({})",
             last as u8,
             last.title()
         );
@@ -337,7 +337,7 @@ hop  what                         who                queue      work    bytes
         };
         assert!(head(&spans).contains(missing), "{}", head(&spans));
         spans.push(span(Hop::Node, "volumes", 600, 0, 10));
-        assert_eq!(head(&spans), "not running, has come to hop 10 (containers)");
+        assert_eq!(head(&spans), "not running yet; is at hop 10 (containers)");
         // A container that ends again and again, and one beside it that runs.
         spans.push(span(Hop::Node, "StartContainer main", 700, 0, 10));
         let exited = span(Hop::Node, "Run main", 710, 0, 50);

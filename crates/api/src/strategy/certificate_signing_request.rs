@@ -103,7 +103,7 @@ impl Strategy for CertificateSigningRequest {
         let (Some(old), "status" | "approval") = (old, subresource) else {
             return;
         };
-        // Of several alike the first one counts.
+        // Of several equal conditions the first one counts.
         let mut times: BTreeMap<[String; 2], &str> = BTreeMap::new();
         let key = |one: &Value| ["type", "status"].map(|name| one.str_at(&[name]).to_string());
         for one in old.list_at(&["status", "conditions"]) {
@@ -210,8 +210,8 @@ fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let path = Path::new("spec");
     let mut errors = Vec::new();
     let request = object.str_at(&["spec", "request"]);
-    // Who a subject is matters to those who are believed by it: the signers of Kubernetes itself. A
-    // request that is there already must be able to fail.
+    // Only the subjects for Kubernetes' own signers are checked, because components trust them. An
+    // existing request must still be able to fail.
     let is_ours = object
         .str_at(&["spec", "signerName"])
         .starts_with("kubernetes.io/");
@@ -370,7 +370,7 @@ fn conditions(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>)
     }
 }
 
-/// What the subresource at hand may not change.
+/// The errors for fields that the subresource must not change.
 fn changes(new: &Value, old: &Value, subresource: &str, errors: &mut Vec<FieldError>) {
     let path = Path::new("status").child("conditions");
     let count = |object: &Value, kind: &str| of_type(object, kind).len();

@@ -47,7 +47,7 @@ pub fn quantity(value: Option<&Value>) -> Quantity {
     Quantity::parse(text).unwrap_or_else(|_| Quantity::from_milli(0))
 }
 
-/// The error for a quantity below zero, in the words of fields that show the whole number.
+/// The error for a negative quantity, in the form that contains the integer value.
 pub fn basic_quantity(value: &Value, path: &Path) -> Option<FieldError> {
     let number = quantity(Some(value)).value();
     let detail = "must be a valid resource quantity";

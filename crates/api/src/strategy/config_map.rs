@@ -77,7 +77,7 @@ pub fn frozen(new: &Value, old: &Value, fields: &[&str]) -> Vec<FieldError> {
     errors
 }
 
-/// The number of bytes that a base64 text stands for.
+/// The number of bytes that a base64 text decodes to.
 pub fn decoded_length(text: &str) -> usize {
     let digits = text
         .bytes()

@@ -10,7 +10,7 @@ use crate::table::duration::object_age;
 
 pub struct DaemonSet;
 
-/// Counts the changes of the template; a field of its own in versions that are gone.
+/// The annotation that counts changes of the template; it was a field in removed versions.
 const TEMPLATE_GENERATION: [&str; 3] = [
     "metadata",
     "annotations",
@@ -127,7 +127,7 @@ impl Strategy for DaemonSet {
         true
     }
 
-    /// Metadata alone is what is stored, where the count is a field.
+    /// The count is stored in the metadata.
     fn row_metadata(&self, metadata: &mut Value) {
         metadata.remove(&TEMPLATE_GENERATION[1..]);
         if metadata.fields_at(&["annotations"]).next().is_none() {

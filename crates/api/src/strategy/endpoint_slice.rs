@@ -56,7 +56,7 @@ impl Strategy for EndpointSlice {
 
     fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
         let mut errors = about_ports(new);
-        // What is there unchanged was valid once.
+        // Unchanged endpoints are not validated again.
         if new.get("endpoints") != old.get("endpoints") {
             endpoints(new, &mut errors);
         }

@@ -38,7 +38,7 @@ impl Strategy for Endpoints {
         errors
     }
 
-    /// What is there unchanged was valid once.
+    /// Unchanged subsets are not validated again.
     fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
         match new.get("subsets") == old.get("subsets") {
             true => Vec::new(),

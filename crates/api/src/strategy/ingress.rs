@@ -13,7 +13,7 @@ use crate::table::duration::object_age;
 
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 const PATH_TYPES: [&str; 3] = ["Exact", "ImplementationSpecific", "Prefix"];
-/// A cell names this many hosts.
+/// The number of hosts in a cell.
 const SHOWN: usize = 3;
 
 pub struct Ingress;

@@ -37,7 +37,7 @@ pub fn amount(value: Option<&Value>) -> i64 {
     }
 }
 
-/// As a cell of a table shows it.
+/// The value in a table cell.
 pub fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -80,7 +80,7 @@ fn fill(limit: &mut Value, target: &str, source: &str) {
         Some(Value::Object(fields)) => fields,
         _ => Object::default(),
     };
-    // What is given wins: of a repeated name the last one counts.
+    // Given values win. Of a repeated name the last value counts.
     let at = [source];
     let filled = limit.fields_at(&at);
     let filled = filled.map(|(name, value)| (name.to_string(), value.clone()));

@@ -47,7 +47,7 @@ impl Strategy for NetworkPolicy {
     }
 
     fn validate_update_content(&self, new: &Value, old: &Value, _: &str) -> Vec<FieldError> {
-        // What was accepted before stays accepted.
+        // CIDRs that were accepted before stay valid.
         let mut known = Vec::new();
         for_each_block(old, |block, _| {
             known.extend(block.get("cidr").cloned());

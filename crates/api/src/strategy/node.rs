@@ -198,7 +198,7 @@ fn pod_ranges(object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Features that a node says it has: sorted names.
+/// Checks the features that a node declares: their names must be sorted.
 fn features(object: &Value) -> Vec<FieldError> {
     let path = Path::new("status").child("declaredFeatures");
     let list = object.list_at(&["status", "declaredFeatures"]);

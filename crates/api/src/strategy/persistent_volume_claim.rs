@@ -112,7 +112,7 @@ impl Strategy for PersistentVolumeClaim {
     }
 }
 
-/// Defaults of a claim's spec, also inside of other kinds.
+/// Defaults of a claim's spec, also inside other kinds.
 pub fn default_spec(spec: &mut Value) {
     if !spec.has(&["volumeMode"]) {
         spec.set(&["volumeMode"], "Filesystem");
@@ -122,7 +122,7 @@ pub fn default_spec(spec: &mut Value) {
     }
 }
 
-/// Checks a claim's spec. `known_group` says that an odd API group was there before.
+/// Checks a claim's spec. `known_group` means that the invalid API group was there before.
 pub fn spec(spec: &Value, path: &Path, known_group: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let modes = spec.list_at(&["accessModes"]);
@@ -205,8 +205,8 @@ fn data_sources(spec: &Value, path: &Path, known_group: bool, errors: &mut Vec<F
     }
 }
 
-/// Keeps `dataSource` and `dataSourceRef` the same where one is given, and forgets what was never
-/// understood.
+/// Copies `dataSource` to `dataSourceRef` or the other way round, and drops references that are not
+/// supported.
 fn settle_data_source(spec: &mut Value, old: Option<&Value>) {
     let in_use = |name: &str| old.is_some_and(|old| old.has(&[name]));
     let crosses = !spec.str_at(&["dataSourceRef", "namespace"]).is_empty();

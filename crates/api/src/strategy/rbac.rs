@@ -1,4 +1,4 @@
-//! Roles and bindings. What they grant is the API server's business.
+//! Roles and role bindings. The API server's authorizer evaluates them.
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};

@@ -154,7 +154,7 @@ fn fits(scope: &str, resource: &str) -> bool {
     }
 }
 
-/// How many resources of the quota cannot be counted within each scope.
+/// The number of the quota's resources that cannot be counted within each scope.
 struct Misfits<'a> {
     object: &'a Value,
     counted: BTreeMap<String, usize>,
@@ -184,7 +184,7 @@ impl<'a> Misfits<'a> {
     }
 }
 
-/// How many pairs of scopes exclude each other.
+/// The number of pairs of scopes that exclude each other.
 fn conflicts(scopes: &[&str]) -> usize {
     [
         ["BestEffort", "NotBestEffort"],

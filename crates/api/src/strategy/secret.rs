@@ -94,7 +94,7 @@ impl Strategy for Secret {
     }
 }
 
-/// What the well-known types demand.
+/// Validates the keys of the well-known types.
 fn required_by_type(object: &Value, path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let missing = |key: &str| !object.has(&["data", key]);

@@ -11,7 +11,7 @@ use crate::table::duration::object_age;
 
 pub struct StatefulSet;
 
-/// What an update may change, in the words of the error about the rest.
+/// The error for fields that an update must not change.
 const CHANGEABLE: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
 
 /// Behind a gate that is closed by default: dropped unless it was there before.

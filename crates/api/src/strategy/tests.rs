@@ -21,7 +21,8 @@ fn texts(errors: Vec<FieldError>) -> Vec<String> {
     errors.iter().map(FieldError::to_string).collect()
 }
 
-/// What a new object becomes, and what is wrong with it apart from its metadata.
+/// A new object after defaulting and preparation, and its validation errors without those of its
+/// metadata.
 fn made(group: &str, kind: &str, mut object: Value) -> (Value, Vec<String>) {
     let strategy = strategy(group, kind);
     strategy.default(&mut object);

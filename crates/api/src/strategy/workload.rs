@@ -1,4 +1,4 @@
-//! What the kinds with a selector and a pod template share.
+//! Defaults, validation and cells of all kinds with a selector and a pod template.
 
 use crate::document::Value;
 use crate::field::{FieldError, Path};
@@ -116,7 +116,7 @@ pub fn drop_closed(new: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// What the templates of pods that run for ever may not say.
+/// The errors for fields of a template that pods with restart policy Always must not have.
 pub fn always_restarting(template: &Value, path: &Path, kind: &str) -> Vec<FieldError> {
     let path = path.child("spec");
     let mut errors = Vec::new();

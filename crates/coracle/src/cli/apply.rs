@@ -42,7 +42,7 @@ pub async fn run(arguments: ApplyArguments) -> Result<ExitCode> {
             read_us,
         };
         if let Err(error) = apply(&connection, object, &hop).await {
-            print_error!("{error:#}");
+            print_error!("{}", environment::chain(error.as_ref()));
             failed = true;
         }
     }

@@ -101,7 +101,7 @@ pub async fn run(arguments: DeleteArguments) -> Result<ExitCode> {
             }
             Err(error) if is_not_found(&error) && arguments.ignore_not_found => {}
             Err(error) => {
-                print_error!("{error:#}");
+                print_error!("{}", environment::chain(error.as_ref()));
                 code = ExitCode::FAILURE;
             }
         }

@@ -79,7 +79,7 @@ pub async fn run(arguments: GetArguments) -> Result<ExitCode> {
         {
             Ok(answer) => answer,
             Err(error) => {
-                print_error!("{error:#}");
+                print_error!("{}", environment::chain(error.as_ref()));
                 code = ExitCode::FAILURE;
                 continue;
             }

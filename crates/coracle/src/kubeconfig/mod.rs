@@ -1,7 +1,9 @@
 //! The cluster's entries in a user's kubeconfig: a cluster, a user and a context of the same name.
-//! They are merged into the file and removed again; everything else in it stays.
+//! They are merged into the file and removed again; everything else in it stays. [`own`] has the
+//! kubeconfigs of Coracle's own identities.
 
 mod file;
+pub mod own;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -168,23 +170,27 @@ fn belongs_to_another(document: &Value, name: &str, authority: &str) -> bool {
     })
 }
 
+/// The contents of an element of each of the [`SECTIONS`].
+fn entries(access: &Access<'_>, cluster: &str, user: &str) -> [Value; 3] {
+    [
+        api::document!({
+            "server": (access.server.as_str()),
+            "certificate-authority-data": (encode(access.authority)),
+        }),
+        api::document!({"cluster": cluster, "user": user}),
+        api::document!({
+            "client-certificate-data": (encode(&access.identity.certificate)),
+            "client-key-data": (encode(&access.identity.key)),
+        }),
+    ]
+}
+
 fn with_entries(before: &Value, name: &str, access: &Access<'_>) -> Value {
     let mut after = before.clone();
     after.set_default(&["apiVersion"], "v1");
     after.set_default(&["kind"], "Config");
     let is_new = find(before, "contexts", name).is_none();
-    let entries = [
-        api::document!({
-            "server": (access.server.as_str()),
-            "certificate-authority-data": (encode(access.authority)),
-        }),
-        api::document!({"cluster": name, "user": name}),
-        api::document!({
-            "client-certificate-data": (encode(&access.identity.certificate)),
-            "client-key-data": (encode(&access.identity.key)),
-        }),
-    ];
-    for ((section, field), entry) in SECTIONS.into_iter().zip(entries) {
+    for ((section, field), entry) in SECTIONS.into_iter().zip(entries(access, name, name)) {
         if after.get(section).is_none_or(Value::is_null) {
             after.set(&[section], Vec::<Value>::new());
         }

@@ -16,6 +16,7 @@ use environment::Environment;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::kubeconfig::own;
 use crate::layout::{Layout, Settings};
 use crate::pki::{self, Identity};
 pub use certificate::{CertificateInUse, Validity};
@@ -37,7 +38,7 @@ impl Certificates {
     /// Reads them from the node's data directory.
     pub fn read(layout: &Layout) -> Result<Certificates> {
         let of_kubeconfig = |file: &std::path::Path| {
-            CertificateInUse::new(pki::identity_in(file)?)
+            CertificateInUse::new(own::identity(file)?)
                 .with_context(|| format!("reading {}", file.display()))
         };
         Ok(Certificates {
@@ -76,7 +77,7 @@ impl Certificates {
             keep(
                 self.node,
                 CertificateRequest::kubelet(node),
-                |layout, identity| { pki::replace_identity(&layout.node_kubeconfig(), identity) }
+                |layout, identity| { own::replace_identity(&layout.node_kubeconfig(), identity) }
             ),
             keep(
                 self.serving,
@@ -86,13 +87,13 @@ impl Certificates {
             keep(
                 self.proxy,
                 CertificateRequest::proxy(node),
-                |layout, identity| { pki::replace_identity(&layout.proxy_kubeconfig(), identity) }
+                |layout, identity| { own::replace_identity(&layout.proxy_kubeconfig(), identity) }
             ),
             keep(
                 self.local_path,
                 CertificateRequest::local_path(node),
                 |layout, identity| {
-                    pki::replace_identity(&layout.local_path_kubeconfig(), identity)
+                    own::replace_identity(&layout.local_path_kubeconfig(), identity)
                 }
             ),
         )?;
@@ -167,8 +168,9 @@ async fn keep_current<Renewed: Future<Output = Result<Validity>>>(
                 let left = validity.until - environment.now().as_second();
                 warn!(
                     "Cannot renew a certificate that expires in {left} s, and will try again in \
-                     {} s: {error:#}",
-                    backoff.as_secs()
+                     {} s: {}",
+                    backoff.as_secs(),
+                    environment::chain(error.as_ref())
                 );
                 due = environment.now().as_second() + backoff.as_secs() as i64;
                 backoff = (backoff * 2).min(LONGEST_BACKOFF);

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use apiserver::{AdmissionConfig, ApiServer, Identity, KubeletClient};
 use client::Informers;
 use client::election::Election;
-use environment::Environment;
+use environment::{Environment, chain};
 use tokio_util::sync::CancellationToken;
 use trace::{Recorder, Timelines};
 use tracing::error;
@@ -68,7 +68,8 @@ impl ControlPlane<'_> {
                     let (layout, settings) = (self.layout.clone(), settings.clone());
                     move |name: &str| {
                         let assigned = ticket::assigned_pod_ranges(&layout, &settings);
-                        let assigned = assigned.map_err(|error| format!("{error:#}"))?;
+                        let assigned =
+                            assigned.map_err(|error| chain(error.as_ref()).to_string())?;
                         let mut assigned = assigned.into_iter();
                         Ok(assigned.find_map(|(node, range)| (node == name).then_some(range)))
                     }
@@ -129,7 +130,7 @@ impl ControlPlane<'_> {
                 let (layout, settings) = (self.layout.clone(), settings.clone());
                 move || {
                     ticket::assigned_pod_ranges(&layout, &settings)
-                        .map_err(|error| format!("{error:#}"))
+                        .map_err(|error| chain(error.as_ref()).to_string())
                 }
             })),
             without: Vec::new(),
@@ -169,6 +170,7 @@ impl ControlPlane<'_> {
                 async move {
                     // The configuration was checked before the start, so that this is a defect.
                     if let Err(error) = scheduler.run(term).await {
+                        let error = chain(&error);
                         error!("The scheduler cannot run with its configuration: {error}");
                     }
                 }

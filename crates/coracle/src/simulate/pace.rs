@@ -63,6 +63,6 @@ mod tests {
             pace.summary(3).unwrap(),
             "5 pods on 3 nodes bound in 2.00 s: 2 pods/s"
         );
-        assert_eq!(pace.by_second(), "bound in each second: 2 2 1");
+        assert_eq!(pace.by_second(), "Pods bound in each second: 2 2 1");
     }
 }

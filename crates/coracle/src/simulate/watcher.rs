@@ -374,7 +374,8 @@ async fn carry_out(requests: Requests, mut actions: mpsc::UnboundedReceiver<PodA
                 && !client::retry::is_not_found(&error)
             {
                 print_error!(
-                    "warning: a simulated node could not write the status of a pod: {error}"
+                    "warning: a simulated node could not write the status of a pod: {}",
+                    client::retry::sentence(&error)
                 );
             }
             drop(permit);

@@ -6,7 +6,7 @@ use cri::v1;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::{expansion::expand, security};
-use crate::{images::Image, pod_spec::definition_hash, resources, runtime::label};
+use crate::{image::Image, pod_spec::definition_hash, resources, runtime::label};
 
 pub struct Parts<'a> {
     pub restart_count: i32,

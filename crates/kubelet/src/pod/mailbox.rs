@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::termination::Termination;
-use crate::{probes, runtime::Sighting};
+use crate::{probes, runtime::ReportedSandbox};
 
-const SIGHTINGS_KEPT: usize = 16;
+const REPORTED_KEPT: usize = 16;
 
 /// Everything that came since the worker last looked.
 #[derive(Default)]
@@ -19,12 +19,12 @@ pub struct News {
     /// The mirror pod that the API has of a static pod now.
     pub mirror: Option<Option<Arc<Pod>>>,
     /// The API no longer has the pod.
-    pub removed: bool,
+    pub deleted: bool,
     /// Something changed in the runtime, and it is not known what.
     pub runtime: bool,
     /// The states that the runtime described when it announced changes.
-    pub sightings: Vec<Sighting>,
-    /// Somebody else on this node has decided that the pod must end.
+    pub reported: Vec<ReportedSandbox>,
+    /// Another part of the kubelet has decided that the pod must end.
     pub end: Option<Termination>,
     /// Another pod released resources.
     pub room: bool,
@@ -49,15 +49,15 @@ impl Mailbox {
         self.put(|news| news.mirror = Some(mirror));
     }
 
-    pub fn removed(&self) {
-        self.put(|news| news.removed = true);
+    pub fn deleted(&self) {
+        self.put(|news| news.deleted = true);
     }
 
-    /// Without a sighting, or with too many of them, the pod is read again.
-    pub fn runtime_changed(&self, sighting: Option<Sighting>) {
-        self.put(|news| match sighting {
-            Some(sighting) if news.sightings.len() < SIGHTINGS_KEPT => {
-                news.sightings.push(sighting);
+    /// Without a reported state, or with too many of them, the pod is read again.
+    pub fn runtime_changed(&self, reported: Option<ReportedSandbox>) {
+        self.put(|news| match reported {
+            Some(reported) if news.reported.len() < REPORTED_KEPT => {
+                news.reported.push(reported);
             }
             _ => news.runtime = true,
         });

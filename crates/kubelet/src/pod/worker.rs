@@ -16,9 +16,9 @@ mod image_state;
 mod probing;
 mod reporting;
 mod resizing;
+mod runtime_events;
 mod runtime_view;
 mod sandbox_state;
-mod sightings;
 mod start_state;
 mod tasks;
 mod timing;
@@ -42,13 +42,14 @@ use super::{
     lifecycle::Lifecycle,
     mailbox::{Mailbox, News},
     plan::{self, Action, Goal, Situation},
+    restarts,
     services::PodServices,
     status,
     termination::Termination,
 };
 use crate::{
     pod_spec::uid,
-    runtime::{Observed, Sighting},
+    runtime::{Observed, ReportedSandbox},
 };
 
 const SECOND: i64 = 1_000_000;
@@ -195,7 +196,7 @@ impl Worker {
 
     /// Whether the pod has run to its end by itself.
     fn has_completed(&self, observed: &Observed) -> bool {
-        self.starts.replacing().is_empty() && plan::finished(self.pod(), observed)
+        self.starts.replacing().is_empty() && restarts::has_completed(self.pod(), observed)
     }
 
     /// The node ends the pod. The first reason counts.
@@ -260,11 +261,11 @@ impl Worker {
         if news.room {
             self.resizing.room_was_made();
         }
-        if news.removed {
+        if news.deleted {
             self.lifecycle.advance(Lifecycle::Deleted);
         }
-        let mut sightings = news.sightings.iter();
-        if news.runtime || sightings.any(|seen| self.is_new(seen)) {
+        let mut reported = news.reported.iter();
+        if news.runtime || reported.any(|seen| self.is_new(seen)) {
             self.runtime.read_again();
         }
         if news.objects {
@@ -298,10 +299,10 @@ impl Worker {
         }
     }
 
-    fn is_new(&self, sighting: &Sighting) -> bool {
+    fn is_new(&self, reported: &ReportedSandbox) -> bool {
         match self.runtime.observed() {
             None => true,
-            Some(observed) => sightings::is_new(observed, self.tasks.busy(), sighting),
+            Some(observed) => runtime_events::is_new(observed, self.tasks.busy(), reported),
         }
     }
 

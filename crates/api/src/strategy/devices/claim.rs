@@ -1,4 +1,4 @@
-//! ResourceClaims, as they are asked for.
+//! ResourceClaims and the validation of their specs.
 
 use super::claim_status;
 use super::requests::request_names;
@@ -103,7 +103,7 @@ pub fn immutable_spec(new: &Value, old: &Value) -> Vec<FieldError> {
     }
 }
 
-/// Defaults of a claim's spec, also inside of a template.
+/// Defaults of a claim's spec, also inside a template.
 pub fn default_spec(spec: &mut Value) {
     fn one(request: &mut Value) {
         request.set_default(&["allocationMode"], "ExactCount");

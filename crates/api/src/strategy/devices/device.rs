@@ -17,7 +17,7 @@ const LONGEST_VALUE: usize = 64;
 const LONGEST_KEY: usize = 63 + 1 + 32;
 const MOST_OPTIONS: usize = 10;
 
-/// Takes away what belongs to features that are still off in this version.
+/// Removes fields of features that are disabled in this version.
 pub fn drop_disabled(slice: &mut Value) {
     for device in slice.list_at_mut(&["spec", "devices"]) {
         device.remove(&["nodeAllocatableResourceMappings"]);
@@ -348,7 +348,7 @@ fn taint(taint: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Long keys are cut in the middle.
+/// A key in an error message. Long keys are shortened in the middle.
 fn shortened(key: &str) -> String {
     if key.len() <= LONGEST_KEY || !key.is_ascii() {
         return key.to_string();

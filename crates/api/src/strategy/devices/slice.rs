@@ -1,4 +1,4 @@
-//! ResourceSlices: the devices of a driver, or of a part of them.
+//! ResourceSlices: the devices of a driver, or a part of them.
 
 use super::{counters, device};
 use super::{each_of_set, name_of, pool_name};
@@ -169,7 +169,7 @@ fn pool(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Exactly one way to say from where the devices can be reached.
+/// Checks that exactly one field says from which nodes the devices can be reached.
 fn nodes(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let mut set = Vec::new();
     if let Some(name) = spec.get("nodeName").and_then(Value::as_str) {

@@ -1,4 +1,4 @@
-//! Validation of the metrics that an autoscaler goes by.
+//! Validation of an autoscaler's metrics.
 
 use super::{ApiVersion, reference};
 use crate::document::Value;

@@ -320,7 +320,7 @@ fn success_rule(rule: &Value, completions: i64, path: &Path, errors: &mut Vec<Fi
     }
 }
 
-/// Go's `%q` of a list of words.
+/// A list of words in the format of Go's `%q`.
 fn valid_values(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| quote(word)).collect();
     format!("valid values: [{}]", quoted.join(" "))

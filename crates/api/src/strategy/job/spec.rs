@@ -52,7 +52,7 @@ pub fn validate(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Checks what the spec of a Job has in a CronJob too: all but its selector.
+/// Checks the spec of a Job without its selector, as in a CronJob.
 pub fn validate_template(spec: &Value, path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for name in [
@@ -102,7 +102,7 @@ pub fn validate_template(spec: &Value, path: &Path) -> Vec<FieldError> {
     errors
 }
 
-/// Puts into `old` what a suspended Job's template may change.
+/// Copies the fields that a suspended Job's template may change into `old`.
 pub fn allow_scheduling(template: &Value, old: &mut Value) {
     let affinity = ["spec", "affinity"];
     let node_affinity = ["spec", "affinity", "nodeAffinity"];

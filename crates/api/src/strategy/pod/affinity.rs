@@ -29,7 +29,7 @@ pub fn validate(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
 
 /// Checks `topologySpreadConstraints`.
 pub fn topology_spread(constraints: &[Value], path: &Path, errors: &mut Vec<FieldError>) {
-    // Where each pair is given last: the others before it are the repeated ones.
+    // The last index of each pair: earlier constraints with the same pair are duplicates.
     let last: BTreeMap<(&str, &str), usize> = constraints
         .iter()
         .enumerate()
@@ -93,7 +93,7 @@ pub fn node_selector(selector: &Value, path: &Path, errors: &mut Vec<FieldError>
     }
 }
 
-/// Adds to a new Pod's selectors what its `matchLabelKeys` and `mismatchLabelKeys` stand for.
+/// Adds the requirements of `matchLabelKeys` and `mismatchLabelKeys` to a new Pod's selectors.
 pub fn merge_label_keys(pod: &mut Value) {
     let labels = pod.at(&["metadata", "labels"]).cloned().unwrap_or_default();
     for name in ["podAffinity", "podAntiAffinity"] {
@@ -229,7 +229,7 @@ fn pod_term(term: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     errors.extend(all_invalid(&at, key, names::qualified_name(key)));
 }
 
-/// Checks `matchLabelKeys` and `mismatchLabelKeys` beside a selector.
+/// Checks `matchLabelKeys` and `mismatchLabelKeys` together with a selector.
 fn label_keys(term: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let selector = given(term, &["labelSelector"]);
     let keys = |name: &str| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The row of a Pod: readiness, the word for its state, restarts.
+//! The table row of a Pod: readiness, status, restarts.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub fn cells(pod: &Value, now: jiff::Timestamp) -> Vec<Value> {
     ]
 }
 
-/// What a reader wants to know of a Pod at a glance.
+/// The cells of a Pod's table row.
 pub struct Summary {
     pub ready: usize,
     pub total: usize,
@@ -84,7 +84,7 @@ pub fn summarise(pod: &Value) -> Summary {
 
 #[derive(Default)]
 struct Initialisation {
-    /// The word for a Pod that is still initialising.
+    /// The status of a Pod that is still initializing.
     reason: Option<String>,
     ready: usize,
     sidecars: usize,

@@ -12,7 +12,7 @@ use crate::strategy::pod::{environment, probes, resources, security, volumes};
 
 const MOST_RULES: usize = 20;
 const MOST_EXIT_CODES: usize = 255;
-/// What an ephemeral container may have.
+/// The fields that an ephemeral container may have.
 const EPHEMERAL_FIELDS: [&str; 17] = [
     "name",
     "image",
@@ -33,7 +33,7 @@ const EPHEMERAL_FIELDS: [&str; 17] = [
     "targetContainerName",
 ];
 
-/// What the containers of a Pod are checked against.
+/// The parts of a Pod against which its containers are validated.
 pub struct Scope<'a> {
     spec: &'a Value,
     volumes: Volumes<'a>,
@@ -170,7 +170,7 @@ pub fn ephemeral(scope: &Scope<'_>, path: &Path, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// What only a Pod's own containers must be, not a template's.
+/// Validation of a Pod's containers that does not apply to those of a template.
 pub fn own_image(container: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let image = container.str_at(&["image"]);
     if image.trim() != image {
@@ -179,7 +179,7 @@ pub fn own_image(container: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// What holds for every container.
+/// Validation of all containers.
 fn either(scope: &Scope<'_>, container: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let name = container.str_at(&["name"]);
     match name {

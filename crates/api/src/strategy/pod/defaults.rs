@@ -90,8 +90,8 @@ pub fn pod_spec(spec: &mut Value) {
     canonical_quantities(spec, &["overhead"]);
 }
 
-/// What an image is pulled by without an explicit policy: only `latest` is always pulled, and what
-/// is no image's name is not.
+/// The default pull policy of an image: only the tag `latest` is always pulled. An invalid image name
+/// has the other policy.
 pub fn pull_policy(image: &str) -> &'static str {
     match tag(image) {
         Some("latest") => "Always",

@@ -54,7 +54,7 @@ pub fn pod(spec: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     optional_one_of(context, "seLinuxChangePolicy", &policies, path, errors);
 }
 
-/// What was there before the feature was closed stays allowed.
+/// Removes the errors for values that were allowed while the feature gate was open.
 pub fn allow_all_change_policies(pod: &Value, errors: &mut Vec<FieldError>) {
     let at = ["spec", "securityContext", "seLinuxChangePolicy"];
     let path = at.join(".");
@@ -129,7 +129,7 @@ fn sysctls(spec: &Value, context: &Value, path: &Path, errors: &mut Vec<FieldErr
     }
 }
 
-/// Which namespace of the kernel a sysctl belongs to; the first separator decides which one it is.
+/// The kernel namespace of a sysctl. The first separator in the name decides which one is used.
 fn namespace_of(name: &str) -> &'static str {
     let name = match name.find(['.', '/']) {
         Some(at) if name[at..].starts_with('/') => {

@@ -1,4 +1,4 @@
-//! What a write to a Pod's status may say.
+//! Validation of updates of a Pod's status.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ pub fn prepare(new: &mut Value, old: &Value) {
         new.set(&at, number(old, &at));
     }
     let at = ["observedGeneration"];
-    // Those of a type in their order: each is used once.
+    // The conditions of each type in their order; each is used once.
     let mut before: BTreeMap<&str, VecDeque<i64>> = BTreeMap::new();
     for condition in old.list_at(&["status", "conditions"]) {
         let of_type = before.entry(condition.str_at(&["type"])).or_default();

@@ -325,7 +325,7 @@ fn the_grace_period_of_a_deletion_follows_upstreams_rules() {
     check(document!({"nodeName": "n"}), "Running", Some(-3), 1);
 }
 
-/// What is wrong with a Pod that has these fields beside its container.
+/// The validation errors of a Pod with these fields and one container.
 fn wrong(change: Value) -> Vec<String> {
     texts(validate::pod(&pod(change)))
 }

@@ -1,4 +1,4 @@
-//! What an update may change in a Pod, and the binding to a node.
+//! Validation of updates of a Pod, and the binding to a node.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub fn spec(new: &Value, old: &Value) -> Vec<FieldError> {
     only_added_tolerations(new, old, &path.child("tolerations"), &mut errors);
     only_removed_gates(new, old, &path.child("schedulingGates"), &mut errors);
 
-    // What may change is taken from the old Pod; whatever differs then may not.
+    // The mutable fields are copied from the old Pod. Every remaining difference is an error.
     let empty = Value::object();
     let old_spec = old.get("spec").unwrap_or(&empty);
     let mut rest = new.get("spec").unwrap_or(&empty).clone();
@@ -220,7 +220,7 @@ pub fn bind(pod: &mut Value, binding: &Value, now: jiff::Timestamp) -> Result<()
     Ok(())
 }
 
-/// Whether the rest of the update is worth looking at.
+/// Whether the rest of the update should be validated.
 fn active_deadline(new: &Value, old: &Value, path: &Path, errors: &mut Vec<FieldError>) -> bool {
     let at = ["spec", "activeDeadlineSeconds"];
     let path = path.child("activeDeadlineSeconds");

@@ -137,7 +137,7 @@ pub fn pod_spec(spec: &Value, metadata: Option<&Value>, path: &Path) -> Vec<Fiel
         });
     }
     if let Some(overhead) = spec.get("overhead").filter(|value| !value.is_null()) {
-        // The same as limits, and so told about under that name.
+        // It is validated as limits, and errors have that name.
         let mut limits = Value::object();
         limits.set(&["limits"], overhead.clone());
         errors.extend(resources::validate(

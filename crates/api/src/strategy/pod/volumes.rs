@@ -230,7 +230,7 @@ fn source(volume: &Value, metadata: Option<&Value>, path: &Path) -> Vec<FieldErr
         return errors;
     };
     let name = volume.str_at(&["name"]);
-    // The first one counts, in the order in which upstream goes through them.
+    // The first source counts, in upstream's order.
     for kind in volume_sources::ORDER {
         let Some(source) = fields.get(kind).filter(|source| !source.is_null()) else {
             continue;

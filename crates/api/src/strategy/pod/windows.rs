@@ -1,4 +1,4 @@
-//! What a Pod may say that depends on its operating system, and the options of Windows.
+//! Validation that depends on a Pod's operating system, and of the options of Windows.
 
 use std::sync::LazyLock;
 

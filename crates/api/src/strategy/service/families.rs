@@ -1,5 +1,5 @@
-//! Which IP families a Service has, in a cluster that has IPv4 alone. Part of allocation: done
-//! before addresses are found.
+//! The IP families of a Service in a cluster with IPv4 only. They are chosen before addresses are
+//! allocated.
 
 use super::{is_headless, validate};
 use crate::document::Value;
@@ -124,7 +124,7 @@ fn families_of_addresses(service: &mut Value) -> Vec<FieldError> {
     errors
 }
 
-/// A Service that prefers both stays as it is while nobody changes it.
+/// A Service that prefers both families stays unchanged until it is updated.
 fn unchanged_preference(service: &Value, old: Option<&Value>) -> bool {
     let Some(old) = old else {
         return false;

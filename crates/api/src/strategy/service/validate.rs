@@ -12,7 +12,7 @@ use crate::strategy::service::{externally_accessible, is_headless, needs_health_
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
-/// Checks a Service, its metadata apart; what `old` had is accepted as it was.
+/// Checks a Service without its metadata. Values of `old` are valid.
 pub fn service(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = topology_annotations(object);
     let kind = object.str_at(&["spec", "type"]);
@@ -199,7 +199,7 @@ fn balancer_class(object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Checks what an update did to the families.
+/// Checks a change of the IP families.
 fn families_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let kind = |object: &Value| object.str_at(&["spec", "type"]).to_string();
     if kind(new) == "ExternalName"
@@ -243,7 +243,7 @@ fn released(new: &Value, left: usize, what: &str) -> Option<FieldError> {
     (left == 1 && !single).then(|| FieldError::invalid(&spec("ipFamilyPolicy"), value, detail))
 }
 
-/// Checks what an update did to the cluster IPs.
+/// Checks a change of the cluster IPs.
 fn cluster_ips_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let kind = |object: &Value| object.str_at(&["spec", "type"]).to_string();
     if kind(new) == "ExternalName" || kind(old) == "ExternalName" {
@@ -393,7 +393,7 @@ fn session_affinity(object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Checks addresses, families and their policy; also part of allocation.
+/// Checks addresses, IP families and their policy. Allocation calls this too.
 pub fn cluster_ips(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if object.str_at(&["spec", "type"]) == "ExternalName" {

@@ -1,5 +1,5 @@
-//! What validation costs: lists of one object grow to many thousand items, and neither the work nor
-//! the errors may grow with their square.
+//! The cost of validation: with lists of many thousand items, neither the work nor the number of
+//! errors may grow quadratically.
 
 use super::*;
 use crate::steps;
@@ -72,7 +72,7 @@ fn duplicate_owner_references_are_removed_in_n_log_n() {
 
 #[test]
 fn errors_do_not_multiply_with_the_length_of_lists() {
-    // Upstream tells of each pair of terms that are alike.
+    // Upstream reports each pair of equal terms.
     let class = document!({
         "provisioner": "a", "allowedTopologies": list(5_000, |_| Value::object()),
     });

@@ -11,7 +11,8 @@ use super::{RETRY_PAUSE, pod_ips, termination_message};
 use crate::{
     hooks,
     pod::{
-        plan::{self, KillReason},
+        plan::KillReason,
+        restarts::restarts_failed,
         services::PodServices,
         worker::{Worker, turns::Turn},
     },
@@ -125,7 +126,7 @@ fn message(pod: &Pod, container: &str, reason: KillReason) -> String {
     let restarts = match reason {
         KillReason::DefinitionChanged => true,
         KillReason::Resize => false,
-        _ => find_lasting(pod, container).is_some_and(|spec| plan::restarts_failed(pod, spec)),
+        _ => find_lasting(pod, container).is_some_and(|spec| restarts_failed(pod, spec)),
     };
     match restarts {
         true => format!("Container {container} {cause}, will be restarted"),
