@@ -77,7 +77,7 @@ pub fn possible_owners<Owner: Selects, K: Object>(
     object: &K,
 ) -> Vec<ObjectKey> {
     let meta = object.meta();
-    let (None, Some(labels)) = (crate::meta::controller_of(meta), &meta.labels) else {
+    let (None, Some(labels)) = (semantics::owner::controller_of(meta), &meta.labels) else {
         return Vec::new();
     };
     let owners = owners
@@ -94,7 +94,7 @@ pub fn own_key<K: Object>(object: &K) -> Vec<ObjectKey> {
 /// The key of the controlling owner, when it is of `kind`.
 pub fn owner_key<K: Object>(kind: &'static str) -> impl Fn(&K) -> Vec<ObjectKey> + Send + 'static {
     move |object| {
-        crate::meta::controller_of(object.meta())
+        semantics::owner::controller_of(object.meta())
             .filter(|owner| owner.kind == kind)
             .map(|owner| {
                 let namespace = object.meta().namespace.clone().unwrap_or_default();

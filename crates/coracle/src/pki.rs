@@ -179,7 +179,15 @@ pub fn kubeconfig(
     )
 }
 
-/// What a node of another machine needs.
+/// Signs tokens for Secrets that an API server with the same key accepts.
+pub fn token_signer(key_pem: &str) -> Result<controllers::TokenSigner> {
+    let signer = apiserver::TokenSigner::from_pem(key_pem)?;
+    Ok(controllers::TokenSigner::new(move |claims| {
+        signer.sign(claims)
+    }))
+}
+
+/// The certificates of a node on another machine.
 pub struct NodeIdentities {
     pub authority: String,
     pub node: Identity,
@@ -507,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kubelet_client_of_an_older_directory_loses_its_rights_at_the_next_start() {
+    fn an_older_kubelet_client_certificate_is_replaced_by_one_without_groups() {
         let directory = tempfile::tempdir().unwrap();
         let environment = Environment::simulated(1, 1_800_000_000_000_000);
         let workshop = Workshop {

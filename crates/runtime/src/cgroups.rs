@@ -14,6 +14,7 @@ use dbus::{
     slice::{self, Scope},
     systemd,
 };
+use files::mount_table::unescape;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::{failpoint, sys};
@@ -77,13 +78,14 @@ impl Hierarchies {
         let Some((left, right)) = line.split_once(" - ") else {
             return;
         };
-        let Some(point) = left.split(' ').nth(4).map(sys::unescape) else {
+        let Some(point) = left.split(' ').nth(4) else {
             return;
         };
         let mut right = right.split(' ');
         match (right.next(), right.nth(1)) {
             (Some("cgroup2"), _) => {
-                self.unified.get_or_insert_with(|| point.into());
+                self.unified
+                    .get_or_insert_with(|| unescape(point.as_bytes()));
             }
             (Some("cgroup"), Some(options)) => {
                 let controllers: Vec<String> = options
@@ -92,7 +94,7 @@ impl Hierarchies {
                     .map(str::to_owned)
                     .collect();
                 if !self.legacy.iter().any(|(known, _)| *known == controllers) {
-                    self.legacy.push((controllers, point.into()));
+                    self.legacy.push((controllers, unescape(point.as_bytes())));
                 }
             }
             _ => {}

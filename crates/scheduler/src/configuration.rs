@@ -88,7 +88,7 @@ pub struct Plugins {
 #[serde(default)]
 pub struct PluginSet {
     pub enabled: Vec<PluginName>,
-    /// `*` stands for all.
+    /// `*` means all.
     pub disabled: Vec<PluginName>,
 }
 

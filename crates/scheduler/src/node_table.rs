@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_told_once_to_everybody() {
+    fn every_reader_gets_each_change_once() {
         let mut table = NodeTable::default();
         table.get_or_insert("b");
         table.get_or_insert("a");

@@ -183,7 +183,7 @@ impl Framework {
     /// The plugins that the event may help against.
     pub fn listeners(&self, event: &ClusterEvent<'_>) -> BTreeSet<&'static str> {
         let hearing = self.plugins.iter();
-        let hearing = hearing.filter(|plugin| plugin.hears_of(event));
+        let hearing = hearing.filter(|plugin| plugin.is_interested_in(event));
         hearing.map(|plugin| plugin.name()).collect()
     }
 

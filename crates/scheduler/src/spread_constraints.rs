@@ -7,8 +7,7 @@ use k8s_openapi::{
     api::core::v1::{Pod, PodSpec, TopologySpreadConstraint},
     apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement,
 };
-
-use crate::selecting::selector_of;
+use semantics::label_selector;
 
 #[derive(Clone, Debug)]
 pub struct SpreadConstraint {
@@ -56,7 +55,7 @@ impl SpreadConstraint {
                 .and_then(|least| usize::try_from(least).ok())
                 .unwrap_or(1),
             is_hard: is_hard(constraint),
-            selector: Arc::new(selector_of(selector.as_ref())),
+            selector: Arc::new(label_selector::parse(selector.as_ref())),
             honors_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
             honors_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
         }

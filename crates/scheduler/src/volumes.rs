@@ -13,6 +13,7 @@ use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass},
 };
+use semantics::volume;
 
 /// The provisioner of classes whose volumes are made by hand.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
@@ -180,14 +181,14 @@ impl Volumes {
         let mut free = Vec::new();
         for volume in suitable {
             let name = volume.metadata.name.as_deref().unwrap_or_default();
-            if about_to_be.contains_key(name) || matching::is_meant_for(volume, claim) {
+            if about_to_be.contains_key(name) || volume::is_bound_to(volume, claim) {
                 return vec![volume.clone()];
             }
             if matching::is_free_for(volume, claim) {
                 free.push(volume.clone());
             }
         }
-        free.sort_by_key(|volume| matching::capacity(volume));
+        free.sort_by_key(|volume| volume::capacity(volume));
         free
     }
 }

@@ -145,7 +145,7 @@ pub(crate) async fn explain(
     Written::Condition
 }
 
-/// Ends the victims, marking each as disrupted first, and tells whoever reads the pod where room is
+/// Deletes the victims, marking each as disrupted first, and writes into the pod's status where room is
 /// being made for it.
 pub(crate) async fn preempt(
     client: kube::Client,
@@ -197,7 +197,7 @@ pub(crate) async fn preempt(
     Written::Preempted
 }
 
-/// Takes back what was promised to a pod.
+/// Takes back what was nominated to a pod.
 pub(crate) async fn withdraw(client: kube::Client, pod: Arc<PodInfo>) -> Written {
     nominate(&client, &pod, None).await;
     Written::Condition

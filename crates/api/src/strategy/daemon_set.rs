@@ -4,6 +4,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::immutable;
 use crate::selector::LabelSelector;
+use crate::strategy::checks::label_selector;
 use crate::strategy::{Strategy, int_or_percent, workload};
 use crate::table::duration::object_age;
 
@@ -19,6 +20,11 @@ const TEMPLATE_GENERATION: [&str; 3] = [
 impl Strategy for DaemonSet {
     fn namespaced(&self) -> bool {
         true
+    }
+
+    fn fill_empty(&self, object: &mut Value) {
+        let counted = "deprecated.daemonset.template.generation";
+        object.set(&["metadata", "annotations", counted], "0");
     }
 
     fn has_status(&self) -> bool {
@@ -74,7 +80,7 @@ impl Strategy for DaemonSet {
         let selector = object.at(&["spec", "selector"]).unwrap_or(&null);
         let template = object.at(&["spec", "template"]).unwrap_or(&empty);
         let selector_path = path.child("selector");
-        errors.extend(workload::label_selector(selector, &selector_path));
+        errors.extend(label_selector::validate(selector, &selector_path));
         let at = path.child("template");
         if let Ok(parsed) = LabelSelector::from_document(selector) {
             // A selector that is not there matches nothing, an empty one everything.

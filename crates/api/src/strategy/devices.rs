@@ -14,7 +14,9 @@ pub mod claim;
 mod claim_status;
 pub mod claim_template;
 pub mod class;
+mod counters;
 mod device;
+mod requests;
 pub mod slice;
 
 const MOST_REQUESTS: usize = 32;

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_write_keeps_everything_else() {
+    fn a_status_write_keeps_spec_and_metadata() {
         let old = object(
             r#"{"kind":"Pod","metadata":{"name":"a"},"spec":{"nodeName":"n"},"status":{"phase":"Pending"}}"#,
         );
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_desired_state_is_all_but_metadata_and_status() {
+    fn the_desired_state_is_everything_except_metadata_and_status() {
         let old = object(r#"{"metadata":{"name":"a"},"spec":{"a":1},"status":{}}"#);
         let same = object(r#"{"kind":"Pod","metadata":{},"spec":{"a":1}}"#);
         assert!(!desired_state_changed(&same, &old));

@@ -11,7 +11,8 @@ use crate::document::Value;
 use crate::field::{FieldError, FieldErrorKind, Path};
 use crate::metadata::{immutable, names};
 use crate::selector::LabelSelector;
-use crate::strategy::{Dependents, MetadataChecks, Strategy, generic, pod, workload};
+use crate::strategy::checks;
+use crate::strategy::{Dependents, MetadataChecks, Strategy, generic, workload};
 use crate::table::duration::{age, human, object_age};
 
 pub use spec::{default_spec, validate_template};
@@ -24,6 +25,17 @@ const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 impl Strategy for Job {
     fn namespaced(&self) -> bool {
         true
+    }
+
+    /// Jobs leave their pods behind unless told otherwise, which surprises.
+    fn delete_warning(&self) -> Option<&'static str> {
+        Some(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+        )
+    }
+
+    fn unsupported_field(&self, field: &str, _api_version: &str) -> String {
+        format!("field label {field:?} not supported for Job")
     }
 
     fn has_status(&self) -> bool {
@@ -355,5 +367,5 @@ fn duration(object: &Value, now: jiff::Timestamp) -> String {
 
 /// Whether a number is not negative; the error for one that is.
 fn not_negative(spec: &Value, name: &str, path: &Path) -> Option<FieldError> {
-    pod::probes::not_negative(spec.i64_at(&[name])?, &path.child(name))
+    checks::not_negative(spec.i64_at(&[name])?, &path.child(name))
 }

@@ -5,8 +5,8 @@ use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, names};
 use crate::quantity::Quantity;
 use crate::repeats::Seen;
+use crate::strategy::checks::canonical_quantities;
 use crate::strategy::checks::quantity;
-use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::{MetadataChecks, Strategy, resource_names};
 
 const LISTS: [&str; 5] = [

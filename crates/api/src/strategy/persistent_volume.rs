@@ -3,8 +3,8 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
+use crate::strategy::checks::canonical_quantities;
 use crate::strategy::checks::{basic_quantity, positive_quantity, semantically_equal, supported};
-use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::{MetadataChecks, Strategy, generic, node_selector};
 use crate::table::duration::object_age;
 
@@ -26,6 +26,10 @@ pub struct PersistentVolume;
 impl Strategy for PersistentVolume {
     fn namespaced(&self) -> bool {
         false
+    }
+
+    fn returns_deleted(&self) -> bool {
+        true
     }
 
     fn has_status(&self) -> bool {

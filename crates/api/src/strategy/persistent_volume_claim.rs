@@ -3,19 +3,24 @@
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
+use crate::strategy::checks::canonical_quantities;
+use crate::strategy::checks::label_selector;
 use crate::strategy::checks::{basic_quantity, positive_quantity, quantity, supported};
 use crate::strategy::persistent_volume::{
     CLASS_ANNOTATION, VOLUME_MODES, access_mode_errors, access_modes, class, storage_cell,
 };
-use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::pod::resources::quantity_value;
-use crate::strategy::{MetadataChecks, Strategy, generic, workload};
+use crate::strategy::{MetadataChecks, Strategy, generic};
 use crate::table::duration::object_age;
 
 pub struct PersistentVolumeClaim;
 
 impl Strategy for PersistentVolumeClaim {
     fn namespaced(&self) -> bool {
+        true
+    }
+
+    fn returns_deleted(&self) -> bool {
         true
     }
 
@@ -127,7 +132,7 @@ pub fn spec(spec: &Value, path: &Path, known_group: bool) -> Vec<FieldError> {
         errors.push(FieldError::required(&modes_path, detail));
     }
     if let Some(selector) = spec.get("selector").filter(|value| !value.is_null()) {
-        errors.extend(workload::label_selector(selector, &path.child("selector")));
+        errors.extend(label_selector::validate(selector, &path.child("selector")));
     }
     errors.extend(access_mode_errors(modes, &modes_path));
     let at = path.child("resources").key("storage");

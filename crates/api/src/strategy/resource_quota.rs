@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::document::Value;
 use crate::field::{FieldError, Path, most_showing};
+use crate::strategy::checks::canonical_quantities;
 use crate::strategy::checks::quantity;
-use crate::strategy::pod::defaults::canonical_quantities;
 use crate::strategy::{MetadataChecks, Strategy, resource_names};
 use crate::table::duration::object_age;
 
@@ -13,6 +13,10 @@ pub struct ResourceQuota;
 
 impl Strategy for ResourceQuota {
     fn namespaced(&self) -> bool {
+        true
+    }
+
+    fn returns_deleted(&self) -> bool {
         true
     }
 

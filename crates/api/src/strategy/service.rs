@@ -21,6 +21,10 @@ impl Strategy for Service {
         true
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     /// Since v1.36 a digit may come first.
     fn name_rule(&self) -> NameRule {
         NameRule::DnsLabel
@@ -354,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_service() {
+    fn a_minimal_service_gets_upstreams_defaults() {
         let service = made(document!({"spec": {"selector": {"a": "b"}, "ports": [{"port": 80}]}}));
         assert_eq!(
             service,
@@ -371,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn validation() {
+    fn invalid_services_are_rejected() {
         let check = |spec: Value, expected: &[&str]| {
             let errors = Service.validate_content(&made(document!({"spec": spec})));
             let texts: Vec<String> = errors.iter().map(FieldError::to_string).collect();
@@ -417,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_ip_is_kept_and_may_not_change() {
+    fn the_cluster_ip_is_immutable() {
         let mut old = made(document!({"spec": {"ports": [{"port": 80}]}}));
         old.set(&["spec", "clusterIP"], "10.0.0.1");
         old.set(&["spec", "clusterIPs"], vec!["10.0.0.1".into()]);

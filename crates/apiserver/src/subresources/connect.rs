@@ -52,7 +52,7 @@ pub(crate) async fn handle(
     body: RequestBody,
 ) -> Result<Response<Body>, Status> {
     let info = &context.info;
-    let resource = info.resource.ok_or_else(not_served)?;
+    let resource = info.resource.clone().ok_or_else(not_served)?;
     let known = resource.subresource(&info.subresource);
     let known = known.ok_or_else(not_served)?;
     info.check_names()?;
@@ -62,16 +62,16 @@ pub(crate) async fn handle(
     }
     context.output = Output::JSON;
     match context.info.subresource.as_str() {
-        "proxy" => proxy::handle(&context, resource, line, body).await,
-        "log" => log_over_websocket(&context, resource, line).await,
-        _ => session(&context, resource, line).await,
+        "proxy" => proxy::handle(&context, &resource, line, body).await,
+        "log" => log_over_websocket(&context, &resource, line).await,
+        _ => session(&context, &resource, line).await,
     }
 }
 
 /// Exec, attach and port-forward.
 async fn session(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     mut line: Line,
 ) -> Result<Response<Body>, Status> {
     let (server, info) = (&context.server, &context.info);
@@ -306,7 +306,7 @@ async fn tunnel(
 /// The log's chunks as messages.
 async fn log_over_websocket(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     line: Line,
 ) -> Result<Response<Body>, Status> {
     let near = line.upgrade;

@@ -2,7 +2,6 @@
 
 mod missed;
 mod plan;
-mod schedule;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -178,7 +177,7 @@ impl Controller {
             Err(error) if retry::is_already_exists(&error) => {
                 let uid = cron.metadata.uid.as_deref().unwrap_or_default();
                 let existing = jobs.get_opt(name).await?;
-                Ok(existing.filter(|job| meta::is_controlled_by(&job.metadata, uid)))
+                Ok(existing.filter(|job| semantics::owner::is_controlled_by(&job.metadata, uid)))
             }
             Err(error) => {
                 let message = format!("Error creating job: {}", meta::message(&error));

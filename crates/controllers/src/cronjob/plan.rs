@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::cron::{Schedule, find_zone};
 use client::events::Severity;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::missed::{missed, until_next};
-use super::schedule::{self, Schedule};
 use crate::{job, meta};
 
 pub const SCHEDULED_AT: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
@@ -121,7 +121,7 @@ impl Plan {
         let (cron, now) = (observed.cron, observed.now);
         let spec = cron.spec.clone();
         let zone = spec.time_zone.as_deref();
-        if let Some(zone) = zone.filter(|zone| schedule::find_zone(zone).is_none()) {
+        if let Some(zone) = zone.filter(|zone| find_zone(zone).is_err()) {
             let message = format!("invalid timeZone: {zone:?}: unknown time zone {zone}");
             return self.warn("UnknownTimeZone", message);
         }
@@ -214,7 +214,8 @@ fn new_job(cron: &CronJob, name: String, due: Timestamp) -> Job {
     let spec = cron.spec.clone();
     let template = spec.job_template;
     let from = template.metadata.unwrap_or_default();
-    let zone = spec.time_zone.as_deref().and_then(schedule::find_zone);
+    let zone = spec.time_zone.as_deref();
+    let zone = zone.and_then(|zone| find_zone(zone).ok());
     let at = match zone {
         Some(zone) => due
             .to_zoned(zone)

@@ -81,7 +81,7 @@ impl<'a> Observed<'a> {
     fn by_node(&self) -> BTreeMap<&'a str, Vec<&'a Arc<Pod>>> {
         let mut by_node: BTreeMap<&str, Vec<&Arc<Pod>>> = BTreeMap::new();
         for pod in self.pods {
-            if meta::is_terminal(pod) && pod.metadata.deletion_timestamp.is_some() {
+            if semantics::pod::is_terminal(pod) && pod.metadata.deletion_timestamp.is_some() {
                 continue;
             }
             if let Some(node) = fit::target(pod) {
@@ -185,7 +185,7 @@ fn sort_out_ended<'a>(
 ) -> Vec<&'a Arc<Pod>> {
     let mut running = Vec::new();
     for pod in pods.iter().filter(|pod| is_staying(pod)) {
-        let ended = match meta::phase(pod) {
+        let ended = match semantics::pod::phase(pod) {
             "Failed" => {
                 let wait = backoff(node);
                 if !wait.is_zero() {
@@ -215,7 +215,7 @@ fn surplus_with_surge(observed: &Observed<'_>, running: &[&Arc<Pod>]) -> Vec<Arc
     let mut surplus: Vec<Arc<Pod>> = new.iter().skip(1).map(|pod| (*pod).clone()).collect();
     surplus.extend(old.iter().skip(1).map(|pod| (*pod).clone()));
     if let (Some(new), Some(old)) = (new.first(), old.first())
-        && (!meta::is_ready(old) || observed.is_available(new))
+        && (!semantics::pod::is_ready(old) || observed.is_available(new))
     {
         surplus.push((*old).clone());
     }
@@ -341,7 +341,7 @@ pub fn status(observed: &Observed<'_>, collisions: i32) -> DaemonSetStatus {
             continue;
         };
         status.current_number_scheduled += 1;
-        status.number_ready += i32::from(meta::is_ready(pod));
+        status.number_ready += i32::from(semantics::pod::is_ready(pod));
         available += i32::from(observed.is_available(pod));
         updated += i32::from(observed.is_updated(pod));
     }

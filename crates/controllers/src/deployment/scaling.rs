@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 
 use super::annotations;
-use super::plan::{Action, Observed, available, name, replicas, scale};
+use super::observed::{Action, Observed, available, name, replicas, scale};
 use super::rolling::Limits;
 use crate::meta;
 

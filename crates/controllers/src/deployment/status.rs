@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStat
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::annotations::REVISION_HISTORY;
-use super::plan::{Observed, available, replicas};
+use super::observed::{Observed, available, replicas};
 use super::rolling::Limits;
 use crate::meta;
 

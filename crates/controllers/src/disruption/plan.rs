@@ -11,7 +11,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::int_or_percent::{Rounding, resolve};
-use crate::meta;
 
 /// How long an evicted pod may take until its deletion is seen.
 pub const DELETION_PATIENCE: SignedDuration = SignedDuration::from_mins(2);
@@ -65,7 +64,7 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
                 _ => not_deleted.push(pod.clone()),
             }
         }
-        healthy += i32::from(meta::is_ready(pod));
+        healthy += i32::from(semantics::pod::is_ready(pod));
     }
     let allowed = if expected > 0 {
         (healthy - desired).max(0)

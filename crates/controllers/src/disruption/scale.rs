@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::GroupVersionKind;
 use kube::discovery::oneshot;
 
-use crate::{Error, meta};
+use crate::Error;
 
 pub struct Scales {
     client: kube::Client,
@@ -47,7 +47,7 @@ impl Scales {
         let mut unmanaged = Vec::new();
         for pod in pods {
             let name = pod.metadata.name.clone().unwrap_or_default();
-            let Some(controller) = meta::controller_of(&pod.metadata) else {
+            let Some(controller) = semantics::owner::controller_of(&pod.metadata) else {
                 unmanaged.push(name);
                 continue;
             };
@@ -105,7 +105,7 @@ impl Scales {
         if set.metadata.uid.as_ref() != Some(&controller.uid) {
             return None;
         }
-        if let Some(owner) = meta::controller_of(&set.metadata)
+        if let Some(owner) = semantics::owner::controller_of(&set.metadata)
             && owner.kind == "Deployment"
         {
             let deployment = self.deployments.get(namespace, &owner.name)?;

@@ -128,7 +128,7 @@ fn labels(service: &Service) -> BTreeMap<String, String> {
 fn endpoint(service: &Service, pod: &Pod, address: String, zone: Option<String>) -> Endpoint {
     let node_name = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     let terminating = pod.metadata.deletion_timestamp.is_some();
-    let serving = meta::is_ready(pod);
+    let serving = semantics::pod::is_ready(pod);
     let ready = service_pods::publishes_unready(service) || serving && !terminating;
     Endpoint {
         addresses: vec![address],

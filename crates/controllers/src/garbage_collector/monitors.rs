@@ -342,7 +342,7 @@ mod tests {
         monitors.learn(discovered(std::slice::from_ref(&pod), &[]));
         assert!(monitors.queue.is_empty());
         monitors.learn(discovered(&[pod, kind("example.com", "Shop")], &[]));
-        assert_eq!(monitors.queue.take().await, ObjectKey::new("", "two"));
+        assert_eq!(monitors.queue.next_key().await, ObjectKey::new("", "two"));
         assert!(monitors.queue.is_empty());
     }
 

@@ -99,7 +99,9 @@ where
                 let existing = api.get(name).await?;
                 // The cache was late, or an answer was lost.
                 let uid = owner.meta().uid.as_deref().unwrap_or_default();
-                if snapshot.equals(&existing) && meta::is_controlled_by(&existing.metadata, uid) {
+                if snapshot.equals(&existing)
+                    && semantics::owner::is_controlled_by(&existing.metadata, uid)
+                {
                     return Ok(Arc::new(existing));
                 }
                 *collisions += 1;

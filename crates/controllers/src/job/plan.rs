@@ -14,7 +14,6 @@ use super::failure_policy::{self, Verdict};
 use super::indexes::Indexes;
 use super::pod;
 use super::view::View;
-use crate::meta;
 use crate::owned_pods::{BURST, rank::rank};
 
 #[derive(Debug, Default)]
@@ -171,7 +170,7 @@ fn restarts_exceed(view: &View<'_>, limit: i32) -> bool {
     let restarts: i32 = view
         .pods
         .iter()
-        .filter(|pod| matches!(meta::phase(pod), "Running" | "Pending"))
+        .filter(|pod| matches!(semantics::pod::phase(pod), "Running" | "Pending"))
         .filter_map(|pod| pod.status.as_ref())
         .flat_map(|status| {
             let init = status.init_container_statuses.iter().flatten();

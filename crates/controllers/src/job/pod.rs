@@ -36,7 +36,7 @@ pub fn is_leaving(pod: &Pod) -> bool {
 /// How long a leaving pod may still succeed; nothing once it has ended or nobody will tell.
 pub fn may_still_succeed(pod: &Pod, now: Timestamp) -> Option<Duration> {
     let until = pod.metadata.deletion_timestamp.as_ref()?.0 + LEAVING_PATIENCE;
-    if meta::is_terminal(pod) || pod.metadata.deletion_grace_period_seconds == Some(0) {
+    if semantics::pod::is_terminal(pod) || pod.metadata.deletion_grace_period_seconds == Some(0) {
         return None;
     }
     let left = Duration::try_from(now.duration_until(until)).ok()?;

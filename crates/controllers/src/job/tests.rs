@@ -17,7 +17,6 @@ use super::plan::{self, plan};
 use super::pod;
 use super::tracking::{self, Counts, Suspension};
 use super::view::{View, condition, is_finished};
-use crate::meta;
 
 struct World {
     job: Job,
@@ -177,7 +176,7 @@ impl World {
     fn collect(&mut self, name: &str) {
         let pod = &self.pods[name];
         if pod.metadata.deletion_timestamp.is_some()
-            && meta::is_terminal(pod)
+            && semantics::pod::is_terminal(pod)
             && !pod::is_tracked(pod)
         {
             self.pods.remove(name);
@@ -194,7 +193,7 @@ impl World {
     fn end(&mut self, name: &str, phase: &str) {
         let at = self.now().to_string();
         let pod = self.pods.get_mut(name).unwrap();
-        if meta::is_terminal(pod) {
+        if semantics::pod::is_terminal(pod) {
             return;
         }
         pod.status = serde_json::from_value(serde_json::json!({

@@ -15,7 +15,6 @@ use super::indexes::Indexes;
 use super::plan::{self, condition};
 use super::pod;
 use super::view::View;
-use crate::meta;
 
 /// At most this many pods are listed as uncounted.
 const MOST_UNCOUNTED: usize = 500;
@@ -197,7 +196,7 @@ impl Accounts<'_> {
     fn may_release(&self, pod: &Pod, delayed: bool) -> bool {
         self.view.job.metadata.deletion_timestamp.is_some()
             || self.verdict.is_some()
-            || meta::phase(pod) == "Succeeded"
+            || semantics::pod::phase(pod) == "Succeeded"
             || pod::is_leaving(pod) && pod::may_still_succeed(pod, self.now).is_none()
             || self.view.is_failed(pod) && !delayed
     }
@@ -208,7 +207,7 @@ impl Accounts<'_> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let index = view.valid_index(pod);
         let listed = view.uncounted(pod);
-        if meta::phase(pod) == "Succeeded" && !listed.failed {
+        if semantics::pod::phase(pod) == "Succeeded" && !listed.failed {
             match index {
                 Some(index) if view.is_indexed() => self.indexes.push(index),
                 None if view.is_indexed() => {}

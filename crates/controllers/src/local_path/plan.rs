@@ -9,7 +9,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{DIRECTORY_ANNOTATION, FINALIZER, PROVISIONER};
-use crate::persistent_volume::matching;
+use crate::meta;
 use crate::persistent_volume::plan::{PROVISIONED_BY, SELECTED_NODE};
 
 pub const HOST_NAME: &str = "kubernetes.io/hostname";
@@ -18,7 +18,7 @@ const ELSEWHERE: &str = "/var/lib/coracle-local-path";
 
 /// Whether it is this provisioner's turn.
 pub fn is_asked(claim: &PersistentVolumeClaim) -> bool {
-    let asked = matching::annotation(&claim.metadata, crate::persistent_volume::plan::PROVISIONER);
+    let asked = meta::annotation(&claim.metadata, crate::persistent_volume::plan::PROVISIONER);
     let named = claim
         .spec
         .as_ref()
@@ -29,7 +29,7 @@ pub fn is_asked(claim: &PersistentVolumeClaim) -> bool {
 }
 
 pub fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
-    matching::annotation(&claim.metadata, SELECTED_NODE).filter(|node| !node.is_empty())
+    meta::annotation(&claim.metadata, SELECTED_NODE).filter(|node| !node.is_empty())
 }
 
 pub fn volume_name(claim: &PersistentVolumeClaim) -> String {
@@ -43,7 +43,7 @@ pub fn volume(
     node: &Node,
 ) -> Result<PersistentVolume, String> {
     let spec = claim.spec.clone().unwrap_or_default();
-    if matching::claim_mode(claim) != "Filesystem" {
+    if semantics::volume::claim_mode(claim) != "Filesystem" {
         return Err("only volumes with a file system can be provisioned".to_string());
     }
     let modes = spec.access_modes.clone().unwrap_or_default();
@@ -62,7 +62,7 @@ pub fn volume(
     let Some(host_name) = host_name else {
         return Err(format!("node {node_name:?} has no label {HOST_NAME}"));
     };
-    let offered = matching::annotation(&node.metadata, DIRECTORY_ANNOTATION);
+    let offered = meta::annotation(&node.metadata, DIRECTORY_ANNOTATION);
     let name = volume_name(claim);
     let request = spec
         .resources
@@ -127,7 +127,7 @@ pub enum Fate {
 
 /// `node_exists` tells whether a node with that host name is in the cluster.
 pub fn fate(volume: &PersistentVolume, node_exists: impl Fn(&str) -> bool) -> Fate {
-    if matching::annotation(&volume.metadata, PROVISIONED_BY) != Some(PROVISIONER) {
+    if meta::annotation(&volume.metadata, PROVISIONED_BY) != Some(PROVISIONER) {
         return Fate::Keep;
     }
     if volume.metadata.deletion_timestamp.is_some() {

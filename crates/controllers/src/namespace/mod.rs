@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::discovery::{self, Served};
 use crate::watching::{self, enqueue, own_key};
-use crate::{Config, Error, meta};
+use crate::{Config, Error};
 
 /// Content with finalizers or a grace period is looked at again after this; the end of the last
 /// pod is seen at once.
@@ -224,7 +224,7 @@ impl Controller {
                 .as_ref()
                 .and_then(|spec| spec.termination_grace_period_seconds)
                 .unwrap_or(0);
-            !matches!(meta::phase(pod), "Succeeded" | "Failed") && grace > age
+            !semantics::pod::is_terminal(pod) && grace > age
         })
     }
 

@@ -4,19 +4,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
+use ipnet::Ipv4Net;
+
 /// How large a node's part is.
 pub const NODE_BITS: u8 = 24;
 
-pub type Range = (Ipv4Addr, u8);
-
 pub struct Pool {
-    range: Range,
+    range: Ipv4Net,
     /// The numbers of the parts that nobody has.
     free: BTreeSet<u32>,
     /// How many holders each other part has.
     users: BTreeMap<u32, usize>,
     /// What each holder has.
-    held: BTreeMap<Holder, Vec<Range>>,
+    held: BTreeMap<Holder, Vec<Ipv4Net>>,
 }
 
 /// Who has a range, by name.
@@ -32,17 +32,17 @@ pub enum Holder {
 
 impl Pool {
     /// `range` is at least as large as one part.
-    pub fn new(range: Range) -> Pool {
+    pub fn new(range: Ipv4Net) -> Pool {
         Pool {
             range,
-            free: (0..1 << (NODE_BITS - range.1)).collect(),
+            free: (0..1 << (NODE_BITS - range.prefix_len())).collect(),
             users: BTreeMap::new(),
             held: BTreeMap::new(),
         }
     }
 
     /// The holder has these ranges, and no others any more.
-    pub fn set(&mut self, holder: Holder, ranges: Vec<Range>) {
+    pub fn set(&mut self, holder: Holder, ranges: Vec<Ipv4Net>) {
         if self.held.get(&holder).is_some_and(|held| *held == ranges) {
             return;
         }
@@ -74,7 +74,7 @@ impl Pool {
 
     /// The range of the node's invitation, or else the first part that is neither taken nor of an
     /// invitation to another node.
-    pub fn give(&mut self, node: &str, invitations: &[(String, Range)]) -> Option<Range> {
+    pub fn give(&mut self, node: &str, invitations: &[(String, Ipv4Net)]) -> Option<Ipv4Net> {
         if let Some((_, own)) = invitations.iter().find(|(invited, _)| invited == node) {
             return Some(*own);
         }
@@ -85,21 +85,17 @@ impl Pool {
     }
 
     /// The first part that overlaps nothing that somebody has.
-    fn first_free(&self) -> Option<Range> {
+    fn first_free(&self) -> Option<Ipv4Net> {
         let part = *self.free.first()?;
-        let address = self.first_address() + part * (1 << (32 - NODE_BITS));
-        Some((Ipv4Addr::from(address), NODE_BITS))
-    }
-
-    fn first_address(&self) -> u32 {
-        u32::from(self.range.0) & mask(self.range.1)
+        let address = u32::from(self.range.network()) + part * (1 << (32 - NODE_BITS));
+        Ipv4Net::new(Ipv4Addr::from(address), NODE_BITS).ok()
     }
 
     /// The numbers of the parts that overlap `range`.
-    fn parts(&self, range: Range) -> std::ops::Range<u32> {
-        let within = |(address, bits): Range| -> (u64, u64) {
-            let first = u64::from(u32::from(address) & mask(bits));
-            (first, first + (1 << (32 - u32::from(bits))))
+    fn parts(&self, range: Ipv4Net) -> std::ops::Range<u32> {
+        let within = |range: Ipv4Net| -> (u64, u64) {
+            let end = |address: Ipv4Addr| u64::from(u32::from(address));
+            (end(range.network()), end(range.broadcast()) + 1)
         };
         let (own, other) = (within(self.range), within(range));
         let (start, end) = (own.0.max(other.0), own.1.min(other.1));
@@ -113,31 +109,24 @@ impl Pool {
     }
 }
 
-fn mask(bits: u8) -> u32 {
-    u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0)
-}
-
-pub fn parse(text: &str) -> Option<Range> {
-    let (address, bits) = text.split_once('/')?;
-    let bits: u8 = bits.parse().ok()?;
-    (bits <= 32).then_some((address.parse().ok()?, bits))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn range(text: &str) -> Option<Ipv4Net> {
+        text.parse().ok()
+    }
+
     fn free(pool: &Pool) -> Option<String> {
-        pool.first_free().map(|(address, _)| address.to_string())
+        pool.first_free().map(|range| range.addr().to_string())
     }
 
     #[test]
     fn the_first_range_that_overlaps_nothing_is_chosen() {
         let check = |taken: &[&str], expected: Option<&str>| {
-            let mut pool = Pool::new(parse("10.244.0.0/16").unwrap());
+            let mut pool = Pool::new(range("10.244.0.0/16").unwrap());
             for text in taken {
-                let range = parse(text).unwrap();
-                pool.set(Holder::Node(text.to_string()), vec![range]);
+                pool.set(Holder::Node(text.to_string()), vec![range(text).unwrap()]);
             }
             assert_eq!(free(&pool).as_deref(), expected, "{taken:?}");
         };
@@ -153,19 +142,19 @@ mod tests {
 
     #[test]
     fn a_range_that_was_promised_to_a_node_goes_to_no_other() {
-        let mut pool = Pool::new(parse("10.244.0.0/16").unwrap());
-        let promised = |text: &str, node: &str| (node.to_string(), parse(text).unwrap());
+        let mut pool = Pool::new(range("10.244.0.0/16").unwrap());
+        let promised = |text: &str, node: &str| (node.to_string(), range(text).unwrap());
         let invitations = [
             promised("10.244.0.0/24", "server"),
             promised("10.244.1.0/24", "invited"),
         ];
         pool.set(
             Holder::Node("old".to_owned()),
-            vec![parse("10.244.2.0/24").unwrap()],
+            vec![range("10.244.2.0/24").unwrap()],
         );
         let mut give = |name: &str| {
             let given = pool.give(name, &invitations);
-            given.map(|(address, _)| address.to_string())
+            given.map(|range| range.addr().to_string())
         };
         assert_eq!(give("another").as_deref(), Some("10.244.3.0"));
         assert_eq!(give("invited").as_deref(), Some("10.244.1.0"));
@@ -173,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_range_is_free_again_when_its_last_holder_lets_go() {
-        let mut pool = Pool::new(parse("10.244.0.0/23").unwrap());
+        let mut pool = Pool::new(range("10.244.0.0/23").unwrap());
         let (node, promised) = (
             Holder::Node("a".to_owned()),
             Holder::Promised("a".to_owned()),

@@ -156,7 +156,7 @@ pub fn ready_status(node: &Node) -> Option<&str> {
 pub fn is_unspoken_for(node: &Node, pod: &Pod) -> bool {
     ready_status(node) == Some("Unknown")
         && Some(meta::node_name(pod)) == node.metadata.name.as_deref()
-        && meta::is_ready(pod)
+        && semantics::pod::is_ready(pod)
 }
 
 #[cfg(test)]

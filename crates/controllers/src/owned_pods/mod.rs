@@ -66,7 +66,8 @@ impl PodControl {
             let found = api.list(&named).await?.items.pop();
             match deed {
                 Deed::Create => {
-                    let own = found.filter(|pod| meta::is_controlled_by(&pod.metadata, owner));
+                    let own = found
+                        .filter(|pod| semantics::owner::is_controlled_by(&pod.metadata, owner));
                     if let Some(uid) = own.and_then(|pod| pod.metadata.uid) {
                         self.expectations.created(key, owner, &uid, &name);
                     }

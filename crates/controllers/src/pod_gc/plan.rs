@@ -100,7 +100,10 @@ pub fn failure_patch(removal: &Removal, now: Timestamp) -> serde_json::Value {
 
 /// Ended pods beyond the threshold: evicted ones first, then the oldest.
 fn surplus(pods: &[Arc<Pod>], most: usize) -> Vec<Removal> {
-    let mut ended: Vec<&Arc<Pod>> = pods.iter().filter(|pod| meta::is_terminal(pod)).collect();
+    let mut ended: Vec<&Arc<Pod>> = pods
+        .iter()
+        .filter(|pod| semantics::pod::is_terminal(pod))
+        .collect();
     if ended.len() <= most {
         return Vec::new();
     }
@@ -132,11 +135,7 @@ fn is_out_of_service(node: &Node) -> bool {
     let tainted = taints
         .into_iter()
         .any(|taint| taint.key == "node.kubernetes.io/out-of-service");
-    let conditions = node.status.iter();
-    let ready = conditions
-        .flat_map(|status| status.conditions.iter().flatten())
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    tainted && !ready
+    tainted && !semantics::node::is_ready(node)
 }
 
 #[cfg(test)]

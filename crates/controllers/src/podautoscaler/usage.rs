@@ -6,9 +6,8 @@ use std::sync::Arc;
 use api::quantity::Quantity;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
-
-use crate::meta;
+use semantics::pod::sidecars;
+use semantics::pod_resources::{self, Counted, may_be_pod_level};
 
 /// A young pod's CPU counts only when it is ready, and for a whole window of measurement.
 const CPU_INITIALIZATION: SignedDuration = SignedDuration::from_mins(5);
@@ -147,9 +146,9 @@ impl Groups {
         };
         for pod in observed.pods {
             let name = pod.metadata.name.clone().unwrap_or_default();
-            if pod.metadata.deletion_timestamp.is_some() || meta::phase(pod) == "Failed" {
+            if pod.metadata.deletion_timestamp.is_some() || semantics::pod::phase(pod) == "Failed" {
                 groups.ignored.insert(name);
-            } else if meta::phase(pod) == "Pending" {
+            } else if semantics::pod::phase(pod) == "Pending" {
                 groups.unready.insert(name);
             } else if let Some(measure) = observed.measures.get(&name) {
                 if observed.resource == "cpu" && is_starting(pod, measure, observed.now) {
@@ -240,20 +239,16 @@ fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, St
     let Some(spec) = &pod.spec else {
         return Ok(0);
     };
-    let whole = spec.resources.as_ref();
-    let whole = whole.and_then(|resources| resources.requests.as_ref());
-    if container.is_none()
-        && let Some(whole) = whole.filter(|requests| !requests.is_empty())
-    {
-        return pod_level_request(spec, whole, resource)
+    if container.is_none() && states_own_requests(spec) {
+        return pod_resources::requests(spec, Counted::Spec)
+            .get(resource)
+            .map(Quantity::milli)
             .ok_or_else(|| format!("missing pod-level request for {resource} in Pod {name}"));
     }
-    let sidecars = spec.init_containers.iter().flatten();
-    let sidecars = sidecars.filter(|one| one.restart_policy.as_deref() == Some("Always"));
     let counted: Vec<&Container> = spec
         .containers
         .iter()
-        .chain(sidecars)
+        .chain(sidecars(spec))
         .filter(|one| container.is_none_or(|wanted| one.name == wanted))
         .collect();
     if let (Some(wanted), true) = (container, counted.is_empty()) {
@@ -274,47 +269,12 @@ fn request(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, St
     Ok(total)
 }
 
-/// With requests for the pod as a whole, containers speak only for what it leaves open, and need not
-/// all do so.
-fn pod_level_request(
-    spec: &PodSpec,
-    whole: &BTreeMap<String, Text>,
-    resource: &str,
-) -> Option<i64> {
-    let overhead = spec.overhead.as_ref().and_then(|all| all.get(resource));
-    let overhead = overhead.map(|overhead| milli(&overhead.0));
-    let own = match whole.get(resource) {
-        Some(request) => Some(milli(&request.0)),
-        None => containers_request(spec, resource),
-    };
-    match (own, overhead) {
-        (None, None) => None,
-        (own, overhead) => Some(own.unwrap_or(0) + overhead.unwrap_or(0)),
-    }
-}
-
-/// What the containers need at any time: all that run together, or an init container beside the
-/// sidecars started before it.
-fn containers_request(spec: &PodSpec, resource: &str) -> Option<i64> {
-    let of = |container: &Container| {
-        let requests = container.resources.as_ref()?.requests.as_ref()?;
-        Some(milli(&requests.get(resource)?.0))
-    };
-    let (mut sidecars, mut highest, mut stated) = (0, 0, false);
-    for init in spec.init_containers.iter().flatten() {
-        let request = of(init);
-        stated |= request.is_some();
-        let request = request.unwrap_or(0);
-        if init.restart_policy.as_deref() == Some("Always") {
-            sidecars += request;
-            highest = highest.max(sidecars);
-        } else {
-            highest = highest.max(sidecars + request);
-        }
-    }
-    let apps: Vec<i64> = spec.containers.iter().filter_map(of).collect();
-    stated |= !apps.is_empty();
-    stated.then(|| highest.max(sidecars + apps.iter().sum::<i64>()))
+/// Whether the pod has requests as a whole. Its containers then speak only for what these leave
+/// open, and need not all do so.
+fn states_own_requests(spec: &PodSpec) -> bool {
+    let own = spec.resources.as_ref();
+    let own = own.and_then(|resources| resources.requests.as_ref());
+    own.is_some_and(|own| own.keys().any(|name| may_be_pod_level(name)))
 }
 
 /// In thousandths; what is no quantity counts as nothing.

@@ -113,7 +113,7 @@ impl World {
 
     fn start(&mut self, name: &str) {
         let pod = self.pods.get_mut(name).unwrap();
-        if meta::phase(pod) == "Pending" {
+        if semantics::pod::phase(pod) == "Pending" {
             pod.status = serde_json::from_value(serde_json::json!({
                 "phase": "Running", "conditions": [{"type": "Ready", "status": "True",
                     "lastTransitionTime": "1970-01-01T00:00:00Z"}],
@@ -148,8 +148,8 @@ impl World {
 
     fn is_available(pod: &Pod) -> bool {
         pod.metadata.deletion_timestamp.is_none()
-            && meta::phase(pod) == "Running"
-            && meta::is_ready(pod)
+            && semantics::pod::phase(pod) == "Running"
+            && semantics::pod::is_ready(pod)
     }
 
     fn available(&self) -> i32 {

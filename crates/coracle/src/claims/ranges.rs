@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_chosen_around_what_the_machine_has() {
+    fn default_ranges_avoid_the_networks_of_the_machine() {
         let check = |purpose, taken: &[(&str, &str)], range: &str, note: Option<&str>| {
             let chosen = choose(purpose, None, &occupied(taken)).unwrap();
             assert_eq!(
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_that_conflicts_is_refused_with_what_it_meets() {
+    fn a_conflicting_range_is_rejected_with_the_network_it_overlaps() {
         let taken = occupied(&[("10.96.0.0/24", "the route 10.96.0.0/24 dev eth1")]);
         let refused = |wish: &str| {
             let error = choose(Purpose::Services, Some(wish), &taken).unwrap_err();

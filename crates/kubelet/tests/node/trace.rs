@@ -32,7 +32,7 @@ fn container(extra: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_image_that_cannot_be_pulled() {
+async fn a_failed_pull_is_shown_with_its_retry() {
     let node = Node::start().await;
     node.create("typo", container(json!({"image": "absent:1"})))
         .await;
@@ -48,7 +48,7 @@ async fn an_image_that_cannot_be_pulled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_secret_and_a_missing_config_map() {
+async fn missing_secrets_and_config_maps_are_shown_as_failed_attempts() {
     let node = Node::start().await;
     let mut spec = container(json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}));
     spec["volumes"] = json!([{"name": "v", "secret": {"secretName": "late"}}]);
@@ -88,7 +88,7 @@ async fn a_missing_secret_and_a_missing_config_map() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_that_cannot_be_started() {
+async fn a_command_that_cannot_be_started_is_shown_as_failed_attempt() {
     let node = Node::start().await;
     let failing = ("StartContainer", "exec: \"nope\": not found".to_owned());
     node.runtime.state().failing.extend([failing]);
@@ -105,7 +105,7 @@ async fn a_command_that_cannot_be_started() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_that_ends_again_and_again() {
+async fn a_crashing_container_is_shown_with_its_retries() {
     let node = Node::start().await;
     node.create("crash", container(json!({}))).await;
     node.wait("crash", ready).await;

@@ -10,6 +10,7 @@ use std::io::{ErrorKind, Write as _};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
+use files::atomic_file::{self, Options};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
@@ -222,9 +223,7 @@ fn read_record(path: &Path) -> Result<Option<Record>, Error> {
 }
 
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let temporary = path.with_extension("new");
-    fs::write(&temporary, bytes).map_err(file("write", &temporary))?;
-    fs::rename(&temporary, path).map_err(file("rename", &temporary))
+    atomic_file::write(path, bytes, Options::plain()).map_err(file("write", path))
 }
 
 fn remove(path: &Path) -> Result<(), Error> {

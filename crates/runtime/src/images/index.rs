@@ -4,13 +4,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
-    io::{self, Write},
+    io,
     os::unix::fs::MetadataExt,
     path::PathBuf,
     sync::Arc,
 };
 
 use environment::chain;
+use files::atomic_file::{self, Options};
 use nix::fcntl::{Flock, FlockArg};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -196,17 +197,14 @@ impl IndexFile {
         images.version = 1;
         let result = change(&mut images);
         let path = self.directory.join("index.json");
-        let temporary = self.directory.join("index.json.new");
         let bytes = serde_json::to_vec(&images).map_err(|source| Error::Json {
             what: "image index",
             source,
         })?;
-        let mut file = File::create(&temporary).map_err(Error::file(&temporary))?;
-        file.write_all(&bytes)
-            .and_then(|()| file.sync_all())
-            .map_err(Error::file(&temporary))?;
+        let staged = atomic_file::stage(&path, &bytes, Options::plain().synced());
+        let staged = staged.map_err(Error::file(&path))?;
         failpoint::reach("before the image index is replaced");
-        fs::rename(&temporary, &path).map_err(Error::file(&path))?;
+        staged.commit().map_err(Error::file(&path))?;
         failpoint::reach("the image index is replaced");
         content::sync_directory(&self.directory)?;
         Ok(result)

@@ -15,6 +15,7 @@ use std::{
     path::Path,
 };
 
+use files::atomic_file::{self, Options};
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
@@ -116,11 +117,7 @@ impl Seal {
             source,
         })?;
         let bytes = zstd::encode_all(json.as_slice(), 1).map_err(Error::file(path))?;
-        let temporary = path.with_extension("new");
-        fs::write(&temporary, bytes)
-            .and_then(|()| File::open(&temporary)?.sync_all())
-            .map_err(Error::file(&temporary))?;
-        fs::rename(&temporary, path).map_err(Error::file(path))
+        atomic_file::write(path, &bytes, Options::plain().synced()).map_err(Error::file(path))
     }
 
     /// `None` if there is no readable seal.

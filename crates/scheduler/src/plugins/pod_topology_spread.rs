@@ -85,7 +85,7 @@ impl Plugin for PodTopologySpread {
         }
     }
 
-    fn hears_of(&self, _: &ClusterEvent<'_>) -> bool {
+    fn is_interested_in(&self, _: &ClusterEvent<'_>) -> bool {
         true
     }
 

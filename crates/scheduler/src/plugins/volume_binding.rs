@@ -9,6 +9,11 @@ use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim},
     storage::v1::{CSIStorageCapacity, StorageClass},
 };
+use semantics::{
+    owner::is_controlled_by,
+    pod_claim::PodClaim,
+    volume::{claim_class, is_usable_on, request},
+};
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
@@ -16,10 +21,9 @@ use crate::{
         ClusterEvent, CycleFilter, Plugin, Points, PreBind, PreFilter, PreFiltered, Rejection,
         Reserve,
     },
-    pod_info::PodClaim,
     volumes::{
         Reservation, Volumes, is_fully_bound,
-        matching::{claim_class, has_room, is_allowed_on, is_usable_on, request},
+        matching::{has_room, is_allowed_on},
         provisions, volume_name, waits_for_consumer,
     },
 };
@@ -270,10 +274,7 @@ fn claim_of<'a>(
     if claim.metadata.deletion_timestamp.is_some() {
         return Err(format!("persistentvolumeclaim {name:?} is being deleted"));
     }
-    let mut owners = claim.metadata.owner_references.iter().flatten();
-    if wanted.is_ephemeral
-        && !owners.any(|owner| owner.controller == Some(true) && owner.uid == pod.uid)
-    {
+    if wanted.is_ephemeral && !is_controlled_by(&claim.metadata, &pod.uid) {
         return Err(format!(
             "PVC {namespace}/{name} was not created for pod {namespace}/{} (pod is not owner)",
             pod.key.name

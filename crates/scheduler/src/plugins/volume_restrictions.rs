@@ -177,6 +177,7 @@ mod tests {
     use crate::{
         cycle::Cycle,
         fixtures::{framework as default_framework, node_with, pod},
+        framework::Trials,
     };
 
     fn using(name: &str, volume: &str) -> Arc<PodInfo> {
@@ -223,6 +224,7 @@ mod tests {
         assert!(trial.reject().is_some());
         trial.remove_pod(&using("other", claim));
         assert!(trial.reject().is_none());
+        drop(trial);
         snapshot.remove_pod("uid-other");
         assert!(reasons(&snapshot, &web).is_empty());
     }

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions() {
+    fn malformed_cel_expressions_are_rejected() {
         for good in [
             r#"device.driver == "gpu.example.com""#,
             r#"device.attributes["a"].b in ["(", ")"] && !(1 > 2)"#,

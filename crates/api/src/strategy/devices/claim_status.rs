@@ -1,6 +1,6 @@
 //! ResourceClaims, as they are answered: what was allocated, for whom, and how it fares.
 
-use super::claim::{request_name, request_names};
+use super::requests::{request_name, request_names};
 use super::{
     MOST_CONFIGURATIONS, binding_conditions, configuration, each, each_of_set, itself, label,
     pool_name, raw,

@@ -1,6 +1,6 @@
 //! One device in a ResourceSlice.
 
-use super::slice::counters;
+use super::counters;
 use super::{EFFECTS, binding_conditions, each, each_of_set, label, qualified_name};
 use crate::document::Value;
 use crate::field::{FieldError, Path};
@@ -79,7 +79,7 @@ pub fn validate(
         &at,
         errors,
         |one, at, errors| {
-            counters(one, "counterSet", at, errors);
+            counters::validate(one, "counterSet", at, errors);
         },
     );
     nodes(device, per_device, path, errors);

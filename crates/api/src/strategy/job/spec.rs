@@ -4,6 +4,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names;
 use crate::selector::LabelSelector;
+use crate::strategy::checks::label_selector;
 use crate::strategy::job::{not_negative, policies};
 use crate::strategy::{generic, pod, workload};
 
@@ -38,7 +39,7 @@ pub fn validate(object: &Value) -> Vec<FieldError> {
     let selector_path = path.child("selector");
     match selector.is_null() {
         true => errors.push(FieldError::required(&selector_path, "")),
-        false => errors.extend(workload::label_selector(selector, &selector_path)),
+        false => errors.extend(label_selector::validate(selector, &selector_path)),
     }
     let template = spec.get("template").unwrap_or(&empty);
     let at = path.child("template");

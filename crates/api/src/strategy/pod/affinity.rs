@@ -7,9 +7,8 @@ use crate::field::{FieldError, Path};
 use crate::metadata::all_invalid;
 use crate::metadata::names;
 use crate::repeats::Seen;
+use crate::strategy::checks::{label_selector, optional_one_of};
 use crate::strategy::node_selector;
-use crate::strategy::pod::containers::one_of_given;
-use crate::strategy::workload::label_selector;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -69,11 +68,14 @@ pub fn topology_spread(constraints: &[Value], path: &Path, errors: &mut Vec<Fiel
             }
         }
         for name in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-            one_of_given(constraint, name, &["Honor", "Ignore"], &at, errors);
+            optional_one_of(constraint, name, &["Honor", "Ignore"], &at, errors);
         }
         label_keys(constraint, &at, errors);
         if let Some(selector) = given(constraint, &["labelSelector"]) {
-            errors.extend(label_selector(selector, &at.child("labelSelector")));
+            errors.extend(label_selector::validate(
+                selector,
+                &at.child("labelSelector"),
+            ));
         }
     }
 }
@@ -210,7 +212,7 @@ fn pod_affinity(affinity: &Value, path: &Path, errors: &mut Vec<FieldError>) {
 fn pod_term(term: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     for name in ["labelSelector", "namespaceSelector"] {
         if let Some(selector) = given(term, &[name]) {
-            errors.extend(label_selector(selector, &path.child(name)));
+            errors.extend(label_selector::validate(selector, &path.child(name)));
         }
     }
     for namespace in term.list_at(&["namespaces"]) {

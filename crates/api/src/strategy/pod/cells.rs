@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn words_for_states() {
+    fn the_status_cell_shows_kubectls_reasons() {
         let spec = document!({"containers": [{"name": "a"}, {"name": "b"}]});
         check(
             document!({"spec": spec, "status": {"phase": "Pending"}}),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn init_containers() {
+    fn the_status_cell_shows_the_progress_of_init_containers() {
         let spec = document!({
             "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}],
             "containers": [{"name": "a"}],

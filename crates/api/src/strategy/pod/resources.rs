@@ -170,14 +170,6 @@ fn claims(
     }
 }
 
-/// A quantity as it was written: a string, or a number.
-pub fn text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
 /// Checks one amount: a quantity, not negative, whole where fractions make no sense.
 pub fn quantity_value(name: &str, value: &Value, path: &Path) -> Vec<FieldError> {
     let Some(quantity) = parsed(value) else {
@@ -295,7 +287,7 @@ mod tests {
     use crate::document;
 
     #[test]
-    fn requests_and_limits() {
+    fn invalid_requests_and_limits_are_rejected() {
         let check = |resources: Value, expected: &[&str]| {
             let errors = validate(&resources, &PodClaims::none(), &Path::new("r"));
             let texts: Vec<String> = errors.iter().map(FieldError::to_string).collect();

@@ -7,6 +7,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::{all_invalid, immutable, names};
 use crate::repeats::Seen;
+use crate::strategy::checks::invalid_number;
 use crate::strategy::pod::{annotations, validate};
 
 const STATUSES: [(&str, &str); 3] = [
@@ -248,7 +249,7 @@ fn users(new: &Value, list: &str, path: &Path, errors: &mut Vec<FieldError>) {
         }
         let check = |number: i64, at: &Path| {
             let wrong = names::in_range(number, 0, i32::MAX.into());
-            super::containers::numbers(at, number, wrong)
+            invalid_number(at, number, wrong)
         };
         for name in ["uid", "gid"] {
             let number = user.i64_at(&[name]).unwrap_or(0);

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn one_family_is_what_there_is() {
+    fn a_single_stack_cluster_gives_its_only_ip_family() {
         let (service, errors) = settled(document!({}), None);
         assert!(errors.is_empty());
         assert_eq!(service.str_at(&["spec", "ipFamilyPolicy"]), "SingleStack");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn headless_without_a_selector_may_have_both() {
+    fn a_headless_service_without_selector_may_have_both_ip_families() {
         let headless = document!({"clusterIP": "None", "clusterIPs": ["None"]});
         let (service, errors) = settled(headless, None);
         assert!(errors.is_empty(), "{errors:?}");

@@ -5,8 +5,8 @@ use crate::field::{FieldError, Path};
 use crate::metadata::{self, all_invalid, names};
 use crate::repeats::Seen;
 use crate::strategy::addresses;
+use crate::strategy::checks::{invalid_number, required_one_of};
 use crate::strategy::ingress::{balancer_hostname, known_addresses};
-use crate::strategy::pod::containers::{numbers, one_of};
 use crate::strategy::pod::probes;
 use crate::strategy::service::{externally_accessible, is_headless, needs_health_check, spec};
 
@@ -312,8 +312,8 @@ fn ports(ports: &[Value], errors: &mut Vec<FieldError>) {
         }
         let number = port.i64_at(&["port"]).unwrap_or(0);
         let wrong = names::port_number(number);
-        errors.extend(numbers(&at.child("port"), number, wrong));
-        one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
+        errors.extend(invalid_number(&at.child("port"), number, wrong));
+        required_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
         errors.extend(probes::port(
             port.get("targetPort"),
             &at.child("targetPort"),
@@ -512,7 +512,7 @@ fn traffic_policies(object: &Value, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::invalid(&path, port, detail));
         }
         (true, 0) => errors.push(FieldError::required(&path, "")),
-        (true, _) => errors.extend(numbers(&path, port, names::port_number(port))),
+        (true, _) => errors.extend(invalid_number(&path, port, names::port_number(port))),
     }
     let internal = object.at(&["spec", "internalTrafficPolicy"]);
     let path = spec("internalTrafficPolicy");
