@@ -136,7 +136,7 @@ pub struct Span {
     pub hop: Hop,
     /// What was done, e.g. `RunPodSandbox`.
     pub name: String,
-    /// Who did it, e.g. `kubelet`.
+    /// The component that did it, e.g. `kubelet`.
     pub component: String,
     /// When work began, in microseconds since the Unix epoch.
     pub start: i64,

@@ -12,9 +12,8 @@ use std::{
 use tokio::sync::mpsc;
 
 use super::{
-    Error, bundles::Bundles, container_table::ContainerTable, exits::Exits, host::Host,
-    images::Images, pod_network::PodNetwork, sandbox_table::SandboxTable, sandboxes::Sandboxes,
-    tasks::blocking,
+    Error, container_table::ContainerTable, exits::Exits, host::Host, images::Images, mapped,
+    pod_network::PodNetwork, sandbox_table::SandboxTable, sandboxes::Sandboxes, tasks::blocking,
 };
 use crate::{
     records::{ContainerRecord, SandboxPhase, SandboxRecord},
@@ -32,7 +31,6 @@ pub struct Recovery {
     pub sandbox_table: Arc<SandboxTable>,
     pub container_table: Arc<ContainerTable>,
     pub sandboxes: Arc<Sandboxes>,
-    pub bundles: Arc<Bundles>,
     pub exits: Arc<Exits>,
     pub images: Arc<Images>,
     pub network: Arc<PodNetwork>,
@@ -100,7 +98,8 @@ impl Recovery {
             .partition(|container| known.contains(container.sandbox.as_str()));
         for container in orphans {
             self.host.hierarchies().kill(&container.cgroup);
-            self.bundles.remove(&container)?;
+            mapped::remove(&self.host.reachable(&container.id))?;
+            self.host.snapshot(&container.id).remove()?;
             self.container_table.remove_record(&container.id)?;
         }
         let shims = self.host.config().state.join("shims");
