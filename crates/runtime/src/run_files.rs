@@ -14,6 +14,14 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     fs::read(path)
 }
 
+/// The names of the files in a directory; none if it cannot be read.
+pub fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
+}
+
 /// Writes a file that only root can read.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sys::write_private(path, bytes)
