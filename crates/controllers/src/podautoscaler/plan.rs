@@ -1,4 +1,4 @@
-//! From what pods use to how many there should be. Pure.
+//! How many pods there should be, from what the present ones use. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const CPU_INITIALIZATION: SignedDuration = SignedDuration::from_mins(5);
 /// How soon after its start a pod may first become ready.
 const INITIAL_READINESS: SignedDuration = SignedDuration::from_secs(30);
 
-/// What one pod used, in thousandths, averaged over `window` up to `at`.
+/// The usage of one pod in thousandths, averaged over `window` up to `at`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measure {
     pub milli: i64,
@@ -22,7 +22,7 @@ pub struct Measure {
     pub window: SignedDuration,
 }
 
-/// What a pod should use.
+/// The usage that pods should have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Percent of what it requests.
@@ -101,7 +101,7 @@ pub fn propose(
             (first.ratio * f64::from(groups.ready)).ceil() as i32
         ));
     }
-    // What is not known is assumed to speak against a change.
+    // Pods without metrics are assumed to speak against a change.
     for name in &groups.missing {
         let assumed = match target {
             _ if first.ratio > 1.0 => 0,
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn use_above_and_below_the_target_changes_the_number() {
+    fn usage_above_or_below_the_target_changes_the_number_of_pods() {
         let pods = [pod("a", "Running"), pod("b", "Running")];
         let half = Target::Utilization(50);
         check(&pods, &[("a", 500), ("b", 500)], half, 2);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_speaks_against_a_change() {
+    fn pods_without_metrics_dampen_the_change() {
         let pods = [pod("a", "Running"), pod("b", "Running")];
         // Scaling down, the unmeasured pod is taken to use what it requests.
         check(&pods, &[("a", 100)], Target::Utilization(50), 2);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_for_the_whole_pod_stands_above_its_containers() {
+    fn a_request_of_the_whole_pod_goes_before_its_containers() {
         let pod: Pod = serde_json::from_value(serde_json::json!({
             "metadata": {"name": "a"},
             "spec": {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_was_promised_to_a_node_goes_to_no_other() {
+    fn a_range_reserved_for_an_invited_node_is_not_given_to_another() {
         let mut pool = Pool::new(range("10.244.0.0/16").unwrap());
         let promised = |text: &str, node: &str| (node.to_string(), range(text).unwrap());
         let invitations = [
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_free_again_when_its_last_holder_lets_go() {
+    fn a_range_is_free_again_when_its_last_holder_releases_it() {
         let mut pool = Pool::new(range("10.244.0.0/23").unwrap());
         let (node, promised) = (
             Holder::Node("a".to_owned()),
