@@ -1,7 +1,5 @@
 //! Builds the pause program: a static ELF of a few KB without libc, embedded by `src/pause`.
 
-#![allow(clippy::disallowed_methods, reason = "a build script")]
-
 use std::{env, path::PathBuf, process::Command};
 
 fn main() {

@@ -2,7 +2,7 @@
 //! never waits for a disk. Async code may therefore call these functions directly; a thread for each of
 //! them would cost more time than the call.
 
-use std::{fs, io, path::Path};
+use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
 
 use crate::sys;
 
@@ -25,6 +25,11 @@ pub fn names(directory: &Path) -> Vec<String> {
 /// Writes a file that only root can read.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sys::write_private(path, bytes)
+}
+
+/// Closes a file (or a socket) to everybody but root.
+pub fn make_private(path: &Path) -> io::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))
 }
 
 /// Removes a file; a missing one is fine.

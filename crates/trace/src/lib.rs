@@ -2,9 +2,7 @@
 //!
 //! Components hold a [`Recorder`]; the server owns the [`Sink`] behind it. Never record bytes of
 //! Secrets or tokens: a span carries sizes and short names only.
-#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests may block"))]
 
-#[allow(clippy::disallowed_methods, reason = "it runs on its own thread")]
 mod journal;
 mod json;
 mod render;

@@ -13,7 +13,8 @@ use tokio::sync::mpsc;
 
 use super::{
     Error, container_table::ContainerTable, exits::Exits, host::Host, images::Images, mapped,
-    pod_network::PodNetwork, sandbox_table::SandboxTable, sandboxes::Sandboxes, tasks::blocking,
+    pod_network::PodNetwork, sandbox_table::SandboxTable, sandboxes::Sandboxes,
+    tasks::run_blocking,
 };
 use crate::{
     records::{ContainerRecord, SandboxPhase, SandboxRecord},
@@ -39,7 +40,7 @@ pub struct Recovery {
 impl Recovery {
     pub async fn run(self: Arc<Self>) -> Result<(), Error> {
         let recovery = self.clone();
-        let (sandboxes, containers) = blocking(move || recovery.load()).await?;
+        let (sandboxes, containers) = run_blocking(move || recovery.load()).await?;
         let boot_id = self.host.config().boot_id();
         let unfinished: Vec<String> = sandboxes
             .iter()
@@ -79,7 +80,6 @@ impl Recovery {
     }
 
     /// Reads the records and removes what belongs to no record.
-    #[allow(clippy::disallowed_methods, reason = "called through tasks::blocking")]
     fn load(&self) -> Result<(Vec<SandboxRecord>, Vec<ContainerRecord>), Error> {
         let root = &self.host.config().root;
         let read = self.sandbox_table.read_records();

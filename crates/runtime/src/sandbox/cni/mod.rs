@@ -2,7 +2,6 @@
 //! run in order for ADD and CHECK and in reverse for DEL, results passed on and remembered; STATUS
 //! before the first pod, GC for attachments without a sandbox.
 
-#[allow(clippy::disallowed_methods, reason = "small configuration files")]
 mod configuration;
 mod invoke;
 
