@@ -25,6 +25,16 @@ impl List {
     }
 }
 
+/// Which resources count while a pod's resources are changed in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Those of the specification.
+    Spec,
+    /// The most of what containers request, were allocated and have according to the status, as
+    /// quotas count.
+    ContainerStatus,
+}
+
 /// The amounts at `path`; what is no quantity is left out.
 pub fn amounts(object: &Value, path: &[&str]) -> Amounts {
     object
@@ -70,22 +80,32 @@ fn at_least(total: &mut Amounts, floor: &Amounts) {
 }
 
 /// Containers and sidecars together, or the largest stage of the init containers if that is more;
-/// amounts given for the pod as a whole replace the sums.
+/// amounts given for the pod as a whole replace the sums. `semantics::pod_resources` is the same
+/// rule for typed pods.
 pub fn of_containers(pod: &Value, list: List) -> Amounts {
+    sum(pod, list, Counted::Spec)
+}
+
+fn sum(pod: &Value, list: List, counted: Counted) -> Amounts {
     let field = list.field();
+    let resized = |container: &Value| match counted {
+        Counted::Spec => amounts(container, &["resources", field]),
+        Counted::ContainerStatus => of_resized(pod, container, list),
+    };
     let mut total = Amounts::new();
     for container in pod.list_at(&["spec", "containers"]) {
-        add(&mut total, &amounts(container, &["resources", field]));
+        add(&mut total, &resized(container));
     }
     let (mut sidecars, mut stages) = (Amounts::new(), Amounts::new());
     for container in pod.list_at(&["spec", "initContainers"]) {
-        let own = amounts(container, &["resources", field]);
         if container.str_at(&["restartPolicy"]) == "Always" {
+            let own = resized(container);
             add(&mut total, &own);
             add(&mut sidecars, &own);
             at_least(&mut stages, &sidecars);
         } else {
-            let mut stage = own;
+            // It runs once and is not resized.
+            let mut stage = amounts(container, &["resources", field]);
             add(&mut stage, &sidecars);
             at_least(&mut stages, &stage);
         }
@@ -100,8 +120,8 @@ pub fn of_containers(pod: &Value, list: List) -> Amounts {
 }
 
 /// As [`of_containers`], with the overhead of the pod's sandbox.
-pub fn of_pod(pod: &Value, list: List) -> Amounts {
-    let mut total = of_containers(pod, list);
+pub fn of_pod(pod: &Value, list: List, counted: Counted) -> Amounts {
+    let mut total = sum(pod, list, counted);
     for (name, overhead) in amounts(pod, &["spec", "overhead"]) {
         match (list, total.get(&name).copied()) {
             (List::Requests, before) => {
@@ -118,6 +138,34 @@ pub fn of_pod(pod: &Value, list: List) -> Amounts {
     total
 }
 
+/// The amounts of a container that may be being resized: the most of what it asks for, was
+/// allocated and has; without what it asks for if the node can never grant that.
+fn of_resized(pod: &Value, container: &Value, list: List) -> Amounts {
+    let field = list.field();
+    let wanted = amounts(container, &["resources", field]);
+    let name = container.str_at(&["name"]);
+    let statuses = ["containerStatuses", "initContainerStatuses"];
+    let mut statuses = statuses
+        .iter()
+        .flat_map(|list| pod.list_at(&["status", list]));
+    let status = statuses.find(|status| status.str_at(&["name"]) == name);
+    let Some(status) = status.filter(|status| status.has(&["resources"])) else {
+        return wanted;
+    };
+    let mut conditions = pod.list_at(&["status", "conditions"]).iter();
+    let pending = conditions.find(|one| one.str_at(&["type"]) == "PodResizePending");
+    let is_infeasible = pending.is_some_and(|one| one.str_at(&["reason"]) == "Infeasible");
+    let mut most = match is_infeasible {
+        true => Amounts::new(),
+        false => wanted,
+    };
+    at_least(&mut most, &amounts(status, &["resources", field]));
+    if list == List::Requests {
+        at_least(&mut most, &amounts(status, &["allocatedResources"]));
+    }
+    most
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,7 +173,20 @@ mod tests {
     fn check(spec: Value, list: List, expected: &str) {
         let mut pod = Value::object();
         pod.set(&["spec"], spec);
-        assert_eq!(to_document(&of_pod(&pod, list)).to_string(), expected);
+        let found = of_pod(&pod, list, Counted::ContainerStatus);
+        assert_eq!(to_document(&found).to_string(), expected);
+    }
+
+    #[test]
+    fn a_container_that_is_resized_counts_with_the_most_it_wants_was_given_and_has() {
+        let pod = crate::document!({
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+            "status": {"containerStatuses": [{"name": "c",
+                "allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "3"}}}]},
+        });
+        let cpu = |counted: Counted| of_pod(&pod, List::Requests, counted)["cpu"].value();
+        assert_eq!(cpu(Counted::Spec), 1);
+        assert_eq!(cpu(Counted::ContainerStatus), 3);
     }
 
     #[test]

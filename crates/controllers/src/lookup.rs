@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{Pod, ReplicationController, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use semantics::pod_claim::pod_claims;
 
 use crate::meta;
 
@@ -50,7 +51,7 @@ impl<K: Object> Labelled<K> {
         let none = Labels::new();
         found.retain(|object| {
             let labels = object.meta().labels.as_ref().unwrap_or(&none);
-            meta::selects_or_all(selector, labels)
+            semantics::label_selector::matches(selector, labels)
         });
         found
     }
@@ -110,7 +111,7 @@ pub fn terms_of_labels(meta: &ObjectMeta) -> Vec<String> {
     terms
 }
 
-/// What selects pods by their labels.
+/// A kind that selects pods by their labels.
 pub trait Selects: Object {
     /// None if it selects nothing; an empty selector selects everything in its namespace.
     fn selects(&self) -> Option<LabelSelector>;
@@ -148,7 +149,7 @@ impl<K: Selects> Selecting<K> {
         let mut found = self.index.get_any(&terms);
         found.retain(|object| {
             let selector = object.selects();
-            selector.is_some_and(|selector| meta::selects_or_all(&selector, labels))
+            selector.is_some_and(|selector| semantics::label_selector::matches(&selector, labels))
         });
         found
     }
@@ -172,13 +173,13 @@ impl<K> Clone for Controlled<K> {
 impl<K: Object> Controlled<K> {
     pub fn of(objects: &Informer<K>) -> Controlled<K> {
         let controller = |object: &K| {
-            let controller = meta::controller_of(object.meta());
+            let controller = semantics::owner::controller_of(object.meta());
             controller
                 .map(|owner| owner.uid.clone())
                 .into_iter()
                 .collect()
         };
-        let orphans = |object: &K| match meta::controller_of(object.meta()) {
+        let orphans = |object: &K| match semantics::owner::controller_of(object.meta()) {
             Some(_) => Vec::new(),
             None => {
                 let mut terms = pairs_of(object.meta());
@@ -197,7 +198,7 @@ impl<K: Object> Controlled<K> {
         self.by_controller.get(uid)
     }
 
-    /// The objects that `owner` controls, and those that nobody controls and its selector matches.
+    /// The objects that `owner` controls, and those without a controller that its selector matches.
     pub fn claimable(&self, owner: &ObjectMeta, selector: &LabelSelector) -> Vec<Arc<K>> {
         let mut found = self.by(owner.uid.as_deref().unwrap_or_default());
         if *selector == LabelSelector::default() {
@@ -213,7 +214,7 @@ impl<K: Object> Controlled<K> {
         let mut orphans = self.orphans.get_any(&terms);
         orphans.retain(|object| {
             let labels = object.meta().labels.as_ref();
-            labels.is_some_and(|labels| meta::selects(selector, labels))
+            labels.is_some_and(|labels| semantics::label_selector::selects(selector, labels))
         });
         found.extend(orphans);
         found.sort_by(|a, b| a.meta().name.cmp(&b.meta().name));
@@ -234,8 +235,9 @@ pub fn by_node(pods: &Informer<Pod>) -> Index<Pod> {
 pub fn by_claim(pods: &Informer<Pod>) -> Index<Pod> {
     let claims = |pod: &Pod| {
         let namespace = namespace_of(&pod.metadata);
-        let claims = crate::persistent_volume::plan::claims_of(pod).into_iter();
-        claims.map(|name| in_namespace(namespace, &name)).collect()
+        pod_claims(pod)
+            .map(|claim| in_namespace(namespace, &claim.name))
+            .collect()
     };
     pods.index("claims", Terms::All(claims))
 }
@@ -250,6 +252,13 @@ pub fn by_service(slices: &Informer<EndpointSlice>) -> Index<EndpointSlice> {
     slices.index("service", Terms::All(service))
 }
 
+/// The selector of a Service whose endpoints are found by controllers.
+pub fn service_selector(service: &Service) -> Option<&Labels> {
+    let spec = service.spec.as_ref()?;
+    let selector = spec.selector.as_ref()?;
+    (spec.type_.as_deref() != Some("ExternalName") && !selector.is_empty()).then_some(selector)
+}
+
 /// The term for something named in a namespace.
 pub fn in_namespace(namespace: &str, name: &str) -> String {
     format!("{namespace}\n{name}")
@@ -259,7 +268,8 @@ pub fn namespace_of(meta: &ObjectMeta) -> &str {
     meta.namespace.as_deref().unwrap_or_default()
 }
 
-/// No key of a label is empty, so this stands for objects that are found whatever the labels.
+/// The term of a key; with an empty key, which no label has, that of selectors without
+/// requirements.
 fn key_term(namespace: &str, key: &str) -> String {
     format!("{namespace}\n{key}")
 }
@@ -315,13 +325,7 @@ macro_rules! workloads {
         $(impl Selects for $kind {
             fn selects(&self) -> Option<LabelSelector> {
                 let selector: Option<LabelSelector> = self.spec.as_ref().and_then($selector);
-                selector.filter(|selector| {
-                    selector.match_labels.as_ref().is_some_and(|labels| !labels.is_empty())
-                        || selector
-                            .match_expressions
-                            .as_ref()
-                            .is_some_and(|expressions| !expressions.is_empty())
-                })
+                selector.filter(|selector| !semantics::label_selector::is_empty(selector))
             }
         })*
     };
@@ -341,7 +345,7 @@ workloads! {
 
 impl Selects for Service {
     fn selects(&self) -> Option<LabelSelector> {
-        let labels = crate::service_pods::selector(self)?;
+        let labels = service_selector(self)?;
         Some(LabelSelector {
             match_labels: Some(labels.clone()),
             match_expressions: None,

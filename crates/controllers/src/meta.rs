@@ -1,24 +1,12 @@
-//! What controllers read from metadata: owners, selectors, readiness.
+//! What several controllers read from metadata, and since when pods are ready. The rules that other
+//! components share are in crate `semantics`.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
-
-/// The owner that controls an object.
-pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
-    meta.owner_references
-        .iter()
-        .flatten()
-        .find(|owner| owner.controller == Some(true))
-}
-
-/// Whether the object with `uid` controls this one.
-pub fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
-    controller_of(meta).is_some_and(|owner| owner.uid == uid)
-}
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use semantics::pod;
 
 /// A reference by which `owner` controls another object.
 pub fn owner_reference<K: kube::Resource<DynamicType = ()>>(owner: &K) -> OwnerReference {
@@ -32,68 +20,9 @@ pub fn owner_reference<K: kube::Resource<DynamicType = ()>>(owner: &K) -> OwnerR
     }
 }
 
-/// Whether a selector matches labels. An empty selector matches nothing here: workloads must
-/// select something.
-pub fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let exact = selector.match_labels.as_ref();
-    let expressions = selector.match_expressions.as_ref();
-    let empty = exact.is_none_or(BTreeMap::is_empty) && expressions.is_none_or(Vec::is_empty);
-    !empty && selects_or_all(selector, labels)
-}
-
-/// Whether a selector matches labels; an empty one matches everything.
-pub fn selects_or_all(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let mut exact = selector.match_labels.iter().flatten();
-    let mut expressions = selector.match_expressions.iter().flatten();
-    exact.all(|(key, value)| labels.get(key) == Some(value))
-        && expressions.all(|expression| {
-            let value = labels.get(&expression.key);
-            let values = expression.values.as_deref().unwrap_or_default();
-            match expression.operator.as_str() {
-                "In" => value.is_some_and(|value| values.contains(value)),
-                "NotIn" => value.is_none_or(|value| !values.contains(value)),
-                "Exists" => value.is_some(),
-                "DoesNotExist" => value.is_none(),
-                _ => false,
-            }
-        })
-}
-
-/// The status of a pod's condition, e.g. `True`.
-pub fn condition<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
-    pod.status
-        .as_ref()?
-        .conditions
-        .as_ref()?
-        .iter()
-        .find(|condition| condition.type_ == name)
-        .map(|condition| condition.status.as_str())
-}
-
-pub fn is_ready(pod: &Pod) -> bool {
-    condition(pod, "Ready") == Some("True")
-}
-
-pub fn phase(pod: &Pod) -> &str {
-    pod.status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref())
-        .unwrap_or("Pending")
-}
-
-/// A pod that counts as a replica: neither ended nor on its way out.
-pub fn is_active(pod: &Pod) -> bool {
-    !matches!(phase(pod), "Succeeded" | "Failed") && pod.metadata.deletion_timestamp.is_none()
-}
-
-/// A pod that has ended for good.
-pub fn is_terminal(pod: &Pod) -> bool {
-    matches!(phase(pod), "Succeeded" | "Failed")
-}
-
 /// Being deleted, but its containers have not ended.
 pub fn is_terminating(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_some() && !is_terminal(pod)
+    pod.metadata.deletion_timestamp.is_some() && !pod::is_terminal(pod)
 }
 
 /// The node a pod is bound to, or nothing.
@@ -106,20 +35,13 @@ pub fn node_name(pod: &Pod) -> &str {
 
 /// Since when a ready pod has been ready.
 pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
-    pod.status
-        .as_ref()?
-        .conditions
-        .as_ref()?
-        .iter()
-        .find(|condition| condition.type_ == "Ready" && condition.status == "True")?
-        .last_transition_time
-        .as_ref()
-        .map(|time| time.0)
+    let ready = pod::condition(pod, "Ready").filter(|ready| ready.status == "True")?;
+    ready.last_transition_time.as_ref().map(|time| time.0)
 }
 
 /// Ready, and for at least `min_ready_seconds`.
 pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
-    is_ready(pod)
+    pod::is_ready(pod)
         && (min_ready_seconds <= 0
             || ready_since(pod).is_some_and(|since| {
                 since.as_second() + i64::from(min_ready_seconds) <= now.as_second()
@@ -132,7 +54,7 @@ pub fn next_availability<'a>(
     min_ready_seconds: i32,
     now: Timestamp,
 ) -> Option<Duration> {
-    pods.filter(|pod| is_ready(pod))
+    pods.filter(|pod| pod::is_ready(pod))
         .filter_map(ready_since)
         .map(|since| since.as_second() + i64::from(min_ready_seconds) - now.as_second())
         .filter(|seconds| *seconds > 0)
@@ -152,42 +74,4 @@ pub fn annotation<'a>(meta: &'a ObjectMeta, name: &str) -> Option<&'a str> {
 pub fn created(meta: &ObjectMeta) -> i64 {
     let created = meta.creation_timestamp.as_ref();
     created.map_or(0, |time| time.0.as_second())
-}
-
-/// What the server said, without the client's framing.
-pub fn message(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn selectors_match_as_their_operators_say() {
-        let labels: BTreeMap<String, String> = [("app".to_string(), "web".to_string())].into();
-        let check = |selector: serde_json::Value, expected: bool| {
-            let selector: LabelSelector = serde_json::from_value(selector).unwrap();
-            assert_eq!(selects(&selector, &labels), expected, "{selector:?}");
-        };
-        check(serde_json::json!({}), false);
-        check(serde_json::json!({"matchLabels": {"app": "web"}}), true);
-        check(serde_json::json!({"matchLabels": {"app": "db"}}), false);
-        for (operator, values, expected) in [
-            ("In", vec!["web", "db"], true),
-            ("NotIn", vec!["web"], false),
-            ("Exists", vec![], true),
-            ("DoesNotExist", vec![], false),
-        ] {
-            check(
-                serde_json::json!({"matchExpressions": [
-                    {"key": "app", "operator": operator, "values": values}
-                ]}),
-                expected,
-            );
-        }
-    }
 }

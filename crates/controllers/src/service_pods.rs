@@ -1,7 +1,6 @@
-//! What pods are to the Services that select them: which are endpoints, with which addresses and
+//! Pods as endpoints of the Services that select them: which of them are, with which addresses and
 //! port numbers. Used by the controllers of Endpoints and of EndpointSlices.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use client::ObjectKey;
@@ -9,16 +8,8 @@ use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::lookup::{Selecting, namespace_of};
-use crate::meta;
 
 pub const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
-
-/// The selector of a Service whose endpoints are found by controllers.
-pub fn selector(service: &Service) -> Option<&BTreeMap<String, String>> {
-    let spec = service.spec.as_ref()?;
-    let selector = spec.selector.as_ref()?;
-    (spec.type_.as_deref() != Some("ExternalName") && !selector.is_empty()).then_some(selector)
-}
 
 /// The Services that select a pod.
 pub fn services_selecting(services: &Selecting<Service>, pod: &Pod) -> Vec<ObjectKey> {
@@ -50,7 +41,7 @@ pub fn publishes_unready(service: &Service) -> bool {
 
 /// A pod that can be an endpoint: it has an address and has not ended.
 pub fn is_endpoint(pod: &Pod, include_terminating: bool) -> bool {
-    !matches!(meta::phase(pod), "Succeeded" | "Failed")
+    !semantics::pod::is_terminal(pod)
         && (include_terminating || pod.metadata.deletion_timestamp.is_none())
         && addresses(pod).next().is_some()
 }
@@ -116,14 +107,9 @@ pub fn port_number(pod: &Pod, port: &ServicePort) -> Option<i32> {
 
 fn named_port(pod: &Pod, name: &str, protocol: Option<&str>) -> Option<i32> {
     let spec = pod.spec.as_ref()?;
-    let sidecars = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .filter(|container| container.restart_policy.as_deref() == Some("Always"));
     spec.containers
         .iter()
-        .chain(sidecars)
+        .chain(semantics::pod::sidecars(spec))
         .flat_map(|container| container.ports.iter().flatten())
         .find(|port| {
             port.name.as_deref() == Some(name)

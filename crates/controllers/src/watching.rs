@@ -1,4 +1,5 @@
-//! What all controllers share: changes of informers feed a work queue, workers reconcile its keys.
+//! The loop of every controller: changes of informers feed a work queue, workers reconcile its
+//! keys.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -34,7 +35,8 @@ pub async fn run<Feeds, Work>(
                 Err(Error::Api(error)) if retry::is_conflict(&error) => {
                     Ok(Outcome::After(AFTER_CONFLICT))
                 }
-                result => result,
+                // The queue logs it, with its causes.
+                result => result.map_err(|error| environment::chain(&error).to_string()),
             }
         }
     };
@@ -71,13 +73,13 @@ pub fn enqueue<K: Object>(
     }
 }
 
-/// The owners that might adopt an object nobody controls: those whose selector matches it.
+/// The owners that might adopt an object without a controller: those whose selector matches it.
 pub fn possible_owners<Owner: Selects, K: Object>(
     owners: &Selecting<Owner>,
     object: &K,
 ) -> Vec<ObjectKey> {
     let meta = object.meta();
-    let (None, Some(labels)) = (crate::meta::controller_of(meta), &meta.labels) else {
+    let (None, Some(labels)) = (semantics::owner::controller_of(meta), &meta.labels) else {
         return Vec::new();
     };
     let owners = owners
@@ -94,7 +96,7 @@ pub fn own_key<K: Object>(object: &K) -> Vec<ObjectKey> {
 /// The key of the controlling owner, when it is of `kind`.
 pub fn owner_key<K: Object>(kind: &'static str) -> impl Fn(&K) -> Vec<ObjectKey> + Send + 'static {
     move |object| {
-        crate::meta::controller_of(object.meta())
+        semantics::owner::controller_of(object.meta())
             .filter(|owner| owner.kind == kind)
             .map(|owner| {
                 let namespace = object.meta().namespace.clone().unwrap_or_default();

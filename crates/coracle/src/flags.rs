@@ -2,11 +2,12 @@
 //! changed. Also rejects flags that contradict an existing data directory.
 
 use std::fmt::Display;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use ipnet::Ipv4Net;
 
 use crate::layout::Settings;
 
@@ -205,18 +206,17 @@ fn digits(text: &str) -> (&str, &str) {
 
 /// Whether two IPv4 ranges have an address in common. A text that is no range has none.
 pub fn overlap(one: &str, other: &str) -> bool {
-    match (parse(one), parse(other)) {
-        (Some((one, one_prefix)), Some((other, other_prefix))) => {
-            let mask = mask(one_prefix.min(other_prefix));
-            u32::from(one) & mask == u32::from(other) & mask
-        }
+    match (one.parse::<Ipv4Net>(), other.parse::<Ipv4Net>()) {
+        (Ok(one), Ok(other)) => one.contains(&other) || other.contains(&one),
         _ => false,
     }
 }
 
 fn range(text: &str, prefixes: std::ops::RangeInclusive<u8>) -> Result<String, InvalidValue> {
-    let (address, prefix) =
-        parse(text).ok_or_else(|| invalid("expected an IPv4 range, such as 10.244.0.0/16"))?;
+    let range: Ipv4Net = text
+        .parse()
+        .map_err(|_| invalid("expected an IPv4 range, such as 10.244.0.0/16"))?;
+    let prefix = range.prefix_len();
     if !prefixes.contains(&prefix) {
         return Err(InvalidValue(format!(
             "the prefix length must be between {} and {}",
@@ -224,29 +224,19 @@ fn range(text: &str, prefixes: std::ops::RangeInclusive<u8>) -> Result<String, I
             prefixes.end()
         )));
     }
-    let start = Ipv4Addr::from(u32::from(address) & mask(prefix));
-    if start != address {
+    let start = range.network();
+    if start != range.addr() {
         return Err(InvalidValue(format!(
             "the range begins at {start}: use {start}/{prefix}"
         )));
     }
-    let last = Ipv4Addr::from(u32::from(start) | !mask(prefix));
+    let last = range.broadcast();
     if start.octets()[0] == 0 || start.is_loopback() || last.octets()[0] >= 224 {
         return Err(invalid(
             "pods and Services cannot have addresses of this range",
         ));
     }
     Ok(format!("{start}/{prefix}"))
-}
-
-fn parse(text: &str) -> Option<(Ipv4Addr, u8)> {
-    let (address, prefix) = text.split_once('/')?;
-    let prefix = prefix.parse().ok().filter(|prefix| *prefix <= 32)?;
-    Some((address.parse().ok()?, prefix))
-}
-
-fn mask(prefix: u8) -> u32 {
-    u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use environment::Environment;
+use files::atomic_file::{self, Options};
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use serde::{Deserialize, Serialize};
@@ -365,20 +366,9 @@ fn is_mount_point(path: &Path) -> Result<bool> {
 
 /// Replaces a file atomically by one of mode 0600: readers see the old or the new content.
 pub fn write_private(path: &Path, content: &[u8]) -> Result<()> {
-    use std::io::Write;
-    let temporary = path.with_extension(format!("new-{}", std::process::id()));
-    let write = || -> std::io::Result<()> {
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    write().with_context(|| format!("writing {}", path.display()))
+    let options = Options::private().synced().several_writers();
+    atomic_file::write(path, content, options)
+        .with_context(|| format!("writing {}", path.display()))
 }
 
 #[cfg(test)]

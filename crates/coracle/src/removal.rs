@@ -35,16 +35,9 @@ pub fn from_machine(layout: &Layout, settings: &Settings) -> Result<()> {
 
 /// Unmounts everything below `dir`, the newest mount first.
 fn unmount_below(dir: &Path) -> Result<()> {
-    let table = fs::read_to_string("/proc/self/mountinfo")?;
-    let mut points: Vec<PathBuf> = table
-        .lines()
-        .filter_map(|line| line.split(' ').nth(4))
-        .map(|point| PathBuf::from(point.replace("\\040", " ")))
-        .filter(|point| point.starts_with(dir) && point != dir)
-        .collect();
-    points.reverse();
-    for point in points {
-        umount2(&point, MntFlags::MNT_DETACH)
+    let points = files::mount_table::mount_points_below(dir)?;
+    for point in points.iter().rev().filter(|point| *point != dir) {
+        umount2(point, MntFlags::MNT_DETACH)
             .with_context(|| format!("unmounting {}", point.display()))?;
     }
     Ok(())

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_good_minutes_reset_it() {
+    fn ten_good_minutes_reset_the_back_off() {
         let mut backoff = Backoff::default();
         backoff.next(0, SECOND, MAXIMUM);
         backoff.next(0, SECOND, MAXIMUM);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_may_shorten_it() {
+    fn the_configuration_may_shorten_the_longest_back_off() {
         let mut backoff = Backoff::default();
         backoff.next(0, 0, 2 * SECOND);
         assert_eq!(backoff.text(), "2s");

@@ -14,46 +14,28 @@ use dbus::{
     slice,
     systemd::{self, INFINITY, Limits},
 };
+use environment::chain;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 
 use crate::{
-    configuration::Configuration,
+    configuration::{CgroupDriver, Configuration},
     resources::{self, CPU_PERIOD, PodLimits, QosClass},
 };
 
 /// No pod of ours needs more; one that forks without end must not take the node with it.
 const PIDS_PER_POD: i64 = 16_384;
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
-/// How long the kernel may take to let go of a cgroup whose last process has ended.
+/// How long the kernel may take until a cgroup whose last process has ended can be removed.
 const REMOVAL_TRIES: u32 = 50;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, thiserror::Error)]
-#[error("cgroup {path}: {source}")]
+#[error("cgroup {path}")]
 pub struct Error {
     path: PathBuf,
     #[source]
     source: io::Error,
-}
-
-/// Who makes cgroups; the runtime says which it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Driver {
-    #[default]
-    Cgroupfs,
-    Systemd,
-}
-
-impl Driver {
-    /// By the name it has in a KubeletConfiguration.
-    pub fn named(name: &str) -> Option<Driver> {
-        match name {
-            "cgroupfs" => Some(Driver::Cgroupfs),
-            "systemd" => Some(Driver::Systemd),
-            _ => None,
-        }
-    }
 }
 
 #[derive(Clone)]
@@ -65,7 +47,7 @@ struct Shared {
     mount: PathBuf,
     /// e.g. `coracle-1a2b3c`
     root: String,
-    driver: Driver,
+    driver: CgroupDriver,
     unified: bool,
     /// cgroup v1 counts swap, and there is some.
     counts_swap: bool,
@@ -78,11 +60,16 @@ struct Shared {
 }
 
 impl Cgroups {
-    pub fn new(root: &str, configuration: &Configuration, driver: Driver) -> Cgroups {
+    pub fn new(root: &str, configuration: &Configuration, driver: CgroupDriver) -> Cgroups {
         Cgroups::at(Path::new("/sys/fs/cgroup"), root, configuration, driver)
     }
 
-    fn at(mount: &Path, root: &str, configuration: &Configuration, driver: Driver) -> Cgroups {
+    fn at(
+        mount: &Path,
+        root: &str,
+        configuration: &Configuration,
+        driver: CgroupDriver,
+    ) -> Cgroups {
         let pids = configuration.pod_pids_limit;
         Cgroups {
             shared: Arc::new(Shared {
@@ -105,7 +92,7 @@ impl Cgroups {
         if self.shared.unified { 2 } else { 1 }
     }
 
-    /// The pod's cgroup as the runtime is told it.
+    /// The pod's cgroup in the form that the runtime gets.
     pub fn pod_path(&self, pod: &Pod) -> String {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         self.pod_group(resources::qos_class(pod), uid)
@@ -161,7 +148,7 @@ impl Cgroups {
                 }
             }
         };
-        self.tell_systemd(&path, || Limits {
+        self.set_in_systemd(&path, || Limits {
             cpu_quota: match limits.cpu_quota {
                 Some(wanted) if present("cpu", quota_file).is_none_or(|has| has >= wanted) => None,
                 wanted => Some(wanted.unwrap_or(-1)),
@@ -184,7 +171,7 @@ impl Cgroups {
         let path = self.group(&["kubepods"]);
         for made in [self.group(&[]), path.clone()] {
             if let Err(error) = self.make(&made) {
-                tracing::warn!(%error, "the pods' cgroup could not be made");
+                tracing::warn!(error = %chain(&error), "the pods' cgroup could not be made");
                 return;
             }
         }
@@ -194,7 +181,7 @@ impl Cgroups {
             false => "memory.limit_in_bytes",
         };
         if memory > 0 {
-            self.tell_systemd(&path, || Limits {
+            self.set_in_systemd(&path, || Limits {
                 memory: Some(memory.cast_unsigned()),
                 ..Limits::default()
             });
@@ -210,11 +197,11 @@ impl Cgroups {
         let path = self.group(&["kubepods"]);
         for made in [self.group(&[]), path.clone()] {
             if let Err(error) = self.make(&made) {
-                tracing::warn!(%error, "the pods' cgroup could not be made");
+                tracing::warn!(error = %chain(&error), "the pods' cgroup could not be made");
                 return;
             }
         }
-        self.tell_systemd(&path, || Limits {
+        self.set_in_systemd(&path, || Limits {
             swap: Some(0),
             ..Limits::default()
         });
@@ -222,7 +209,7 @@ impl Cgroups {
     }
 
     /// Whether each container needs a limit of its own not to swap: cgroup v1 counts memory and swap
-    /// together, and only if the kernel was told to.
+    /// together, and only if the kernel is set to.
     pub fn limits_swap_of_containers(&self) -> bool {
         self.shared.counts_swap
     }
@@ -309,8 +296,8 @@ impl Cgroups {
     /// The UID in the name of a pod's cgroup.
     fn uid_of(&self, name: &str) -> Option<String> {
         let uid = match self.shared.driver {
-            Driver::Cgroupfs => name.strip_prefix("pod")?.to_owned(),
-            Driver::Systemd => {
+            CgroupDriver::Cgroupfs => name.strip_prefix("pod")?.to_owned(),
+            CgroupDriver::Systemd => {
                 let last = name.strip_suffix(".slice")?.rsplit('-').next()?;
                 last.strip_prefix("pod")?.replace('_', "-")
             }
@@ -331,7 +318,7 @@ impl Cgroups {
                 if !path.is_dir() {
                     continue;
                 }
-                if self.shared.driver == Driver::Systemd {
+                if self.shared.driver == CgroupDriver::Systemd {
                     // Scopes that are still in it end with it.
                     let unit = slice::unit(&group);
                     systemd::blocking(async |mut systemd| systemd.stop(unit).await).map_err(
@@ -365,13 +352,13 @@ impl Cgroups {
         let mut all = vec![self.shared.root.as_str()];
         all.extend(names);
         match self.shared.driver {
-            Driver::Cgroupfs => format!("/{}", all.join("/")),
-            Driver::Systemd => slice::path(&slice::name(&all)).unwrap_or_default(),
+            CgroupDriver::Cgroupfs => format!("/{}", all.join("/")),
+            CgroupDriver::Systemd => slice::path(&slice::name(&all)).unwrap_or_default(),
         }
     }
 
     fn make(&self, path: &str) -> Result<(), Error> {
-        if self.shared.driver == Driver::Systemd {
+        if self.shared.driver == CgroupDriver::Systemd {
             let directory = self.shared.mount.join(path.trim_start_matches('/'));
             if directory.is_dir() {
                 return Ok(());
@@ -420,7 +407,7 @@ impl Cgroups {
 
     fn limit(&self, path: &str, limits: &PodLimits) {
         let period = self.shared.quota_period.unwrap_or(CPU_PERIOD);
-        self.tell_systemd(path, || Limits {
+        self.set_in_systemd(path, || Limits {
             cpu_weight: Some(cpu_weight(limits.cpu_shares)),
             cpu_quota: limits.cpu_quota,
             cpu_period: limits.cpu_quota.map(|_| period.cast_unsigned()),
@@ -449,22 +436,22 @@ impl Cgroups {
         }
     }
 
-    /// systemd keeps to what it was told, also when it is told to read everything anew. The files
-    /// are written beside that, so that limits hold at once.
-    fn tell_systemd(&self, path: &str, limits: impl FnOnce() -> Limits) {
-        if self.shared.driver != Driver::Systemd {
+    /// systemd keeps the limits that it was given, also when it reads everything again. The files are
+    /// written besides, so that limits apply at once.
+    fn set_in_systemd(&self, path: &str, limits: impl FnOnce() -> Limits) {
+        if self.shared.driver != CgroupDriver::Systemd {
             return;
         }
         let (unit, properties) = (slice::unit(path), limits().properties());
         if let Err(error) =
             systemd::blocking(async |mut systemd| systemd.set(unit, properties).await)
         {
-            tracing::debug!(unit, %error, "systemd was not told a cgroup's limits");
+            tracing::debug!(unit, %error, "systemd did not get a cgroup's limits");
         }
     }
 
     fn set_shares(&self, path: &str, shares: u64) {
-        self.tell_systemd(path, || Limits {
+        self.set_in_systemd(path, || Limits {
             cpu_weight: Some(cpu_weight(shares)),
             ..Limits::default()
         });
@@ -579,7 +566,7 @@ mod tests {
         let cgroups = Cgroups::new(
             "/coracle-1a2b3c",
             &Configuration::default(),
-            Driver::Systemd,
+            CgroupDriver::Systemd,
         );
         let mut pod = pod(serde_json::json!({"requests": {"cpu": "250m"}}));
         pod.metadata.uid = Some("0a1b-2c3d".to_owned());
@@ -608,7 +595,7 @@ mod tests {
             mount.path(),
             "/coracle-x",
             &Configuration::default(),
-            Driver::Cgroupfs,
+            CgroupDriver::Cgroupfs,
         );
         let pod =
             pod(serde_json::json!({"limits": {"memory": "64Mi"}, "requests": {"cpu": "250m"}}));
@@ -649,7 +636,7 @@ mod tests {
             mount.path(),
             "/coracle-x",
             &Configuration::default(),
-            Driver::Cgroupfs,
+            CgroupDriver::Cgroupfs,
         );
         cgroups.forbid_swap();
         let file = mount.path().join("coracle-x/kubepods/memory.swap.max");
@@ -668,7 +655,7 @@ mod tests {
             mount.path(),
             "/coracle-x",
             &Configuration::default(),
-            Driver::Cgroupfs,
+            CgroupDriver::Cgroupfs,
         );
         assert_eq!(cgroups.working_set(), None);
         cgroups.enforce_allocatable(1 << 30, 1500);

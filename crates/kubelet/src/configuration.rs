@@ -4,7 +4,9 @@
 //! warned of where they ask for what we do not do ([`fields`]); what is no field at all is warned
 //! of, as upstream does. What makes no sense is refused ([`checks`]).
 
+mod cgroup_driver;
 mod checks;
+pub mod eviction_thresholds;
 mod fields;
 mod merge;
 
@@ -15,6 +17,8 @@ use std::{
 };
 
 use serde::Deserialize;
+
+pub use self::cgroup_driver::CgroupDriver;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
@@ -108,9 +112,9 @@ pub struct Configuration {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fail_swap_on: Option<bool>,
     pub memory_swap: MemorySwap,
-    /// Whether pods that hold more disk than they may are evicted.
+    /// Whether pods that use more disk than they may are evicted.
     pub local_storage_capacity_isolation: bool,
-    /// Where `/healthz` is served without asking who asks; 0 for nowhere.
+    /// The port of `/healthz` without authentication; 0 means none.
     pub healthz_port: u16,
     pub healthz_bind_address: String,
     pub enable_debugging_handlers: bool,
@@ -159,7 +163,7 @@ pub struct MemorySwap {
     pub swap_behavior: String,
 }
 
-/// What containers may swap.
+/// How much containers may swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwapBehavior {
     NoSwap,
@@ -319,9 +323,9 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// What is set and asks for something that this kubelet does not do.
-    pub fn unheeded(&self) -> Vec<String> {
-        fields::unheeded(self)
+    /// The fields that are set and ask for something that this kubelet does not do.
+    pub fn unsupported(&self) -> Vec<String> {
+        fields::unsupported(self)
     }
 
     /// CPUs reserved by number count as the machine's, and nothing else does.

@@ -1,21 +1,16 @@
 //! Dead containers of pods that have ended are kept for their logs while there is room. This file
 //! removes them when there is none.
 
-use std::sync::Arc;
-
 use cri::v1;
 
 use crate::{
-    node_context::NodeContext,
-    pod::tasks,
     pods::Pods,
-    runtime::{label, observe},
+    runtime::{self, label, observe},
 };
 
 /// Removes the containers of pods that have ended, and their logs.
-pub async fn remove_ended(node: &Arc<NodeContext>, pods: &Pods) {
-    let listed = node
-        .cri
+pub async fn remove_ended(cri: &cri::Client, pods: &Pods) {
+    let listed = cri
         .runtime
         .clone()
         .list_containers(v1::ListContainersRequest { filter: None })
@@ -35,12 +30,12 @@ pub async fn remove_ended(node: &Arc<NodeContext>, pods: &Pods) {
             continue;
         }
         let (id, sandbox) = (container.id, container.pod_sandbox_id);
-        if let Ok(Some(record)) = observe::container(&node.cri, id.clone(), sandbox).await {
+        if let Ok(Some(record)) = observe::container(cri, id.clone(), sandbox).await {
             tracing::info!(
                 container = id,
                 "removing a dead container to free disk space"
             );
-            tasks::remove_container(node.clone(), id, record.log_path).await;
+            runtime::remove_container(cri, id, record.log_path).await;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use client::events::{Recorder, Severity, reference};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 
-use crate::pod::containers::{Role, role};
+use crate::pod_spec::{Role, role};
 
 #[derive(Clone)]
 pub struct Events(pub Recorder);
@@ -19,7 +19,7 @@ impl Events {
         self.0.warning(pod, reason, message);
     }
 
-    /// With what programs want to know of it.
+    /// A warning with annotations for programs.
     pub fn warning_annotated(
         &self,
         pod: &Pod,

@@ -142,7 +142,7 @@ pub fn bracketed(host: &str) -> String {
     }
 }
 
-/// A failed connect as Go words it.
+/// A failed connect in Go's wording.
 pub fn dial_error(address: &str, error: &std::io::Error) -> String {
     let what = match error.kind() {
         std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
@@ -259,7 +259,7 @@ where
     result
 }
 
-/// Where a redirect leads from `base`.
+/// The target of a redirect, relative to `base`.
 fn resolve(base: &str, location: &str) -> String {
     let location = location.split('#').next().unwrap_or_default();
     let scheme = base.find("://").unwrap_or(0);
@@ -317,7 +317,7 @@ fn host_of(url: &str) -> Option<String> {
     url.parse::<Uri>().ok()?.host().map(str::to_owned)
 }
 
-/// What a server that knows no TLS begins its answer with.
+/// The beginning of the answer of a server without TLS.
 const PLAIN_BEGINNING: &[u8] = b"HTTP/";
 
 /// A connection that remembers the first bytes that came.

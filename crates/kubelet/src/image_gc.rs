@@ -1,5 +1,5 @@
-//! Image garbage collection: when the disk that holds images fills up, images that nothing uses
-//! leave, the longest unused first. The choice is pure; this file also looks and removes.
+//! Image garbage collection: when the disk with the images fills up, images that nothing uses are
+//! removed, the longest unused first. The choice is pure; this file also looks and removes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,11 +9,15 @@ use std::{
 
 use client::events::Severity;
 use cri::v1;
+use environment::Environment;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::{measures::Counter, node_context::NodeContext, stats};
+use crate::{
+    images::Images, measures::Counter, node_settings::NodeSettings, stats::Sampler,
+    telemetry::Telemetry,
+};
 
 const PERIOD: Duration = Duration::from_secs(300);
 /// Containers asked for their mounts at one time.
@@ -31,7 +35,7 @@ pub struct Candidate {
     pub last_used: i64,
 }
 
-/// Which images leave, in order, so that `wanted` bytes become free.
+/// The images to remove, in order, so that `wanted` bytes become free.
 pub fn choose(mut images: Vec<Candidate>, wanted: u64, minimum_age: i64, now: i64) -> Vec<String> {
     let removable = |image: &Candidate| !image.pinned && !image.in_use;
     images.retain(|image| removable(image) && now - image.first_seen >= minimum_age);
@@ -50,8 +54,8 @@ pub fn choose(mut images: Vec<Candidate>, wanted: u64, minimum_age: i64, now: i6
     chosen
 }
 
-/// Which images leave because nothing has used them for `age` microseconds. Only what this kubelet
-/// has watched for so long counts.
+/// The images to remove because nothing has used them for `age` microseconds. Only the time counts
+/// during which this kubelet has watched them.
 pub fn too_old(images: &[Candidate], age: i64, began: i64, now: i64) -> Vec<String> {
     if now - began <= age {
         return Vec::new();
@@ -64,10 +68,7 @@ pub fn too_old(images: &[Candidate], age: i64, began: i64, now: i64) -> Vec<Stri
         .collect()
 }
 
-/// What is remembered of images between two looks.
-#[derive(Default)]
-pub struct Seen(Mutex<Memory>);
-
+/// When each image was first seen and last used, by its id, in microseconds.
 #[derive(Default)]
 struct Memory(BTreeMap<String, (i64, i64)>);
 
@@ -103,95 +104,175 @@ impl Memory {
     }
 }
 
-/// Looks every five minutes until `shutdown`.
-pub async fn run(node: Arc<NodeContext>, shutdown: CancellationToken) {
-    let began = node.environment.now_micros();
-    let mut ticks = tokio::time::interval(PERIOD);
-    loop {
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            _ = ticks.tick() => {}
-        }
-        collect(&node, began).await;
-    }
+/// Removes images of this node.
+pub struct ImageCollector {
+    cri: cri::Client,
+    environment: Environment,
+    settings: Arc<NodeSettings>,
+    telemetry: Telemetry,
+    images: Arc<Images>,
+    sampler: Arc<Sampler>,
+    seen: Mutex<Memory>,
 }
 
-/// Removes what is too old, and what nothing uses as far as the disk is too full.
-async fn collect(node: &Arc<NodeContext>, began: i64) {
-    let configuration = &node.configuration;
-    let now = node.environment.now_micros();
-    let mut candidates = match look(node, now).await {
-        Ok(candidates) => candidates,
-        Err(status) => {
-            tracing::warn!(%status, "images could not be listed");
-            return;
+impl ImageCollector {
+    pub fn new(
+        cri: cri::Client,
+        environment: Environment,
+        settings: Arc<NodeSettings>,
+        telemetry: Telemetry,
+        images: Arc<Images>,
+        sampler: Arc<Sampler>,
+    ) -> ImageCollector {
+        ImageCollector {
+            cri,
+            environment,
+            settings,
+            telemetry,
+            images,
+            sampler,
+            seen: Mutex::default(),
         }
-    };
-    if let Some(age) = configuration.image_maximum_age() {
-        let old = too_old(&candidates, age.as_micros() as i64, began, now);
-        candidates.retain(|image| !old.contains(&image.id));
-        let removed = remove(node, old, "age").await.len();
-        if removed > 0 {
-            tracing::info!(
-                removed,
-                "images that nothing has used for long were removed"
+    }
+
+    /// Looks every five minutes until `shutdown`.
+    pub async fn run(&self, shutdown: CancellationToken) {
+        let began = self.environment.now_micros();
+        let mut ticks = tokio::time::interval(PERIOD);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            self.collect(began).await;
+        }
+    }
+
+    /// Removes what is too old, and what nothing uses as far as the disk is too full.
+    async fn collect(&self, began: i64) {
+        let configuration = &self.settings.configuration;
+        let now = self.environment.now_micros();
+        let mut candidates = match self.look(now).await {
+            Ok(candidates) => candidates,
+            Err(status) => {
+                tracing::warn!(%status, "images could not be listed");
+                return;
+            }
+        };
+        if let Some(age) = configuration.image_maximum_age() {
+            let old = too_old(&candidates, age.as_micros() as i64, began, now);
+            candidates.retain(|image| !old.contains(&image.id));
+            let removed = self.remove(old, "age").await.len();
+            if removed > 0 {
+                tracing::info!(
+                    removed,
+                    "images that nothing has used for long were removed"
+                );
+            }
+        }
+        // Now and then the runtime is asked again where they are.
+        self.sampler.ask_runtime().await;
+        let Some(space) = self.sampler.file_systems().await.images else {
+            tracing::warn!("the disk with the images could not be measured; no image is removed");
+            return;
+        };
+        let (high, low) = (
+            configuration.image_gc_high_threshold_percent,
+            configuration.image_gc_low_threshold_percent,
+        );
+        let warn = |reason: &str, message: String| {
+            let name = &self.settings.node_name;
+            self.telemetry
+                .events
+                .node(name, Severity::Warning, reason, message);
+        };
+        if space.capacity == 0 && high < 100 {
+            let message = "invalid capacity 0 on image filesystem".to_owned();
+            warn("InvalidDiskCapacity", message);
+        }
+        let Some(wanted) = to_free(space.capacity, space.available, high, low) else {
+            return;
+        };
+        let minimum_age = configuration.image_minimum_age().as_micros() as i64;
+        let chosen = choose(candidates.clone(), wanted, minimum_age, now);
+        let removed = self.remove(chosen, "space").await;
+        let freed: u64 = candidates
+            .iter()
+            .filter(|image| removed.contains(&image.id))
+            .map(|image| image.size)
+            .sum();
+        tracing::info!(wanted, freed, "images were removed to free disk space");
+        if freed < wanted {
+            let percent = used_percent(space.capacity, space.available);
+            warn(
+                "FreeDiskSpaceFailed",
+                format!(
+                    "Insufficient free disk space on the node's image filesystem ({percent}% of {} used). \
+                     Failed to free sufficient space by deleting unused images (freed {freed} bytes). \
+                     Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
+                    size(space.capacity)
+                ),
             );
         }
     }
-    // Now and then the runtime is asked again where they are.
-    node.runtime_places.ask(&node.cri).await;
-    let Some(space) = stats::file_systems(node).await.images else {
-        tracing::warn!("nobody knows how full the disk is that holds images; none is removed");
-        return;
-    };
-    let (high, low) = (
-        configuration.image_gc_high_threshold_percent,
-        configuration.image_gc_low_threshold_percent,
-    );
-    let warn = |reason: &str, message: String| {
-        let name = &node.node_name;
-        node.events.node(name, Severity::Warning, reason, message);
-    };
-    if space.capacity == 0 && high < 100 {
-        let message = "invalid capacity 0 on image filesystem".to_owned();
-        warn("InvalidDiskCapacity", message);
-    }
-    let Some(wanted) = to_free(space.capacity, space.available, high, low) else {
-        return;
-    };
-    let minimum_age = configuration.image_minimum_age().as_micros() as i64;
-    let chosen = choose(candidates.clone(), wanted, minimum_age, now);
-    let removed = remove(node, chosen, "space").await;
-    let freed: u64 = candidates
-        .iter()
-        .filter(|image| removed.contains(&image.id))
-        .map(|image| image.size)
-        .sum();
-    tracing::info!(wanted, freed, "images were removed to free disk space");
-    if freed < wanted {
-        let percent = used_percent(space.capacity, space.available);
-        warn(
-            "FreeDiskSpaceFailed",
-            format!(
-                "Insufficient free disk space on the node's image filesystem ({percent}% of {} used). \
-                 Failed to free sufficient space by deleting unused images (freed {freed} bytes). \
-                 Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
-                size(space.capacity)
-            ),
-        );
-    }
-}
 
-/// Removes every image that nothing uses and that was not just pulled.
-pub async fn free_unused(node: &Arc<NodeContext>) {
-    let now = node.environment.now_micros();
-    let minimum_age = node.configuration.image_minimum_age().as_micros() as i64;
-    match look(node, now).await {
-        Ok(candidates) => {
-            let chosen = choose(candidates, u64::MAX, minimum_age, now);
-            remove(node, chosen, "space").await;
+    /// Removes every image that nothing uses and that was not just pulled.
+    pub async fn free_unused(&self) {
+        let now = self.environment.now_micros();
+        let minimum_age = self.settings.configuration.image_minimum_age().as_micros() as i64;
+        match self.look(now).await {
+            Ok(candidates) => {
+                let chosen = choose(candidates, u64::MAX, minimum_age, now);
+                self.remove(chosen, "space").await;
+            }
+            Err(status) => tracing::warn!(%status, "images could not be listed"),
         }
-        Err(status) => tracing::warn!(%status, "images could not be listed"),
+    }
+
+    async fn look(&self, now: i64) -> Result<Vec<Candidate>, tonic::Status> {
+        let (mut runtime, mut images) = (self.cri.runtime.clone(), self.cri.images.clone());
+        let (images, containers) = tokio::try_join!(
+            images.list_images(v1::ListImagesRequest { filter: None }),
+            runtime.list_containers(v1::ListContainersRequest { filter: None })
+        )?;
+        let containers = containers.into_inner().containers;
+        let mounted = mounted(&self.cri, &containers).await?;
+        let used: BTreeSet<String> = containers
+            .into_iter()
+            .flat_map(|container| {
+                let named = container.image.map(|image| image.image);
+                [Some(container.image_ref), Some(container.image_id), named]
+            })
+            .flatten()
+            .chain(mounted)
+            .filter(|name| !name.is_empty())
+            .collect();
+        let images = images.into_inner().images;
+        Ok(self.seen.lock().update(images, &used, now))
+    }
+
+    /// Removes images. Returns those that are gone.
+    async fn remove(&self, chosen: Vec<String>, why: &str) -> BTreeSet<String> {
+        let mut removed = BTreeSet::new();
+        for id in chosen {
+            let request = v1::RemoveImageRequest {
+                image: Some(v1::ImageSpec {
+                    image: id.clone(),
+                    ..Default::default()
+                }),
+            };
+            match self.cri.images.clone().remove_image(request).await {
+                Ok(_) => {
+                    self.telemetry
+                        .measures
+                        .count(Counter::ImagesCollected, &[why]);
+                    self.images.forget(&id).await;
+                    removed.insert(id);
+                }
+                Err(status) => tracing::warn!(%status, image = id, "an image could not be removed"),
+            }
+        }
+        removed
     }
 }
 
@@ -228,35 +309,13 @@ fn used_percent(capacity: u64, available: u64) -> i64 {
     100 - (u128::from(available.min(capacity)) * 100 / u128::from(capacity.max(1))) as i64
 }
 
-async fn look(node: &NodeContext, now: i64) -> Result<Vec<Candidate>, tonic::Status> {
-    let (mut runtime, mut images) = (node.cri.runtime.clone(), node.cri.images.clone());
-    let (images, containers) = tokio::try_join!(
-        images.list_images(v1::ListImagesRequest { filter: None }),
-        runtime.list_containers(v1::ListContainersRequest { filter: None })
-    )?;
-    let containers = containers.into_inner().containers;
-    let mounted = mounted(node, &containers).await?;
-    let used: BTreeSet<String> = containers
-        .into_iter()
-        .flat_map(|container| {
-            let named = container.image.map(|image| image.image);
-            [Some(container.image_ref), Some(container.image_id), named]
-        })
-        .flatten()
-        .chain(mounted)
-        .filter(|name| !name.is_empty())
-        .collect();
-    let images = images.into_inner().images;
-    Ok(node.images_seen.0.lock().update(images, &used, now))
-}
-
 /// The images that containers have mounted as volumes.
 async fn mounted(
-    node: &NodeContext,
+    cri: &cri::Client,
     containers: &[v1::Container],
 ) -> Result<Vec<String>, tonic::Status> {
     let ids: Vec<String> = containers.iter().map(|one| one.id.clone()).collect();
-    let runtime = node.cri.runtime.clone();
+    let runtime = cri.runtime.clone();
     let mut asked = futures::stream::iter(ids)
         .map(move |container_id| {
             let mut runtime = runtime.clone();
@@ -281,28 +340,6 @@ async fn mounted(
     Ok(found)
 }
 
-/// Returns those that are gone.
-async fn remove(node: &NodeContext, chosen: Vec<String>, why: &str) -> BTreeSet<String> {
-    let mut removed = BTreeSet::new();
-    for id in chosen {
-        let request = v1::RemoveImageRequest {
-            image: Some(v1::ImageSpec {
-                image: id.clone(),
-                ..Default::default()
-            }),
-        };
-        match node.cri.images.clone().remove_image(request).await {
-            Ok(_) => {
-                node.measures.count(Counter::ImagesCollected, &[why]);
-                node.pulls.records.forget(&id).await;
-                removed.insert(id);
-            }
-            Err(status) => tracing::warn!(%status, image = id, "an image could not be removed"),
-        }
-    }
-    removed
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_unused_leave_first_and_no_more_than_needed() {
+    fn the_longest_unused_images_are_removed_and_no_more_than_needed() {
         let images = vec![
             image("late", 5),
             image("early", 1),
@@ -344,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_uses_for_long_leaves() {
+    fn images_unused_for_the_maximum_age_are_removed() {
         let images = [
             image("old", 2 * MINUTE),
             image("late", 9 * MINUTE),
@@ -362,14 +399,14 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_is_brought_from_high_to_low() {
+    fn images_are_removed_from_the_high_to_the_low_threshold() {
         assert_eq!(to_free(1000, 200, 85, 80), None);
         assert_eq!(to_free(1000, 100, 85, 80), Some(100));
         assert_eq!(to_free(0, 0, 85, 80), None);
     }
 
     #[test]
-    fn use_is_remembered() {
+    fn the_last_use_of_an_image_is_remembered() {
         let mut memory = Memory::default();
         let images = || {
             vec![v1::Image {

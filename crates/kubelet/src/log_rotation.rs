@@ -1,33 +1,36 @@
-//! Container logs are kept short: a log that has grown past its limit is put aside and begun anew,
-//! and of those put aside only the newest stay. The choice is pure.
+//! Rotates container logs: a log that has grown past its limit is renamed and a new one is begun; of
+//! the renamed ones only the newest are kept. The choice is pure.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::path::{Path, PathBuf};
 
 use cri::v1;
+use environment::Environment;
 use tokio_util::sync::CancellationToken;
 
-use crate::{node_context::NodeContext, runtime::observe};
+use crate::{configuration::Configuration, runtime::observe};
 
 /// Looks every ten seconds, by default, until `shutdown`.
-pub async fn run(node: Arc<NodeContext>, shutdown: CancellationToken) {
-    let Some(limit) = node.configuration.log_max_size().filter(|limit| *limit > 0) else {
+pub async fn run(
+    cri: cri::Client,
+    environment: Environment,
+    configuration: &Configuration,
+    shutdown: CancellationToken,
+) {
+    let Some(limit) = configuration.log_max_size().filter(|limit| *limit > 0) else {
         return;
     };
-    let files = node.configuration.container_log_max_files;
-    let mut ticks = tokio::time::interval(node.configuration.log_monitor_interval());
+    let files = configuration.container_log_max_files;
+    let mut ticks = tokio::time::interval(configuration.log_monitor_interval());
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
             _ = ticks.tick() => {}
         }
-        match running(&node).await {
+        match running(&cri).await {
             Ok(containers) => {
-                for (id, sandbox) in containers {
-                    rotate_if_large(&node, id, sandbox, limit, files).await;
+                for container in containers {
+                    rotate_if_large(&cri, &environment, container, limit, files).await;
                 }
             }
             Err(status) => tracing::debug!(%status, "containers could not be listed"),
@@ -35,7 +38,7 @@ pub async fn run(node: Arc<NodeContext>, shutdown: CancellationToken) {
     }
 }
 
-async fn running(node: &NodeContext) -> Result<Vec<(String, String)>, tonic::Status> {
+async fn running(cri: &cri::Client) -> Result<Vec<(String, String)>, tonic::Status> {
     let request = v1::ListContainersRequest {
         filter: Some(v1::ContainerFilter {
             state: Some(v1::ContainerStateValue {
@@ -44,7 +47,7 @@ async fn running(node: &NodeContext) -> Result<Vec<(String, String)>, tonic::Sta
             ..Default::default()
         }),
     };
-    let response = node.cri.runtime.clone().list_containers(request).await?;
+    let response = cri.runtime.clone().list_containers(request).await?;
     Ok(response
         .into_inner()
         .containers
@@ -54,13 +57,13 @@ async fn running(node: &NodeContext) -> Result<Vec<(String, String)>, tonic::Sta
 }
 
 async fn rotate_if_large(
-    node: &NodeContext,
-    id: String,
-    sandbox: String,
+    cri: &cri::Client,
+    environment: &Environment,
+    (id, sandbox): (String, String),
     limit: u64,
     files: usize,
 ) {
-    let Ok(Some(record)) = observe::container(&node.cri, id.clone(), sandbox).await else {
+    let Ok(Some(record)) = observe::container(cri, id.clone(), sandbox).await else {
         return;
     };
     let path = PathBuf::from(&record.log_path);
@@ -68,7 +71,7 @@ async fn rotate_if_large(
         Ok(metadata) => metadata.len(),
         // Moved away by a rotation that was not finished: the runtime still writes to where it went.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            reopen(node, id, &path).await;
+            reopen(cri, id, &path).await;
             return;
         }
         Err(_) => return,
@@ -76,7 +79,7 @@ async fn rotate_if_large(
     if size < limit {
         return;
     }
-    let stamp = node.environment.now().strftime("%Y%m%d-%H%M%S").to_string();
+    let stamp = environment.now().strftime("%Y%m%d-%H%M%S").to_string();
     let aside = PathBuf::from(format!("{}.{stamp}", path.display()));
     let (moved, to) = (path.clone(), aside.clone());
     let result = tokio::task::spawn_blocking(move || put_aside(&moved, &to, files)).await;
@@ -85,7 +88,7 @@ async fn rotate_if_large(
         return;
     }
     // Put back, it is tried again; what was written meanwhile is in it.
-    if !reopen(node, id, &path).await
+    if !reopen(cri, id, &path).await
         && !tokio::fs::try_exists(&path).await.unwrap_or(true)
         && let Err(error) = tokio::fs::rename(&aside, &path).await
     {
@@ -93,16 +96,16 @@ async fn rotate_if_large(
     }
 }
 
-async fn reopen(node: &NodeContext, id: String, path: &Path) -> bool {
+async fn reopen(cri: &cri::Client, id: String, path: &Path) -> bool {
     let request = v1::ReopenContainerLogRequest { container_id: id };
-    let answer = node.cri.runtime.clone().reopen_container_log(request).await;
+    let answer = cri.runtime.clone().reopen_container_log(request).await;
     if let Err(status) = &answer {
         tracing::warn!(path = %path.display(), %status, "a log could not be begun anew");
     }
     answer.is_ok()
 }
 
-/// What fails after the move is only told: the runtime must begin the log anew in any case.
+/// A failure after the move is only logged: the runtime must begin a new log in any case.
 fn put_aside(path: &Path, aside: &Path, files: usize) -> std::io::Result<()> {
     std::fs::rename(path, aside)?;
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
@@ -122,7 +125,7 @@ fn put_aside(path: &Path, aside: &Path, files: usize) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Which of the files put aside are too many: `files` counts the one being written too.
+/// The rotated files that are too many. `files` counts the one that is being written too.
 fn surplus(mut entries: Vec<String>, log: &str, files: usize) -> Vec<String> {
     let prefix = format!("{log}.");
     entries.retain(|entry| entry.starts_with(&prefix));
@@ -139,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_stay() {
+    fn only_the_newest_rotated_logs_are_kept() {
         let entries = ["0.log", "0.log.3", "0.log.1", "0.log.2", "1.log.0"];
         let entries: Vec<String> = entries.iter().map(|name| (*name).to_owned()).collect();
         assert_eq!(surplus(entries.clone(), "0.log", 3), ["0.log.1"]);

@@ -1,6 +1,6 @@
 //! ConfigMaps and Secrets that pods of this node refer to: one small watch per object, shared by
-//! the pods that hold it and ended with the last of them. What is immutable is watched only until it
-//! has been read.
+//! the pods that refer to it and ended with the last of them. An immutable object is watched only until
+//! it has been read.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use environment::Environment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use parking_lot::Mutex;
 
-/// How long a first read may take before the pod is told that it did not come.
+/// How long a first read may take before it counts as failed.
 const FIRST_READ: Duration = Duration::from_secs(10);
 
 /// An object that may say that it never changes.
@@ -37,10 +37,10 @@ impl Fixable for Secret {
 pub struct Referenced<K> {
     client: kube::Client,
     environment: Environment,
-    entries: Arc<Mutex<BTreeMap<(String, String), Weak<Entry<K>>>>>,
+    entries: Arc<Mutex<BTreeMap<(String, String), Weak<WatchedObject<K>>>>>,
 }
 
-struct Entry<K> {
+struct WatchedObject<K> {
     namespace: String,
     name: String,
     informer: Informer<K>,
@@ -48,8 +48,8 @@ struct Entry<K> {
     informers: Informers,
 }
 
-/// A hold on one object; while it lives the object is watched.
-pub struct Held<K>(Arc<Entry<K>>);
+/// A reference to one object, which is watched while the reference lives.
+pub struct Held<K>(Arc<WatchedObject<K>>);
 
 impl<K> Clone for Referenced<K> {
     fn clone(&self) -> Referenced<K> {
@@ -90,7 +90,7 @@ impl<K: Fixable> Referenced<K> {
             field_selector: Some(format!("metadata.name={name}")),
             label_selector: None,
         });
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(WatchedObject {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             informer,

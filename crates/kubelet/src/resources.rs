@@ -7,26 +7,15 @@ use k8s_openapi::{
     api::core::v1::{Container, Pod, PodSpec, ResourceRequirements},
     apimachinery::pkg::api::resource::Quantity,
 };
+use semantics::pod_resources::{self, Counted};
+
+pub use semantics::{
+    pod::is_sidecar,
+    qos::{QosClass, class as qos_class},
+};
 
 /// CFS period upstream uses, in microseconds.
 pub const CPU_PERIOD: i64 = 100_000;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum QosClass {
-    Guaranteed,
-    Burstable,
-    BestEffort,
-}
-
-impl QosClass {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            QosClass::Guaranteed => "Guaranteed",
-            QosClass::Burstable => "Burstable",
-            QosClass::BestEffort => "BestEffort",
-        }
-    }
-}
 
 /// A quantity in thousandths, rounded up, or `None` when it cannot be read.
 pub fn milli(quantity: &Quantity) -> Option<i64> {
@@ -64,51 +53,6 @@ pub fn limit_whole(container: &Container, resource: &str) -> Option<i64> {
     amount(container.resources.as_ref(), true, resource).and_then(whole)
 }
 
-pub fn is_sidecar(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
-}
-
-/// Guaranteed when every container's cpu and memory limits equal its requests, BestEffort when
-/// nothing is asked for, Burstable otherwise. Resources of the pod as a whole go before its
-/// containers'.
-pub fn qos_class(pod: &Pod) -> QosClass {
-    let Some(spec) = &pod.spec else {
-        return QosClass::BestEffort;
-    };
-    let whole_pod = pod_level(pod);
-    let all: Vec<Option<&ResourceRequirements>> = match whole_pod {
-        Some(requirements) => vec![Some(requirements)],
-        None => spec
-            .containers
-            .iter()
-            .chain(spec.init_containers.iter().flatten())
-            .map(|container| container.resources.as_ref())
-            .collect(),
-    };
-    let read = |one: Option<&ResourceRequirements>, limit: bool, resource: &str| {
-        amount(one, limit, resource).and_then(milli).unwrap_or(0)
-    };
-    let asks = |one: &Option<&ResourceRequirements>| {
-        ["cpu", "memory"]
-            .iter()
-            .any(|resource| read(*one, false, resource) > 0 || read(*one, true, resource) > 0)
-    };
-    if !all.iter().any(asks) {
-        return QosClass::BestEffort;
-    }
-    let guaranteed = all.iter().all(|one| {
-        ["cpu", "memory"].iter().all(|resource| {
-            let (request, limit) = (read(*one, false, resource), read(*one, true, resource));
-            limit > 0 && (request == limit || request == 0)
-        })
-    });
-    if guaranteed {
-        QosClass::Guaranteed
-    } else {
-        QosClass::Burstable
-    }
-}
-
 /// The pod-level limits: what its cgroup gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodLimits {
@@ -121,66 +65,34 @@ pub fn pod_limits(pod: &Pod) -> PodLimits {
     let Some(spec) = &pod.spec else {
         return PodLimits::default();
     };
-    let own = |limit: bool, resource: &str| amount(pod_level(pod), limit, resource);
-    let requests = own(false, "cpu").and_then(milli).unwrap_or_else(|| {
-        total(spec, &|container| Some(effective_cpu_request(container))).unwrap_or(0)
-            + overhead(pod, "cpu").and_then(milli).unwrap_or(0)
-    });
-    let plus = |limit: Option<i64>, more: Option<i64>| limit.map(|limit| limit + more.unwrap_or(0));
-    let cpu_limit = own(true, "cpu").and_then(milli).or_else(|| {
-        let sum = total(spec, &|container| {
-            limit_milli(container, "cpu").filter(|limit| *limit > 0)
-        });
-        plus(sum, overhead(pod, "cpu").and_then(milli))
-    });
-    let memory = own(true, "memory").and_then(whole).or_else(|| {
-        let sum = total(spec, &|container| {
-            limit_whole(container, "memory").filter(|limit| *limit > 0)
-        });
-        plus(sum, overhead(pod, "memory").and_then(whole))
-    });
+    let requests = pod_resources::requests(spec, Counted::Spec);
+    let limits = pod_resources::limits(spec, Counted::Spec);
+    let limit = |resource: &str| {
+        let limit = limits.get(resource)?;
+        pod_resources::has_limit(spec, resource).then_some(limit)
+    };
     PodLimits {
-        cpu_shares: cpu_shares(requests),
-        cpu_quota: cpu_limit.map(cpu_quota),
-        memory,
+        cpu_shares: cpu_shares(requests.cpu.map_or(0, |request| request.milli())),
+        cpu_quota: limit("cpu").map(|limit| cpu_quota(limit.milli())),
+        memory: limit("memory").map(|limit| limit.value()),
     }
 }
 
-/// The most that the pod's containers may hold of one resource, in whole units: `None` when none of
+/// The most that the pod's containers may use of one resource, in whole units: `None` when none of
 /// them has a limit.
 pub fn pod_limit_of_any(pod: &Pod, resource: &str) -> Option<i64> {
-    let spec = pod.spec.as_ref()?;
-    let mut all = spec
-        .containers
-        .iter()
-        .chain(spec.init_containers.iter().flatten());
-    all.find(|container| limit_whole(container, resource).is_some())?;
-    let of = |container: &Container| Some(limit_whole(container, resource).unwrap_or(0));
-    match total(spec, &of)? {
-        0 => Some(0),
-        sum => Some(sum + overhead(pod, resource).and_then(whole).unwrap_or(0)),
-    }
+    let limits = pod_resources::limits(pod.spec.as_ref()?, Counted::Spec);
+    limits.get(resource).map(|limit| limit.value())
 }
 
-/// What the whole pod asks for of one resource: thousandths for cpu, whole units otherwise.
+/// The pod's request of one resource: thousandths for cpu, whole units otherwise.
 pub fn pod_request(pod: &Pod, resource: &str) -> i64 {
     let Some(spec) = &pod.spec else { return 0 };
-    let read = |quantity: &Quantity| match resource {
-        "cpu" => milli(quantity),
-        _ => whole(quantity),
-    };
-    let own = amount(pod_level(pod), false, resource).and_then(read);
-    let containers = own.unwrap_or_else(|| {
-        let of = |container: &Container| {
-            Some(
-                amount(container.resources.as_ref(), false, resource)
-                    .and_then(read)
-                    .unwrap_or(0),
-            )
-        };
-        total(spec, &of).unwrap_or(0)
-    });
-    containers + overhead(pod, resource).and_then(read).unwrap_or(0)
+    let request = pod_resources::requests(spec, Counted::Spec).get(resource);
+    request.map_or(0, |request| match resource {
+        "cpu" => request.milli(),
+        _ => request.value(),
+    })
 }
 
 /// The names of all resources that the pod requests.
@@ -212,42 +124,7 @@ pub fn effective_limit<'a>(
 
 /// Requests and limits of the pod as a whole, if it has any.
 pub fn pod_level(pod: &Pod) -> Option<&ResourceRequirements> {
-    let requirements = pod.spec.as_ref()?.resources.as_ref()?;
-    let any = |amounts: &Option<BTreeMap<String, Quantity>>| {
-        amounts.as_ref().is_some_and(|amounts| !amounts.is_empty())
-    };
-    (any(&requirements.requests) || any(&requirements.limits)).then_some(requirements)
-}
-
-fn overhead<'a>(pod: &'a Pod, resource: &str) -> Option<&'a Quantity> {
-    pod.spec.as_ref()?.overhead.as_ref()?.get(resource)
-}
-
-/// The most that is held at one time. `None` when a container that counts has none.
-fn total(spec: &PodSpec, amount: &dyn Fn(&Container) -> Option<i64>) -> Option<i64> {
-    // App containers and sidecars run together; a plain init container runs beside the sidecars
-    // before it only.
-    let mut apps: Option<i64> = Some(0);
-    for container in &spec.containers {
-        apps = apps.zip(amount(container)).map(|(sum, one)| sum + one);
-    }
-    let mut sidecars: Option<i64> = Some(0);
-    let mut peak: Option<i64> = Some(0);
-    for container in spec.init_containers.iter().flatten() {
-        let one = amount(container);
-        if is_sidecar(container) {
-            sidecars = sidecars.zip(one).map(|(sum, one)| sum + one);
-            peak = peak.zip(sidecars).map(|(peak, sum)| peak.max(sum));
-        } else {
-            peak = peak
-                .zip(sidecars)
-                .zip(one)
-                .map(|((peak, sum), one)| peak.max(sum + one));
-        }
-    }
-    apps.zip(sidecars)
-        .zip(peak)
-        .map(|((apps, sidecars), peak)| (apps + sidecars).max(peak))
+    pod_resources::of_whole_pod(pod.spec.as_ref()?)
 }
 
 /// A container that names only a limit requests as much.
@@ -309,8 +186,8 @@ fn share_of_the_rest(pod: &Pod, spec: &PodSpec) -> i64 {
     let Some(own) = own.filter(|own| *own > 0) else {
         return 0;
     };
-    let requested = |container: &Container| Some(request_whole(container, "memory"));
-    let containers = total(spec, &requested).unwrap_or(0);
+    let containers = pod_resources::container_sum(spec).memory;
+    let containers = containers.map_or(0, |request| request.value());
     let count = spec.containers.len() + spec.init_containers.iter().flatten().count();
     (own - containers) / (count as i64).max(1)
 }
@@ -363,22 +240,6 @@ mod tests {
     }
 
     #[test]
-    fn qos_follows_requests_and_limits() {
-        use serde_json::json;
-        assert_eq!(qos_class(&pod(&[json!({})])), QosClass::BestEffort);
-        let full = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}});
-        assert_eq!(
-            qos_class(&pod(std::slice::from_ref(&full))),
-            QosClass::Guaranteed
-        );
-        assert_eq!(qos_class(&pod(&[full, json!({})])), QosClass::Burstable);
-        assert_eq!(
-            qos_class(&pod(&[json!({"requests": {"cpu": "10m"}})])),
-            QosClass::Burstable
-        );
-    }
-
-    #[test]
     fn memory_of_the_whole_pod_and_of_the_apps_protects_too() {
         use serde_json::json;
         let score = |pod: serde_json::Value| {
@@ -413,7 +274,8 @@ mod tests {
     #[test]
     fn pod_limits_need_every_container_to_have_one() {
         use serde_json::json;
-        let limited = json!({"limits": {"cpu": "500m", "memory": "64Mi"}});
+        let amounts = json!({"cpu": "500m", "memory": "64Mi"});
+        let limited = json!({"limits": amounts, "requests": amounts});
         let limits = pod_limits(&pod(&[limited.clone(), limited.clone()]));
         assert_eq!(limits.memory, Some(128 << 20));
         assert_eq!(limits.cpu_quota, Some(100_000));
@@ -429,9 +291,16 @@ mod tests {
         spec.resources = serde_json::from_value(serde_json::json!({
             "requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}))
         .expect("resources");
-        spec.overhead = Some(BTreeMap::from([("cpu".to_owned(), quantity("100m"))]));
+        spec.overhead = Some(BTreeMap::from([
+            ("cpu".to_owned(), quantity("100m")),
+            ("memory".to_owned(), quantity("1Mi")),
+        ]));
         assert_eq!(qos_class(&pod), QosClass::Guaranteed);
-        assert_eq!(pod_limits(&pod).memory, Some(1 << 30));
+        // The cgroup of the pod also holds what its sandbox needs.
+        let limits = pod_limits(&pod);
+        assert_eq!(limits.memory, Some((1 << 30) + (1 << 20)));
+        assert_eq!(limits.cpu_quota, Some(110_000));
+        assert_eq!(limits.cpu_shares, 1126);
         assert_eq!(pod_request(&pod, "cpu"), 1100);
         let spec = pod.spec.as_ref().expect("spec");
         let limit = effective_limit(&pod, &spec.containers[0], "memory").and_then(whole);

@@ -29,7 +29,7 @@ impl TokenBucket {
     }
 
     /// Whether one more may be done at `now`, in microseconds.
-    pub fn take(&self, now: i64) -> bool {
+    pub fn try_take(&self, now: i64) -> bool {
         let mut level = self.level.lock();
         // A clock that was set back gives nothing.
         let passed = now.saturating_sub(level.filled).max(0) as f64 / 1e6;
@@ -51,7 +51,7 @@ mod tests {
     fn a_burst_is_followed_by_the_rate() {
         assert!(TokenBucket::new(0, 5).is_none());
         let bucket = TokenBucket::new(2, 3).expect("a limit");
-        let taken = |now: i64| (0..10).filter(|_| bucket.take(now)).count();
+        let taken = |now: i64| (0..10).filter(|_| bucket.try_take(now)).count();
         assert_eq!(taken(0), 3);
         assert_eq!(taken(400_000), 0);
         assert_eq!(taken(1_400_000), 2);

@@ -9,6 +9,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use ipnet::IpNet;
+
 use crate::names;
 use crate::netlink::message::{attributes, u32_at};
 use crate::netlink::route::{
@@ -16,8 +18,10 @@ use crate::netlink::route::{
     RTM_GETROUTE, RTN_UNICAST,
 };
 use crate::netlink::{Connection, Error};
+use crate::subnet::Subnet;
 
-/// The kernel's own table of local and broadcast addresses, which `addresses` tells better.
+/// The kernel's own table of local and broadcast addresses; the list of addresses has them in a better
+/// form.
 const RT_TABLE_LOCAL: u32 = 255;
 /// Entries that the kernel made from others while routing, not configuration.
 const RTM_F_CLONED: u32 = 0x200;
@@ -26,10 +30,7 @@ const LONGEST_DEFAULT_PREFIX: u8 = 1;
 
 /// A range of addresses of either family; host bits are always zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct IpRange {
-    address: IpAddr,
-    prefix: u8,
-}
+pub struct IpRange(IpNet);
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not a range of addresses such as 10.96.0.0/12")]
@@ -38,24 +39,23 @@ pub struct IpRangeError(String);
 impl IpRange {
     /// Clears the host bits of `address`. A prefix that is too long counts as the longest.
     pub fn new(address: IpAddr, prefix: u8) -> IpRange {
-        let prefix = prefix.min(bits(address));
-        let cleared = value(address) & mask(prefix, bits(address));
-        let address = match address {
-            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from(cleared as u32)),
-            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from(cleared)),
-        };
-        IpRange { address, prefix }
+        let longest = IpNet::from(address).prefix_len();
+        IpRange(IpNet::new_assert(address, prefix.min(longest)).trunc())
     }
 
     pub fn prefix(&self) -> u8 {
-        self.prefix
+        self.0.prefix_len()
     }
 
     /// Whether some address lies in both. Ranges of different families never overlap.
     pub fn overlaps(&self, other: &IpRange) -> bool {
-        let prefix = self.prefix.min(other.prefix);
-        self.address.is_ipv4() == other.address.is_ipv4()
-            && IpRange::new(self.address, prefix) == IpRange::new(other.address, prefix)
+        self.0.contains(&other.0) || other.0.contains(&self.0)
+    }
+}
+
+impl From<Subnet> for IpRange {
+    fn from(subnet: Subnet) -> IpRange {
+        IpRange::new(subnet.address().into(), subnet.prefix())
     }
 }
 
@@ -63,20 +63,14 @@ impl FromStr for IpRange {
     type Err = IpRangeError;
 
     fn from_str(text: &str) -> Result<IpRange, IpRangeError> {
-        let parse = || {
-            let (address, prefix) = text.split_once('/')?;
-            let address: IpAddr = address.parse().ok()?;
-            let plain = prefix.bytes().all(|byte| byte.is_ascii_digit());
-            let prefix: u8 = prefix.parse().ok().filter(|_| plain)?;
-            (prefix <= bits(address)).then(|| IpRange::new(address, prefix))
-        };
-        parse().ok_or_else(|| IpRangeError(text.to_owned()))
+        let range: IpNet = text.parse().map_err(|_| IpRangeError(text.to_owned()))?;
+        Ok(IpRange(range.trunc()))
     }
 }
 
 impl fmt::Display for IpRange {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}/{}", self.address, self.prefix)
+        self.0.fmt(formatter)
     }
 }
 
@@ -209,26 +203,6 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
         16 => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?)),
         _ => None,
     }
-}
-
-fn bits(address: IpAddr) -> u8 {
-    match address {
-        IpAddr::V4(_) => 32,
-        IpAddr::V6(_) => 128,
-    }
-}
-
-fn value(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u128::from(u32::from(address)),
-        IpAddr::V6(address) => u128::from(address),
-    }
-}
-
-/// The first `prefix` of `bits` bits.
-fn mask(prefix: u8, bits: u8) -> u128 {
-    let all = u128::MAX >> (128 - u32::from(bits));
-    all & !all.checked_shr(u32::from(prefix)).unwrap_or(0)
 }
 
 #[cfg(test)]

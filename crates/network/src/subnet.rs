@@ -3,14 +3,12 @@
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
+use ipnet::Ipv4Net;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A network address and its prefix length; host bits are always zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Subnet {
-    address: Ipv4Addr,
-    prefix: u8,
-}
+pub struct Subnet(Ipv4Net);
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not an IPv4 subnet like 10.244.0.0/24")]
@@ -19,48 +17,41 @@ pub struct SubnetError(String);
 impl Subnet {
     /// Clears the host bits of `address`. A prefix above 32 counts as 32.
     pub fn new(address: Ipv4Addr, prefix: u8) -> Subnet {
-        let prefix = prefix.min(32);
-        Subnet {
-            address: Ipv4Addr::from(u32::from(address) & mask(prefix)),
-            prefix,
-        }
+        Subnet(Ipv4Net::new_assert(address, prefix.min(32)).trunc())
     }
 
     pub fn address(&self) -> Ipv4Addr {
-        self.address
+        self.0.addr()
     }
 
     pub fn prefix(&self) -> u8 {
-        self.prefix
+        self.0.prefix_len()
     }
 
     pub fn mask(&self) -> Ipv4Addr {
-        Ipv4Addr::from(mask(self.prefix))
+        self.0.netmask()
     }
 
     pub fn contains(&self, address: Ipv4Addr) -> bool {
-        u32::from(address) & mask(self.prefix) == u32::from(self.address)
+        self.0.contains(&address)
     }
 
     /// The first address a host may have; the gateway by convention.
     pub fn first(&self) -> Ipv4Addr {
-        Ipv4Addr::from(u32::from(self.address).saturating_add(u32::from(self.prefix < 31)))
+        let first = u32::from(self.address());
+        Ipv4Addr::from(first.saturating_add(u32::from(self.prefix() < 31)))
     }
 
     /// The last address a host may have (not the broadcast address).
     pub fn last(&self) -> Ipv4Addr {
-        let top = u32::from(self.address) | !mask(self.prefix);
-        Ipv4Addr::from(top - u32::from(self.prefix < 31))
+        let top = u32::from(self.0.broadcast());
+        Ipv4Addr::from(top - u32::from(self.prefix() < 31))
     }
-}
-
-fn mask(prefix: u8) -> u32 {
-    u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0)
 }
 
 impl std::fmt::Display for Subnet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
+        self.0.fmt(f)
     }
 }
 
@@ -68,19 +59,8 @@ impl FromStr for Subnet {
     type Err = SubnetError;
 
     fn from_str(text: &str) -> Result<Subnet, SubnetError> {
-        let error = || SubnetError(text.to_owned());
-        let (address, prefix) = text.split_once('/').ok_or_else(error)?;
-        let prefix: u8 = prefix.parse().map_err(|_| error())?;
-        if prefix > 32 {
-            return Err(error());
-        }
-        Ok(Subnet::new(address.parse().map_err(|_| error())?, prefix))
-    }
-}
-
-impl From<Subnet> for crate::host_ranges::IpRange {
-    fn from(subnet: Subnet) -> Self {
-        Self::new(subnet.address.into(), subnet.prefix)
+        let subnet: Ipv4Net = text.parse().map_err(|_| SubnetError(text.to_owned()))?;
+        Ok(Subnet(subnet.trunc()))
     }
 }
 
@@ -102,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_and_membership() {
+    fn subnets_know_their_bounds_and_members() {
         let subnet: Subnet = "10.244.3.77/24".parse().unwrap();
         assert_eq!(subnet.to_string(), "10.244.3.0/24");
         assert_eq!(subnet.first(), Ipv4Addr::new(10, 244, 3, 1));

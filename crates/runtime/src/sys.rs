@@ -1,4 +1,8 @@
 //! Thin wrappers around system calls that neither std nor nix offers in the form needed here.
+//!
+//! `/proc` is read by hand and not with the procfs crate: each reader needs one field or stops at the
+//! first matching line, and procfs parses every field of every line into owned values first, which on
+//! the path of a container's start costs time that grows with the number of mounts.
 
 use std::{
     fs::{self, File},
@@ -13,6 +17,7 @@ use std::{
     path::Path,
 };
 
+use files::{atomic_file, mount_table};
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, OFlag, fcntl},
@@ -162,36 +167,7 @@ pub fn unmount(target: &Path) -> nix::Result<()> {
 
 /// Mount points at or under `prefix`, deepest last.
 pub fn mounts_under(prefix: &Path) -> io::Result<Vec<std::path::PathBuf>> {
-    let table = fs::read_to_string("/proc/self/mountinfo")?;
-    Ok(table
-        .lines()
-        .filter_map(|line| line.split(' ').nth(4))
-        .map(|field| std::path::PathBuf::from(unescape(field)))
-        .filter(|path| path.starts_with(prefix))
-        .collect())
-}
-
-/// `\040` and its like stand for characters that would break the table.
-pub fn unescape(field: &str) -> String {
-    let mut text = String::with_capacity(field.len());
-    let mut rest = field;
-    while let Some(position) = rest.find('\\') {
-        text.push_str(&rest[..position]);
-        match rest
-            .get(position + 1..position + 4)
-            .and_then(|octal| u8::from_str_radix(octal, 8).ok())
-        {
-            Some(byte) => {
-                text.push(byte as char);
-                rest = &rest[position + 4..];
-            }
-            None => {
-                text.push('\\');
-                rest = &rest[position + 1..];
-            }
-        }
-    }
-    text + rest
+    mount_table::mount_points_below(prefix)
 }
 
 /// Binds a Unix socket whose path may be longer than a socket address, through the directory's
@@ -225,7 +201,7 @@ fn through_directory<T>(path: &Path, call: impl FnOnce(&Path) -> io::Result<T>) 
 /// Descriptors that one message may carry.
 pub const MOST_DESCRIPTORS: usize = 4;
 
-/// Sends bytes and, beside their first one, descriptors. Returns how many bytes were taken.
+/// Sends bytes and, with their first one, descriptors. Returns how many bytes were sent.
 pub fn send_with(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -243,7 +219,7 @@ pub fn send_with(
     )
 }
 
-/// Receives bytes and the descriptors that came beside them.
+/// Receives bytes and the descriptors that came with them.
 pub fn receive_with(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -327,11 +303,7 @@ pub fn start_time(pid: i32) -> Option<u64> {
 
 /// Writes by rename, so that a reader sees the old file or the new one.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let temporary = path.with_file_name(name);
-    write_private(&temporary, bytes)?;
-    fs::rename(&temporary, path)
+    atomic_file::write(path, bytes, atomic_file::Options::private())
 }
 
 #[cfg(test)]
@@ -339,13 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mount_table_escapes_are_undone() {
-        assert_eq!(unescape("/a\\040b\\134c"), "/a b\\c");
-        assert_eq!(unescape("plain"), "plain");
-    }
-
-    #[test]
-    fn descriptors_travel_beside_bytes() {
+    fn descriptors_are_passed_with_bytes() {
         use std::io::{Read, Write};
         let (near, far) = UnixStream::pair().unwrap();
         let (mut reader, writer) = io::pipe().unwrap();

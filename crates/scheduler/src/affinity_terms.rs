@@ -1,4 +1,4 @@
-//! What pods say about other pods near which they want to be or not to be, read once per pod.
+//! Affinity and anti-affinity of pods to other pods, read once per pod.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,8 +10,7 @@ use k8s_openapi::{
     api::core::v1::{Pod, PodAffinityTerm, PodSpec, WeightedPodAffinityTerm},
     apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement,
 };
-
-use crate::selecting::selector_of;
+use semantics::label_selector;
 
 pub type Labels = BTreeMap<String, String>;
 /// The labels of each namespace.
@@ -57,8 +56,8 @@ impl Term {
                 expressions.extend(more);
             }
         }
-        let selector = selector_of(selector.as_ref());
-        let namespace_selector = selector_of(term.namespace_selector.as_ref());
+        let selector = label_selector::parse(selector.as_ref());
+        let namespace_selector = label_selector::parse(term.namespace_selector.as_ref());
         let text = format!(
             "{}\n{namespaces:?}\n{namespace_selector:?}\n{selector:?}",
             term.topology_key
@@ -107,7 +106,7 @@ pub struct AffinityTerms {
 }
 
 impl AffinityTerms {
-    /// None if the pod says nothing about others.
+    /// `None` if the pod has no affinity to other pods.
     pub fn of(pod: &Pod, spec: &PodSpec) -> Option<Box<AffinityTerms>> {
         let affinity = spec.affinity.as_ref()?;
         let near = affinity.pod_affinity.as_ref();

@@ -10,6 +10,7 @@ use client::{Change, Delivery, Informer, Subscription, events};
 use environment::Environment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use semantics::pod::is_terminal;
 use tokio::{
     sync::Notify,
     task::{JoinError, JoinSet},
@@ -19,14 +20,15 @@ use tokio_util::sync::CancellationToken;
 use trace::{Hop, Span};
 
 use crate::{
-    Decisions, Framework, NodeVerdict, PodInfo, ProfileError, Registry, SCHEDULER_NAME, Scheduler,
+    Decisions, Framework, NodeResult, PodInfo, ProfileError, Registry, SCHEDULER_NAME, Scheduler,
     Snapshot, WaitingPods,
     cycle::Cycle,
-    decide::{Outcome, decide},
-    framework::{BindError, ClusterEvent, Permission, Room, Unplaced},
+    decide::decide,
+    decision::SchedulingResult,
+    disruption_budget::Budget,
+    framework::{BindError, ClusterEvent, Permission, Preemption, UnschedulablePod},
     plugins::{default_binder::DefaultBinder, volume_binding::binder::VolumeBinder},
-    pod_info::{assigned_node, is_terminal},
-    preempt::Budget,
+    pod_info::assigned_node,
     queue::{Queue, Queued, Rules},
     shapes::Shapes,
     storage_feed::{Followed, StorageFeed, sides},
@@ -40,7 +42,7 @@ const MOST_WRITES: usize = 256;
 const MOST_PREPARING: usize = 4096;
 /// The API refuses longer event messages.
 const LONGEST_MESSAGE: usize = 1024;
-/// What preemption says where no node was even looked at.
+/// The message about preemption where no node was even looked at.
 const HOPELESS: &str =
     "preemption: 0/COUNT nodes are available: COUNT Preemption is not helpful for scheduling.";
 
@@ -50,7 +52,7 @@ pub(crate) struct Control {
     recorder: trace::Recorder,
     decisions: Decisions,
     profiles: Arc<Profiles>,
-    /// What each profile remembers, by its name.
+    /// The state that each profile keeps, by its name.
     memories: BTreeMap<String, Memory>,
     waiting: WaitingPods,
     informer: Informer<Pod>,
@@ -169,10 +171,10 @@ impl Control {
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
         loop {
             match self.next(&shutdown).await {
-                Event::Pod(delivery) => self.take_pod(delivery),
-                Event::Node(change) => self.take_node(change),
-                Event::Storage(followed) => self.take_storage(followed),
-                Event::Written(written) => self.take_written(written),
+                Event::Pod(delivery) => self.handle_pod(delivery),
+                Event::Node(change) => self.handle_node(change),
+                Event::Storage(followed) => self.handle_storage(followed),
+                Event::Written(written) => self.handle_written(written),
                 Event::Due => self.queue.release(Instant::now()),
                 Event::Decide => {
                     self.decide_next();
@@ -214,7 +216,7 @@ impl Control {
         }
     }
 
-    fn take_pod(&mut self, delivery: Delivery<Pod>) {
+    fn handle_pod(&mut self, delivery: Delivery<Pod>) {
         match &delivery.change {
             Change::Added(pod) | Change::Modified { new: pod, .. } => {
                 let pod = pod.clone();
@@ -231,7 +233,7 @@ impl Control {
             self.drop_pod(&pod);
         } else if let Some(node) = assigned_node(&pod) {
             self.queue.remove(uid);
-            self.snapshot.forget_promise(uid);
+            self.snapshot.remove_nomination(uid);
             let info = Arc::new(PodInfo::new(pod.clone()));
             let old = self.snapshot.placed(uid);
             let (old, confirmed) = old.map_or((None, false), |(old, c)| (Some(old.clone()), c));
@@ -254,10 +256,10 @@ impl Control {
             // Decided, and its binding is under way: nothing to do with older states.
         } else if self.is_for_us(&pod) {
             let info = Arc::new(PodInfo::new(pod.clone()));
-            // What an earlier scheduler promised counts too.
+            // Nominations of an earlier scheduler count too.
             let status = pod.status.as_ref();
             if let Some(node) = status.and_then(|status| status.nominated_node_name.as_deref()) {
-                self.snapshot.promise(&info, Some(node));
+                self.snapshot.nominate(&info, Some(node));
             }
             let now_micros = self.environment.now_micros();
             if self.queue.set(info, Instant::now(), now_micros) {
@@ -281,7 +283,7 @@ impl Control {
     fn drop_pod(&mut self, pod: &Pod) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         self.queue.remove(uid);
-        self.snapshot.forget_promise(uid);
+        self.snapshot.remove_nomination(uid);
         self.waiting.reject(uid, "", "the pod is gone");
         self.changed.notify_waiters();
         let node = self.snapshot.placed_on(uid).map(str::to_owned);
@@ -290,7 +292,7 @@ impl Control {
         }
     }
 
-    fn take_node(&mut self, change: Change<Node>) {
+    fn handle_node(&mut self, change: Change<Node>) {
         let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
         match change {
             Change::Added(node) => {
@@ -321,7 +323,7 @@ impl Control {
         }
     }
 
-    fn take_storage(&mut self, followed: Followed) {
+    fn handle_storage(&mut self, followed: Followed) {
         let volumes = &mut self.snapshot.volumes;
         match followed {
             Followed::Claim(change) => match sides(change) {
@@ -403,7 +405,7 @@ impl Control {
             || environment.random_u64(),
         );
         let end_micros = self.environment.now_micros();
-        let placed = matches!(decision.outcome, Outcome::Placed { .. });
+        let placed = matches!(decision.outcome, SchedulingResult::Placed { .. });
         // Of a pod that stays pending the first attempt is enough of a trace.
         if placed || queued.attempts == 1 {
             let span = Span {
@@ -426,11 +428,13 @@ impl Control {
         let pod = queued.pod.clone();
         let attempt = queued.attempts;
         match &decision.outcome {
-            Outcome::Placed { node } => self.place(framework, queued, node.clone(), end_micros),
-            Outcome::Unschedulable { message } => {
+            SchedulingResult::Placed { node } => {
+                self.place(framework, queued, node.clone(), end_micros)
+            }
+            SchedulingResult::Unschedulable { message } => {
                 let (mut message, now) = (message.clone(), Instant::now());
                 if self.snapshot.node_count() > 0
-                    && let Err(reason) = self.make_room(framework, &pod, &decision.nodes)
+                    && let Err(reason) = self.preempt_for(framework, &pod, &decision.nodes)
                 {
                     message = format!("{message} {reason}");
                 }
@@ -444,13 +448,13 @@ impl Control {
         self.recorder.explain(&pod.uid, record);
     }
 
-    /// Sends pods away if that would let the pod in, and keeps the room for it; otherwise says why
-    /// that did not help.
-    fn make_room(
+    /// Preempts pods if that lets the pod run, and nominates it for their node; otherwise says why
+    /// preemption does not help.
+    fn preempt_for(
         &mut self,
         framework: &Framework,
         pod: &Arc<PodInfo>,
-        verdicts: &[NodeVerdict],
+        results: &[NodeResult],
     ) -> Result<(), String> {
         let budgets: Vec<Budget> = self
             .budgets
@@ -461,18 +465,18 @@ impl Control {
         let Ok(cycle) = Cycle::begin(framework, pod, &self.snapshot) else {
             return Err(HOPELESS.replace("COUNT", &self.snapshot.node_count().to_string()));
         };
-        let unplaced = Unplaced {
-            cycle: &cycle,
+        let unschedulable = UnschedulablePod {
+            trials: &cycle,
             budgets: &budgets,
-            verdicts,
-            lot: self.environment.random_u64(),
+            results,
+            random: self.environment.random_u64(),
         };
         let mut refusals = Vec::new();
         let found = framework.post_filters.iter().find_map(|plugin| {
-            let found = plugin.post_filter(&unplaced);
+            let found = plugin.post_filter(&unschedulable);
             found.map_err(|refusal| refusals.push(refusal)).ok()
         });
-        let Some(Room { node, victims }) = found else {
+        let Some(Preemption { node, victims }) = found else {
             return match refusals.is_empty() {
                 true => Ok(()),
                 false => Err(refusals.join(" ")),
@@ -485,13 +489,16 @@ impl Control {
                 memory.events.normal(victim, "Preempted", message);
             }
         }
-        // Those who were promised the same room for less have to look again.
-        for lesser in self.snapshot.promised_to_lesser(&node, pod.priority) {
-            self.snapshot.promise(&lesser, None);
+        // Pods of lower priority that are nominated for the node have to be decided again.
+        for lesser in self
+            .snapshot
+            .nominated_with_lower_priority(&node, pod.priority)
+        {
+            self.snapshot.nominate(&lesser, None);
             self.writes
                 .spawn(writes::withdraw(self.client.clone(), lesser));
         }
-        self.snapshot.promise(pod, Some(&node));
+        self.snapshot.nominate(pod, Some(&node));
         self.writes.spawn(writes::preempt(
             self.client.clone(),
             self.environment.clone(),
@@ -505,7 +512,7 @@ impl Control {
     /// Puts the pod on its node's account, asks for permission and sends the binding off.
     fn place(&mut self, framework: &Framework, queued: Queued, node: String, decided_micros: i64) {
         let pod = queued.pod.clone();
-        self.snapshot.forget_promise(&pod.uid);
+        self.snapshot.remove_nomination(&pod.uid);
         framework.reserve(&pod, &node, &mut self.snapshot);
         let mut waits: BTreeMap<&'static str, Duration> = BTreeMap::new();
         for plugin in &framework.permits {
@@ -554,7 +561,7 @@ impl Control {
         ));
     }
 
-    fn take_written(&mut self, written: Result<Written, JoinError>) {
+    fn handle_written(&mut self, written: Result<Written, JoinError>) {
         match written {
             Ok(Written::Condition | Written::Preempted) => {}
             Ok(Written::Bound {
@@ -585,7 +592,7 @@ impl Control {
 
     fn binding_failed(&mut self, queued: Queued, error: &BindError) {
         let pod = queued.pod.clone();
-        tracing::warn!(pod = %pod.key, %error, "binding failed");
+        tracing::warn!(pod = %pod.key, error = %environment::chain(error), "binding failed");
         let was_assumed = self.snapshot.is_assumed(&pod.uid);
         let node = self.snapshot.placed_on(&pod.uid).map(str::to_owned);
         if let Some(framework) = self.profiles.get(scheduler_name(&pod.pod)) {
@@ -626,15 +633,12 @@ impl Control {
             BindError::Unprepared(error) => ("PreBind", error.plugin),
             _ => ("Bind", binder.map_or("", |binder| binder.name())),
         };
-        let message = match error {
-            BindError::Api(kube::Error::Api(status)) => status.message.clone(),
-            error => error.to_string(),
-        };
-        let message = format!("running {point} plugin \"{plugin}\": {message}");
+        let cause = environment::chain(error);
+        let message = format!("running {point} plugin \"{plugin}\": {cause}");
         self.explain(pod, "SchedulerError", message);
     }
 
-    /// Tells the user why the pod waits: an event, and the pod's condition.
+    /// Reports why the pod is not scheduled: in an event, and in the pod's condition.
     fn explain(&mut self, pod: Arc<PodInfo>, reason: &'static str, message: String) {
         if let Some(memory) = self.memories.get(scheduler_name(&pod.pod)) {
             let text = truncate(message.clone());
@@ -651,19 +655,19 @@ impl Control {
         ));
     }
 
-    /// Wakes those who may fit now that `pod` has left the node. Room that was promised helps only
-    /// whom it was promised to: nobody else is tried for it.
+    /// Wakes the pods that may fit now that `pod` has left the node. On a node with nominated pods
+    /// only these are tried: the space is theirs.
     fn wake_after(&mut self, pod: &PodInfo, node: Option<&str>) {
         let node = node.and_then(|name| self.snapshot.node(name));
         let event = ClusterEvent::PodRemoved { pod, node };
-        let promised = node.map_or(Vec::new(), |node| self.snapshot.promised_on(&node.name));
-        if promised.is_empty() || node.is_none() {
+        let nominated = node.map_or(Vec::new(), |node| self.snapshot.nominated_on(&node.name));
+        if nominated.is_empty() || node.is_none() {
             wake(&mut self.queue, &self.profiles, &event);
             return;
         }
         let crowded = node.map(|node| {
             let mut crowded = node.clone();
-            for other in &promised {
+            for other in &nominated {
                 crowded.add_pod(other.clone());
             }
             crowded
@@ -676,7 +680,10 @@ impl Control {
             &mut self.queue,
             &self.profiles,
             &event,
-            |waiting| match promised.iter().any(|promised| promised.uid == waiting.uid) {
+            |waiting| match nominated
+                .iter()
+                .any(|nominated| nominated.uid == waiting.uid)
+            {
                 true => &event,
                 false => &to_others,
             },

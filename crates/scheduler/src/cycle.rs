@@ -1,11 +1,11 @@
-//! What is computed once per pod before nodes are looked at, and the verdict of all filters on a
-//! node: as it is, or on trial with pods added or taken away. Pure.
+//! One scheduling cycle: what is computed once per pod before nodes are looked at, and whether the
+//! filters reject a node, as it is or on trial with pods added or removed. Pure.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     Framework, NodeInfo, PodInfo, Snapshot,
-    framework::{CycleFilter, PreFiltered, Rejection},
+    framework::{CycleFilter, NodeTrial, PreFiltered, Rejection, Trials},
 };
 
 type Stateful = (&'static str, Box<dyn CycleFilter>);
@@ -20,11 +20,11 @@ pub(crate) struct Cycle<'a> {
     stateful: Vec<Stateful>,
 }
 
-/// Who turned a pod away, and why.
-pub(crate) type TurnedAway = (&'static str, Rejection);
+/// The plugin that rejected a node, and why.
+pub(crate) type RejectedBy = (&'static str, Rejection);
 
 impl<'a> Cycle<'a> {
-    /// The plugin for which no node can pass, and its reason, otherwise.
+    /// Otherwise the plugin for which no node can pass, and its reason.
     pub(crate) fn begin(
         framework: &'a Framework,
         pod: &'a PodInfo,
@@ -55,41 +55,33 @@ impl<'a> Cycle<'a> {
         Ok(cycle)
     }
 
-    /// Whether a node may be out for what happens on others, or for what was promised to others.
+    /// Whether a node may be rejected for what happens on others, or because of nominated pods.
     pub(crate) fn depends_on_more_than_the_node(&self) -> bool {
-        !self.stateful.is_empty() || self.snapshot.has_promises()
+        !self.stateful.is_empty() || self.snapshot.has_nominations()
     }
 
     pub(crate) fn considers(&self, node: &str) -> bool {
         self.names.as_ref().is_none_or(|names| names.contains(node))
     }
 
-    /// The first plugin that turns the pod away from the node. Room that was promised to others of
-    /// no lower priority is taken; but should they go elsewhere, the pod must fit as well.
-    pub(crate) fn reject(&self, node: &NodeInfo) -> Option<TurnedAway> {
+    /// The first plugin that rejects the node. Pods of no lower priority that are nominated for the
+    /// node count as if they ran there; but should they go elsewhere, the pod must fit as well.
+    pub(crate) fn reject(&self, node: &NodeInfo) -> Option<RejectedBy> {
         self.reject_with(node, &self.stateful)
     }
 
-    pub(crate) fn try_out(&self, node: &NodeInfo) -> Trial<'_, 'a> {
-        Trial {
-            cycle: self,
-            node: node.clone(),
-            stateful: boxed_clone(&self.stateful),
-        }
-    }
-
-    fn reject_with(&self, node: &NodeInfo, stateful: &[Stateful]) -> Option<TurnedAway> {
-        let mut promised = self
+    fn reject_with(&self, node: &NodeInfo, stateful: &[Stateful]) -> Option<RejectedBy> {
+        let mut nominated = self
             .snapshot
-            .promised_to_others(&node.name, self.pod)
+            .nominated_before(&node.name, self.pod)
             .peekable();
-        if promised.peek().is_some() {
+        if nominated.peek().is_some() {
             let mut crowded = Trial {
                 cycle: self,
                 node: node.clone(),
                 stateful: boxed_clone(stateful),
             };
-            for other in promised {
+            for other in nominated {
                 crowded.add_pod(other.clone());
             }
             let rejected = self.first_rejection(&crowded.node, &crowded.stateful);
@@ -100,7 +92,7 @@ impl<'a> Cycle<'a> {
         self.first_rejection(node, stateful)
     }
 
-    fn first_rejection(&self, node: &NodeInfo, stateful: &[Stateful]) -> Option<TurnedAway> {
+    fn first_rejection(&self, node: &NodeInfo, stateful: &[Stateful]) -> Option<RejectedBy> {
         let pod = self.pod;
         let alone = first_rejection(self.framework, pod, node);
         if alone.is_some() {
@@ -113,12 +105,12 @@ impl<'a> Cycle<'a> {
     }
 }
 
-/// The first plugin of those that need no more than the node to turn the pod away.
+/// The first plugin that rejects the node, of those that need to know nothing else.
 pub(crate) fn first_rejection(
     framework: &Framework,
     pod: &PodInfo,
     node: &NodeInfo,
-) -> Option<TurnedAway> {
+) -> Option<RejectedBy> {
     framework.filters.iter().find_map(|plugin| {
         let reasons = plugin.filter(pod, node);
         (!reasons.is_empty()).then(|| {
@@ -132,22 +124,40 @@ pub(crate) fn first_rejection(
     })
 }
 
+impl Trials for Cycle<'_> {
+    fn pod(&self) -> &PodInfo {
+        self.pod
+    }
+
+    fn snapshot(&self) -> &Snapshot {
+        self.snapshot
+    }
+
+    fn try_out(&self, node: &NodeInfo) -> Box<dyn NodeTrial + '_> {
+        Box::new(Trial {
+            cycle: self,
+            node: node.clone(),
+            stateful: boxed_clone(&self.stateful),
+        })
+    }
+}
+
 /// A node as it would be with other pods on it.
-pub(crate) struct Trial<'c, 'a> {
+struct Trial<'c, 'a> {
     cycle: &'c Cycle<'a>,
     node: NodeInfo,
     stateful: Vec<Stateful>,
 }
 
-impl Trial<'_, '_> {
-    pub(crate) fn add_pod(&mut self, other: Arc<PodInfo>) {
+impl NodeTrial for Trial<'_, '_> {
+    fn add_pod(&mut self, other: Arc<PodInfo>) {
         for (_, filter) in &mut self.stateful {
             filter.add_pod(self.cycle.pod, &other, &self.node, self.cycle.snapshot);
         }
         self.node.add_pod(other);
     }
 
-    pub(crate) fn remove_pod(&mut self, other: &PodInfo) {
+    fn remove_pod(&mut self, other: &PodInfo) {
         if self.node.remove_pod(&other.uid).is_some() {
             for (_, filter) in &mut self.stateful {
                 filter.remove_pod(self.cycle.pod, other, &self.node, self.cycle.snapshot);
@@ -155,8 +165,9 @@ impl Trial<'_, '_> {
         }
     }
 
-    pub(crate) fn reject(&self) -> Option<TurnedAway> {
-        self.cycle.reject_with(&self.node, &self.stateful)
+    fn reject(&self) -> Option<Rejection> {
+        let rejected = self.cycle.reject_with(&self.node, &self.stateful);
+        rejected.map(|(_, rejection)| rejection)
     }
 }
 

@@ -1,55 +1,14 @@
 //! One decision: which node a pod gets, or why none. Pure.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write,
-};
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use crate::{
-    Framework, NodeInfo, PodInfo, Snapshot, cycle::Cycle, framework::Rejection, shapes::Shapes,
+    Framework, NodeInfo, PodInfo, Snapshot,
+    cycle::Cycle,
+    decision::{Decision, NodeFit, NodeResult, SchedulingResult, explain},
+    framework::Rejection,
+    shapes::Shapes,
 };
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    Placed {
-        node: String,
-    },
-    /// Worded as the FailedScheduling event says it.
-    Unschedulable {
-        message: String,
-    },
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeVerdict {
-    pub node: String,
-    pub verdict: Verdict,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    Rejected {
-        plugin: &'static str,
-        reasons: Vec<String>,
-        /// Whether making room may help.
-        resolvable: bool,
-    },
-    /// With each plugin's weighted part of the total; no parts when there was no other choice.
-    Feasible {
-        total: i64,
-        parts: Vec<(&'static str, i64)>,
-    },
-}
-
-pub(crate) struct Decision {
-    pub(crate) outcome: Outcome,
-    /// All nodes that were turned down, or the best of those that would do.
-    pub(crate) nodes: Vec<NodeVerdict>,
-    pub(crate) rejected_by: BTreeSet<&'static str>,
-    /// How many nodes would do, as far as that was found out.
-    pub(crate) feasible: usize,
-}
 
 /// Decides for `pod`; `random` breaks ties. Pods of a shape that was seen lately cost little.
 pub(crate) fn decide(
@@ -63,10 +22,10 @@ pub(crate) fn decide(
         Ok(cycle) => cycle,
         Err(decision) => return decision,
     };
-    // Room that was made for the pod is looked at first.
-    let promised = snapshot.promised_node(&pod.uid);
-    let promised = promised.and_then(|name| snapshot.node(name));
-    if let Some(node) = promised
+    // The node for which the pod is nominated is looked at first.
+    let nominated = snapshot.nominated_node(&pod.uid);
+    let nominated = nominated.and_then(|name| snapshot.node(name));
+    if let Some(node) = nominated
         && cycle.considers(&node.name)
         && cycle.reject(node).is_none()
     {
@@ -76,22 +35,22 @@ pub(crate) fn decide(
         && let Some(ranking) = shapes.rank(&cycle, &mut random)
     {
         let best = ranking.best.into_iter();
-        let verdicts = best.map(|node| candidate(&node.node, node.total, node.parts));
-        let others = ranking.turned_down.into_iter();
-        let others = others.map(|(node, (plugin, rejection))| turned_down(node, plugin, rejection));
-        return placed(verdicts.chain(others).collect(), ranking.feasible);
+        let results = best.map(|node| candidate(&node.node, node.total, node.parts));
+        let others = ranking.rejected_nodes.into_iter();
+        let others = others.map(|(node, (plugin, rejection))| rejected(node, plugin, rejection));
+        return placed(results.chain(others).collect(), ranking.feasible);
     }
     if cycle.names.is_none()
         && let Some(sample) = shapes.sample(&cycle, &mut random)
     {
-        let mut verdicts = score(framework, pod, snapshot, &sample.nodes);
-        let node = pick(&verdicts, random);
-        verdicts.sort_by_key(|verdict| Reverse(total(verdict)));
-        let others = sample.turned_down.into_iter();
-        let others = others.map(|(node, (plugin, rejection))| turned_down(node, plugin, rejection));
+        let mut results = score(framework, pod, snapshot, &sample.nodes);
+        let node = pick(&results, random);
+        results.sort_by_key(|result| Reverse(total(result)));
+        let others = sample.rejected_nodes.into_iter();
+        let others = others.map(|(node, (plugin, rejection))| rejected(node, plugin, rejection));
         return Decision {
-            outcome: Outcome::Placed { node },
-            nodes: verdicts.into_iter().chain(others).collect(),
+            outcome: SchedulingResult::Placed { node },
+            nodes: results.into_iter().chain(others).collect(),
             rejected_by: BTreeSet::new(),
             feasible: sample.feasible,
         };
@@ -139,7 +98,7 @@ fn decide_in(cycle: &Cycle<'_>, random: impl FnOnce() -> u64) -> Decision {
     let mut look_at = |node| match cycle.reject(node) {
         Some((plugin, rejection)) => {
             rejected_by.insert(plugin);
-            nodes.push(turned_down(node.name.clone(), plugin, rejection));
+            nodes.push(rejected(node.name.clone(), plugin, rejection));
         }
         None => feasible.push(node),
     };
@@ -153,39 +112,39 @@ fn decide_in(cycle: &Cycle<'_>, random: impl FnOnce() -> u64) -> Decision {
     if feasible.is_empty() {
         let message = explain(&nodes, snapshot.node_count(), &cycle.narrowed_by);
         return Decision {
-            outcome: Outcome::Unschedulable { message },
+            outcome: SchedulingResult::Unschedulable { message },
             nodes,
             rejected_by,
             feasible: 0,
         };
     }
-    let mut verdicts = score(cycle.framework, cycle.pod, snapshot, &feasible);
-    let node = pick(&verdicts, random);
-    verdicts.sort_by_key(|verdict| Reverse(total(verdict)));
-    nodes.extend(verdicts);
+    let mut results = score(cycle.framework, cycle.pod, snapshot, &feasible);
+    let node = pick(&results, random);
+    results.sort_by_key(|result| Reverse(total(result)));
+    nodes.extend(results);
     Decision {
-        outcome: Outcome::Placed { node },
+        outcome: SchedulingResult::Placed { node },
         nodes,
         rejected_by,
         feasible: feasible.len(),
     }
 }
 
-fn candidate(node: &str, total: i64, parts: Vec<(&'static str, i64)>) -> NodeVerdict {
-    NodeVerdict {
+fn candidate(node: &str, total: i64, parts: Vec<(&'static str, i64)>) -> NodeResult {
+    NodeResult {
         node: node.to_owned(),
-        verdict: Verdict::Feasible { total, parts },
+        fit: NodeFit::Feasible { total, parts },
     }
 }
 
-fn turned_down(node: String, plugin: &'static str, rejection: Rejection) -> NodeVerdict {
+fn rejected(node: String, plugin: &'static str, rejection: Rejection) -> NodeResult {
     let Rejection {
         reasons,
         resolvable,
     } = rejection;
-    NodeVerdict {
+    NodeResult {
         node,
-        verdict: Verdict::Rejected {
+        fit: NodeFit::Rejected {
             plugin,
             reasons,
             resolvable,
@@ -194,10 +153,10 @@ fn turned_down(node: String, plugin: &'static str, rejection: Rejection) -> Node
 }
 
 /// The decision for the first of the nodes.
-fn placed(nodes: Vec<NodeVerdict>, feasible: usize) -> Decision {
-    let node = nodes.first().map(|verdict| verdict.node.clone());
+fn placed(nodes: Vec<NodeResult>, feasible: usize) -> Decision {
+    let node = nodes.first().map(|result| result.node.clone());
     Decision {
-        outcome: Outcome::Placed {
+        outcome: SchedulingResult::Placed {
             node: node.unwrap_or_default(),
         },
         nodes,
@@ -206,10 +165,10 @@ fn placed(nodes: Vec<NodeVerdict>, feasible: usize) -> Decision {
     }
 }
 
-fn total(verdict: &NodeVerdict) -> i64 {
-    match verdict.verdict {
-        Verdict::Feasible { total, .. } => total,
-        Verdict::Rejected { .. } => i64::MIN,
+fn total(result: &NodeResult) -> i64 {
+    match result.fit {
+        NodeFit::Feasible { total, .. } => total,
+        NodeFit::Rejected { .. } => i64::MIN,
     }
 }
 
@@ -218,7 +177,7 @@ fn score(
     pod: &PodInfo,
     snapshot: &Snapshot,
     feasible: &[&NodeInfo],
-) -> Vec<NodeVerdict> {
+) -> Vec<NodeResult> {
     let mut parts: Vec<Vec<(&'static str, i64)>> = vec![Vec::new(); feasible.len()];
     if feasible.len() > 1 {
         for (weight, plugin) in framework.talking_scores(pod, snapshot) {
@@ -233,9 +192,9 @@ fn score(
     feasible
         .iter()
         .zip(parts)
-        .map(|(node, parts)| NodeVerdict {
+        .map(|(node, parts)| NodeResult {
             node: node.name.clone(),
-            verdict: Verdict::Feasible {
+            fit: NodeFit::Feasible {
                 total: parts.iter().map(|(_, score)| score).sum(),
                 parts,
             },
@@ -244,11 +203,11 @@ fn score(
 }
 
 /// One of the nodes with the highest total.
-fn pick(verdicts: &[NodeVerdict], random: impl FnOnce() -> u64) -> String {
-    let highest = verdicts.iter().map(total).max();
-    let best: Vec<&NodeVerdict> = verdicts
+fn pick(results: &[NodeResult], random: impl FnOnce() -> u64) -> String {
+    let highest = results.iter().map(total).max();
+    let best: Vec<&NodeResult> = results
         .iter()
-        .filter(|verdict| Some(total(verdict)) == highest)
+        .filter(|result| Some(total(result)) == highest)
         .collect();
     let index = match best.len() {
         1 => 0,
@@ -257,41 +216,9 @@ fn pick(verdicts: &[NodeVerdict], random: impl FnOnce() -> u64) -> String {
     best[index].node.clone()
 }
 
-/// How many nodes are out for which reason, in upstream's words and order.
-fn explain(nodes: &[NodeVerdict], count: usize, narrowed_by: &BTreeSet<&'static str>) -> String {
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    for verdict in nodes {
-        if let Verdict::Rejected { reasons: given, .. } = &verdict.verdict {
-            for reason in given {
-                *reasons.entry(reason).or_default() += 1;
-            }
-        }
-    }
-    let plugins: Vec<&str> = narrowed_by.iter().copied().collect();
-    let unlisted = format!("node(s) didn't satisfy plugin(s) [{}]", plugins.join(" "));
-    if nodes.len() < count && !plugins.is_empty() {
-        reasons.insert(&unlisted, count - nodes.len());
-    }
-    let mut message = format!("0/{count} nodes are available:");
-    if !reasons.is_empty() {
-        let _ = write!(message, " {}.", reasons_by_count(&reasons));
-    }
-    message
-}
-
-/// `1 Insufficient cpu, 2 node(s) were unschedulable`, in upstream's order.
-pub(crate) fn reasons_by_count(reasons: &BTreeMap<&str, usize>) -> String {
-    let mut counted: Vec<String> = reasons
-        .iter()
-        .map(|(reason, count)| format!("{count} {reason}"))
-        .collect();
-    counted.sort();
-    counted.join(", ")
-}
-
 fn unschedulable(message: String) -> Decision {
     Decision {
-        outcome: Outcome::Unschedulable { message },
+        outcome: SchedulingResult::Unschedulable { message },
         nodes: Vec::new(),
         rejected_by: BTreeSet::new(),
         feasible: 0,
@@ -321,8 +248,8 @@ mod tests {
 
     fn outcome(snapshot: &Snapshot, pod: &PodInfo) -> String {
         match decide_afresh(&framework(), pod, snapshot, || 0).outcome {
-            Outcome::Placed { node } => node,
-            Outcome::Unschedulable { message } => message,
+            SchedulingResult::Placed { node } => node,
+            SchedulingResult::Unschedulable { message } => message,
         }
     }
 
@@ -354,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn named_nodes_narrow_the_search_and_the_words() {
+    fn terms_that_name_nodes_limit_the_search_and_the_message() {
         let named = |requirements: &str| {
             let spec = r#"{"containers":[],"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchFields":[REQ]}]}}}}"#;
             pod("web", &spec.replace("REQ", requirements))
@@ -406,12 +333,12 @@ mod tests {
         for (random, expected) in [(0, "a"), (1, "b"), (2, "c"), (3, "a")] {
             let decision = decide_afresh(&framework(), &web, &nodes, || random);
             let node = expected.to_owned();
-            assert_eq!(decision.outcome, Outcome::Placed { node });
+            assert_eq!(decision.outcome, SchedulingResult::Placed { node });
         }
     }
 
     #[test]
-    fn every_plugin_turns_away_with_its_own_name() {
+    fn every_plugin_rejects_under_its_own_name() {
         let check = |spec: &str, node: Arc<k8s_openapi::api::core::v1::Node>, plugin: &str| {
             let mut nodes = snapshot(&[node]);
             let ports =
@@ -442,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn every_node_that_would_do_is_scored() {
+    fn every_feasible_node_is_scored() {
         let nodes: Vec<_> = (0..300)
             .map(|n| node_with(&format!("n{n:03}"), "4"))
             .collect();
@@ -452,15 +379,18 @@ mod tests {
         let decision = decide_afresh(&framework, &web, &nodes, || 0);
         assert_eq!(decision.feasible, 300);
         let node = "n123".to_owned();
-        assert_eq!(decision.outcome, Outcome::Placed { node: node.clone() });
+        assert_eq!(
+            decision.outcome,
+            SchedulingResult::Placed { node: node.clone() }
+        );
         let decision = decide(&framework, &mut Shapes::default(), &web, &nodes, || 0);
         assert_eq!(decision.feasible, 300);
-        assert_eq!(decision.outcome, Outcome::Placed { node });
-        assert_eq!(decision.nodes.len(), 10, "the best are told of");
+        assert_eq!(decision.outcome, SchedulingResult::Placed { node });
+        assert_eq!(decision.nodes.len(), 10, "the best are reported");
     }
 
     #[test]
-    fn of_many_nodes_some_are_scored_where_scores_depend_on_others() {
+    fn of_many_nodes_a_sample_is_scored_where_scores_depend_on_others() {
         let spec = r#"{"containers":[],"topologySpreadConstraints":[{"maxSkew":1,"topologyKey":"zone","whenUnsatisfiable":"ScheduleAnyway","labelSelector":{"matchLabels":{"app":"web"}}}]}"#;
         let web = crate::fixtures::labelled_pod("web", r#"{"app":"web"}"#, spec);
         let (framework, mut shapes) = (framework(), Shapes::default());
@@ -473,14 +403,14 @@ mod tests {
         let mut seen: BTreeSet<String> = BTreeSet::new();
         for _ in 0..3 {
             let decision = decide(&framework, &mut shapes, &web, &nodes, || 0);
-            assert!(matches!(decision.outcome, Outcome::Placed { .. }));
+            assert!(matches!(decision.outcome, SchedulingResult::Placed { .. }));
             assert_eq!(decision.feasible, 1200);
             assert_eq!(decision.nodes.len(), 500);
             let scored = decision.nodes.into_iter();
-            seen.extend(scored.map(|verdict| verdict.node));
+            seen.extend(scored.map(|result| result.node));
         }
         assert_eq!(seen.len(), 1200, "every node has its turn");
-        // All of fewer nodes are scored, and none is left out when only few would do.
+        // All of fewer nodes are scored, and none is left out when only few are feasible.
         for number in 10..1200 {
             nodes.remove_node(&format!("n{number:04}"));
         }
@@ -489,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_come_do_not_make_all_others_be_scored_again() {
+    fn a_new_node_does_not_make_all_others_be_scored_again() {
         let (framework, mut shapes) = (framework(), Shapes::default());
         let all: Vec<_> = (0..300)
             .map(|n| node_with(&format!("n{n:03}"), "4"))
@@ -501,16 +431,16 @@ mod tests {
         let before = environment::work::visited();
         let decision = decide(&framework, &mut shapes, &web, &nodes, || 0);
         let node = "n300".to_owned();
-        assert_eq!(decision.outcome, Outcome::Placed { node });
+        assert_eq!(decision.outcome, SchedulingResult::Placed { node });
         let visited = environment::work::visited() - before;
         assert!(visited < 50, "{visited} nodes are looked at");
     }
 
     #[test]
-    fn room_that_was_made_is_taken_first() {
+    fn the_nominated_node_is_taken_first() {
         let mut nodes = snapshot(&[node_with("a", "4"), node_with("b", "64")]);
         let web = pod_asking("web", "1");
-        nodes.promise(&web, Some("a"));
+        nodes.nominate(&web, Some("a"));
         let (framework, mut shapes) = (framework(), Shapes::default());
         let mut outcome = |nodes: &Snapshot, pod: &PodInfo| match decide(
             &framework,
@@ -521,8 +451,8 @@ mod tests {
         )
         .outcome
         {
-            Outcome::Placed { node } => node,
-            Outcome::Unschedulable { message } => message,
+            SchedulingResult::Placed { node } => node,
+            SchedulingResult::Unschedulable { message } => message,
         };
         assert_eq!(outcome(&nodes, &web), "a");
         assert_eq!(outcome(&nodes, &pod_asking("other", "1")), "b");

@@ -1,14 +1,14 @@
-//! The latest decisions with what each node said, for whoever asks why. Bounded.
+//! The latest decisions with the result for each node, for `coracle why` and traces. Bounded.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use client::ObjectKey;
 use parking_lot::Mutex;
 
-use crate::decide::{Decision, NodeVerdict, Outcome, Verdict};
+use crate::decision::{Decision, NodeFit, NodeResult, SchedulingResult};
 
 const KEPT: usize = 256;
-/// Of large clusters the first nodes stand for the others.
+/// Of large clusters only the first nodes are kept.
 const NODES_KEPT: usize = 100;
 
 #[derive(Clone, Debug)]
@@ -16,13 +16,13 @@ pub struct DecisionRecord {
     pub pod: ObjectKey,
     pub uid: String,
     pub at_micros: i64,
-    /// The how-manieth attempt this was.
+    /// The number of the attempt, from 1 on.
     pub attempt: u32,
-    pub outcome: Outcome,
-    /// How many nodes would have done, as far as that was found out.
+    pub outcome: SchedulingResult,
+    /// How many nodes were feasible, as far as that was found out.
     pub feasible: usize,
-    /// The best of the nodes that would do; if none would, what each said.
-    pub nodes: Vec<NodeVerdict>,
+    /// The best of the feasible nodes; if there was none, why each was rejected.
+    pub nodes: Vec<NodeResult>,
 }
 
 /// A handle on the ring; cheap to clone.
@@ -55,8 +55,8 @@ impl Decisions {
         decision: Decision,
     ) -> Arc<DecisionRecord> {
         let mut nodes = decision.nodes;
-        let would_do = |verdict: &NodeVerdict| matches!(verdict.verdict, Verdict::Feasible { .. });
-        nodes.sort_by_key(|verdict| !would_do(verdict));
+        let is_feasible = |result: &NodeResult| matches!(result.fit, NodeFit::Feasible { .. });
+        nodes.sort_by_key(|result| !is_feasible(result));
         nodes.truncate(NODES_KEPT);
         let record = Arc::new(DecisionRecord {
             pod,
@@ -79,29 +79,25 @@ impl Decisions {
 impl trace::Explain for DecisionRecord {
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![match &self.outcome {
-            Outcome::Placed { node } => format!(
+            SchedulingResult::Placed { node } => format!(
                 "scheduled to {node} at attempt {}; of {} nodes that would do:",
                 self.attempt, self.feasible
             ),
-            Outcome::Unschedulable { message } => {
+            SchedulingResult::Unschedulable { message } => {
                 format!("not scheduled at attempt {}: {message}", self.attempt)
             }
         }];
-        lines.extend(
-            self.nodes
-                .iter()
-                .map(|NodeVerdict { node, verdict }| match verdict {
-                    Verdict::Feasible { total, parts } => {
-                        let parts = parts.iter();
-                        let parts = parts.map(|(plugin, score)| format!("{plugin} {score}"));
-                        let parts: Vec<String> = parts.collect();
-                        format!("  {node:<24} {total:>5}  {}", parts.join(", "))
-                    }
-                    Verdict::Rejected {
-                        plugin, reasons, ..
-                    } => format!("  {node:<24}     -  {plugin}: {}", reasons.join(", ")),
-                }),
-        );
+        lines.extend(self.nodes.iter().map(|NodeResult { node, fit }| match fit {
+            NodeFit::Feasible { total, parts } => {
+                let parts = parts.iter();
+                let parts = parts.map(|(plugin, score)| format!("{plugin} {score}"));
+                let parts: Vec<String> = parts.collect();
+                format!("  {node:<24} {total:>5}  {}", parts.join(", "))
+            }
+            NodeFit::Rejected {
+                plugin, reasons, ..
+            } => format!("  {node:<24}     -  {plugin}: {}", reasons.join(", ")),
+        }));
         lines
     }
 }
@@ -113,26 +109,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_decision_is_told_node_by_node() {
+    fn a_decision_is_explained_node_by_node() {
         let nodes = vec![
-            NodeVerdict {
+            NodeResult {
                 node: "a".to_owned(),
-                verdict: Verdict::Rejected {
+                fit: NodeFit::Rejected {
                     plugin: "NodeName",
                     reasons: vec!["not this one".to_owned()],
                     resolvable: false,
                 },
             },
-            NodeVerdict {
+            NodeResult {
                 node: "b".to_owned(),
-                verdict: Verdict::Feasible {
+                fit: NodeFit::Feasible {
                     total: 7,
                     parts: vec![("One", 3), ("Two", 4)],
                 },
             },
         ];
         let decision = Decision {
-            outcome: Outcome::Placed {
+            outcome: SchedulingResult::Placed {
                 node: "b".to_owned(),
             },
             nodes,

@@ -1,9 +1,9 @@
 //! The extension points of the scheduler. A plugin has a name and something for one or more points.
 //!
 //! A pod's way: PreEnqueue and QueueSort in the queue; PreFilter, Filter per node, PostFilter if no
-//! node would do, PreScore, Score; then Reserve, Permit, PreBind, Bind, PostBind. Plugins are pure
-//! over the pod and the snapshot; only PreBind and Bind do I/O, beside the loop. Which plugins stand
-//! behind which point is the profile's to say: [`Framework`](crate::Framework).
+//! node is feasible, PreScore, Score; then Reserve, Permit, PreBind, Bind, PostBind. Plugins are
+//! pure over the pod and the snapshot; only PreBind and Bind do I/O, beside the loop. The profile
+//! decides which plugins run at which point: [`Framework`](crate::Framework).
 
 use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use k8s_openapi::api::{
     storage::v1::{CSINode, StorageClass},
 };
 
-use crate::{NodeInfo, NodeVerdict, PodInfo, Snapshot, cycle::Cycle, preempt::Budget};
+use crate::{NodeInfo, PodInfo, Snapshot, decision::NodeResult, disruption_budget::Budget};
 
 /// The highest score of a plugin for a node.
 pub const MAX_SCORE: i64 = 100;
@@ -60,19 +60,19 @@ pub enum ClusterEvent<'a> {
 pub trait Plugin: Send + Sync {
     fn name(&self) -> &'static str;
 
-    /// What the plugin has for which extension point.
+    /// The extension points that the plugin implements.
     fn points(self: Arc<Self>) -> Points;
 
-    /// Whether the event may let any pod pass that this plugin turned away. Pods come to nodes all
-    /// the time and hardly ever help: plugins that they do help say so.
-    fn hears_of(&self, event: &ClusterEvent<'_>) -> bool {
+    /// Whether the event may let any pod pass that this plugin rejected. Pods come to nodes all the
+    /// time and hardly ever help: plugins whose pods they do help say so.
+    fn is_interested_in(&self, event: &ClusterEvent<'_>) -> bool {
         !matches!(
             event,
             ClusterEvent::PodAdded(_) | ClusterEvent::PodChanged { .. }
         )
     }
 
-    /// Whether a pod that this plugin turned away may pass after the event. Asked so that a
+    /// Whether a pod that this plugin rejected may pass after the event. Asked so that a
     /// heartbeat of a node does not try every waiting pod again.
     fn may_help(&self, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
         let _ = (event, pod);
@@ -88,7 +88,7 @@ pub trait Plugin: Send + Sync {
     }
 }
 
-/// What a plugin has for each extension point.
+/// The implementations of a plugin for the extension points.
 #[derive(Clone, Default)]
 pub struct Points {
     pub pre_enqueue: Option<Arc<dyn PreEnqueue>>,
@@ -115,7 +115,7 @@ pub trait QueueSort: Plugin {
     fn rank(&self, pod: &PodInfo) -> i64;
 }
 
-/// What is known of the pod before any node is looked at.
+/// The result of a PreFilter plugin for a pod.
 pub enum PreFiltered {
     Any,
     /// Only these nodes can pass.
@@ -136,7 +136,7 @@ pub trait PreFilter: Plugin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub reasons: Vec<String>,
-    /// Whether the node may pass after pods of it have gone, so that making room is worth a try.
+    /// Whether the node may pass after pods of it have been preempted.
     pub resolvable: bool,
 }
 
@@ -156,8 +156,8 @@ impl Rejection {
     }
 }
 
-/// What a plugin computed about one pod before looking at nodes. When pods come to a node or leave
-/// it on trial, it is told so and counts with them.
+/// A filter with what a plugin computed about one pod before looking at nodes. When pods come to a
+/// node or leave it on trial, the filter is informed and counts with them.
 pub trait CycleFilter: Send + Sync {
     fn filter(&self, pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) -> Option<Rejection>;
 
@@ -174,7 +174,7 @@ pub trait CycleFilter: Send + Sync {
 
 /// A filter that needs no more than the pod and the node.
 pub trait Filter: Plugin {
-    /// Whether a node that was turned down may pass after pods of it have gone.
+    /// Whether a node that was rejected may pass after pods of it have been preempted.
     fn resolvable(&self, pod: &PodInfo, node: &NodeInfo) -> bool {
         let _ = (pod, node);
         false
@@ -184,36 +184,61 @@ pub trait Filter: Plugin {
     fn filter(&self, pod: &PodInfo, node: &NodeInfo) -> Vec<String>;
 }
 
-/// A pod that no node would take.
-pub struct Unplaced<'a> {
-    pub(crate) cycle: &'a Cycle<'a>,
-    pub(crate) budgets: &'a [Budget],
-    /// What each node said.
-    pub verdicts: &'a [NodeVerdict],
-    /// A number by lot.
-    pub lot: u64,
+/// The filters of a profile, asked about nodes as they would be with other pods on them.
+pub trait Trials {
+    fn pod(&self) -> &PodInfo;
+
+    fn snapshot(&self) -> &Snapshot;
+
+    /// The node, to add pods to it and remove pods from it on trial.
+    fn try_out(&self, node: &NodeInfo) -> Box<dyn NodeTrial + '_>;
 }
 
-impl Unplaced<'_> {
+/// A node as it would be with other pods on it.
+pub trait NodeTrial {
+    fn add_pod(&mut self, other: Arc<PodInfo>);
+
+    fn remove_pod(&mut self, other: &PodInfo);
+
+    /// Why the pod of the trial cannot run on the node as it is now.
+    fn reject(&self) -> Option<Rejection>;
+}
+
+/// A pod that no node can run.
+pub struct UnschedulablePod<'a> {
+    pub trials: &'a dyn Trials,
+    pub budgets: &'a [Budget],
+    /// The result for each node.
+    pub results: &'a [NodeResult],
+    /// A random number.
+    pub random: u64,
+}
+
+impl UnschedulablePod<'_> {
     pub fn pod(&self) -> &PodInfo {
-        self.cycle.pod
+        self.trials.pod()
     }
 
     pub fn snapshot(&self) -> &Snapshot {
-        self.cycle.snapshot
+        self.trials.snapshot()
+    }
+
+    /// The node, to add pods to it and remove pods from it on trial.
+    pub fn try_out(&self, node: &NodeInfo) -> Box<dyn NodeTrial + '_> {
+        self.trials.try_out(node)
     }
 }
 
-/// Room for a pod on a node, and whom it costs.
-pub struct Room {
+/// The pods to preempt on a node, for which the waiting pod is then nominated.
+pub struct Preemption {
     pub node: String,
-    /// They are deleted; the pod is tried again when they have gone.
+    /// They are deleted; the pod is tried again when they are gone.
     pub victims: Vec<Arc<PodInfo>>,
 }
 
 pub trait PostFilter: Plugin {
-    /// Makes room for the pod, or says why there is none.
-    fn post_filter(&self, unplaced: &Unplaced<'_>) -> Result<Room, String>;
+    /// Finds pods to preempt, or says why that does not help.
+    fn post_filter(&self, unschedulable: &UnschedulablePod<'_>) -> Result<Preemption, String>;
 }
 
 pub trait PreScore: Plugin {
@@ -295,7 +320,7 @@ pub trait Reserve: Plugin {
     fn unreserve(&self, pod: &PodInfo, snapshot: &mut Snapshot);
 }
 
-/// What a plugin says to a pod that is about to be bound.
+/// A plugin's answer for a pod that is about to be bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Permission {
     Allow,
@@ -314,12 +339,14 @@ pub trait Permit: Plugin {
 pub enum BindError {
     #[error("the binding could not be encoded")]
     Encode(#[source] serde_json::Error),
-    #[error(transparent)]
-    Api(#[from] kube::Error),
-    /// Not even the preparations went well.
+    /// Its message is the server's own. `kube::Error` is no source here: it would print the whole
+    /// `Status` once more.
+    #[error("{}", client::retry::sentence(.0))]
+    Api(kube::Error),
+    /// A plugin failed before the binding was written.
     #[error(transparent)]
     Unprepared(PreBindError),
-    /// A plugin that had let the pod wait did not permit it.
+    /// A plugin that had delayed the binding did not permit it.
     #[error("{message}")]
     NotPermitted {
         plugin: &'static str,
@@ -327,7 +354,13 @@ pub enum BindError {
     },
 }
 
-/// What a plugin could not do before the binding.
+impl From<kube::Error> for BindError {
+    fn from(error: kube::Error) -> BindError {
+        BindError::Api(error)
+    }
+}
+
+/// A plugin failed before the binding was written.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct PreBindError {
@@ -339,7 +372,7 @@ pub struct PreBindError {
 pub type Preparation = Pin<Box<dyn Future<Output = Result<(), PreBindError>> + Send>>;
 
 pub trait PreBind: Plugin {
-    /// What must be done before the binding is written; none if nothing. Asked in the loop after
+    /// The work to do before the binding is written, if there is any. Asked in the loop after
     /// Reserve; the work itself runs beside it and may take minutes.
     fn pre_bind(&self, pod: &Arc<PodInfo>, node: &str, snapshot: &Snapshot) -> Option<Preparation>;
 }

@@ -13,7 +13,9 @@ mod control;
 mod counts;
 mod cycle;
 mod decide;
+mod decision;
 mod decisions;
+mod disruption_budget;
 mod node_info;
 mod node_table;
 mod pod_info;
@@ -22,7 +24,6 @@ mod profile;
 mod queue;
 mod registry;
 mod resources;
-mod selecting;
 mod shapes;
 mod snapshot;
 mod spread_constraints;
@@ -43,8 +44,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use affinity_terms::{AffinityTerms, Term};
 pub use counts::{Count, Effect, Held, Question};
-pub use decide::{NodeVerdict, Outcome, Verdict};
+pub use decision::{NodeFit, NodeResult, SchedulingResult};
 pub use decisions::{DecisionRecord, Decisions};
+pub use disruption_budget::Budget;
 pub use node_info::NodeInfo;
 pub use pod_info::PodInfo;
 pub use profile::{Framework, ProfileError};
@@ -58,7 +60,7 @@ pub use workload_selectors::WorkloadSelectors;
 /// The scheduler's name in `spec.schedulerName`; pods that name another are left alone.
 pub const SCHEDULER_NAME: &str = "default-scheduler";
 
-/// What a scheduler needs.
+/// A scheduler with everything that it needs.
 pub struct Scheduler {
     pub client: kube::Client,
     pub informers: Informers,
@@ -127,6 +129,6 @@ pub async fn run(
 ) {
     let scheduler = Scheduler::new(client, informers, environment, recorder);
     if let Err(error) = scheduler.run(shutdown).await {
-        tracing::error!(%error, "the scheduler cannot run");
+        tracing::error!(error = %environment::chain(&error), "the scheduler cannot run");
     }
 }

@@ -3,11 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Node, Taint};
+use semantics::host_port::HostPort;
 
-use crate::{
-    pod_info::{ANY_ADDRESS, HostPort, PodInfo},
-    resources::Resources,
-};
+use crate::{pod_info::PodInfo, resources::Resources};
 
 #[derive(Clone, Default)]
 pub struct NodeInfo {
@@ -98,17 +96,11 @@ impl NodeInfo {
         spec.and_then(|spec| spec.unschedulable).unwrap_or(false)
     }
 
-    /// Whether a pod of the node holds one of `wanted`.
+    /// Whether a pod of the node uses one of the `wanted` ports.
     pub fn has_conflicting_port(&self, wanted: &[HostPort]) -> bool {
         self.pods
             .values()
             .flat_map(|pod| &pod.host_ports)
-            .any(|held| wanted.iter().any(|wanted| conflict(wanted, held)))
+            .any(|used| wanted.iter().any(|wanted| wanted.conflicts_with(used)))
     }
-}
-
-pub fn conflict(a: &HostPort, b: &HostPort) -> bool {
-    a.port == b.port
-        && a.protocol == b.protocol
-        && (a.ip == b.ip || a.ip == ANY_ADDRESS || b.ip == ANY_ADDRESS)
 }

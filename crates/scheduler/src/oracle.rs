@@ -9,12 +9,13 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 
 use crate::{
-    Framework, NodeVerdict, Outcome, PodInfo, Registry, Snapshot, Verdict, WorkloadSelectors,
+    Framework, NodeFit, NodeResult, PodInfo, Registry, SchedulingResult, Snapshot,
+    WorkloadSelectors,
     configuration::{Configuration, Profile},
     cycle::Cycle,
     decide::{decide, decide_afresh},
     fixtures::no_binder,
-    framework::{Room, Unplaced},
+    framework::{Preemption, UnschedulablePod},
     shapes::Shapes,
 };
 
@@ -639,20 +640,20 @@ impl WorkloadSelectors for Services {
     }
 }
 
-fn room(
+fn preemption(
     framework: &Framework,
     pod: &PodInfo,
     snapshot: &Snapshot,
-    verdicts: &[NodeVerdict],
-) -> Result<Room, String> {
+    results: &[NodeResult],
+) -> Result<Preemption, String> {
     let cycle = Cycle::begin(framework, pod, snapshot).map_err(|(_, reason)| reason)?;
-    let unplaced = Unplaced {
-        cycle: &cycle,
+    let unschedulable = UnschedulablePod {
+        trials: &cycle,
         budgets: &[],
-        verdicts,
-        lot: 0,
+        results,
+        random: 0,
     };
-    framework.post_filters[0].post_filter(&unplaced)
+    framework.post_filters[0].post_filter(&unschedulable)
 }
 
 fn history(seed: u64) -> (usize, usize, usize) {
@@ -727,9 +728,9 @@ fn history(seed: u64) -> (usize, usize, usize) {
         let mut seen: Vec<(&str, i64)> = decision
             .nodes
             .iter()
-            .filter_map(|verdict| match verdict.verdict {
-                Verdict::Feasible { total, .. } => Some((verdict.node.as_str(), total)),
-                Verdict::Rejected { .. } => None,
+            .filter_map(|result| match result.fit {
+                NodeFit::Feasible { total, .. } => Some((result.node.as_str(), total)),
+                NodeFit::Rejected { .. } => None,
             })
             .collect();
         expected.sort();
@@ -740,16 +741,16 @@ fn history(seed: u64) -> (usize, usize, usize) {
             cluster.machines
         );
         // Who remembers shapes decides as well, and says the same of each node.
-        for verdict in &quick.nodes {
-            if let Verdict::Feasible { total, .. } = verdict.verdict
+        for result in &quick.nodes {
+            if let NodeFit::Feasible { total, .. } = result.fit
                 && expected.len() > 1
             {
-                let named = expected.iter().find(|(name, _)| *name == verdict.node);
+                let named = expected.iter().find(|(name, _)| *name == result.node);
                 assert_eq!(named.map(|(_, total)| *total), Some(total), "seed {seed}");
             }
         }
         match &quick.outcome {
-            Outcome::Placed { node } => {
+            SchedulingResult::Placed { node } => {
                 placed += 1;
                 let highest = expected.iter().map(|(_, total)| total).max();
                 let chosen = expected.iter().find(|(name, _)| name == node);
@@ -758,9 +759,9 @@ fn history(seed: u64) -> (usize, usize, usize) {
                 let on = cluster.machines.iter().position(|m| m.name == *node);
                 cluster.placed.push((work, on.expect("a machine")));
             }
-            Outcome::Unschedulable { .. } => {
+            SchedulingResult::Unschedulable { .. } => {
                 turned_away += 1;
-                let found = room(&framework, &pod, &snapshot, &decision.nodes);
+                let found = preemption(&framework, &pod, &snapshot, &decision.nodes);
                 let without = |index: usize, gone: &dyn Fn(&Work) -> bool| {
                     let stay = |(other, on): &&(Work, usize)| *on != index || !gone(other);
                     let rest = Cluster {

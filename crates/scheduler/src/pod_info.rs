@@ -4,20 +4,16 @@ use std::sync::Arc;
 
 use client::ObjectKey;
 use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim, Pod, PodSpec, Toleration};
+use semantics::{
+    host_port::{HostPort, host_ports},
+    pod_claim::{PodClaim, pod_claims},
+};
 
 use crate::{
     affinity_terms::AffinityTerms,
-    resources::{Resources, Unstated, is_sidecar, pod_requests},
+    resources::{PodRequests, Resources},
     spread_constraints::SpreadConstraint,
 };
-
-/// A port that a pod takes on its node.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HostPort {
-    pub protocol: String,
-    pub port: i32,
-    pub ip: String,
-}
 
 pub struct PodInfo {
     pub pod: Arc<Pod>,
@@ -30,31 +26,24 @@ pub struct PodInfo {
     pub host_ports: Vec<HostPort>,
     /// The claims behind its volumes.
     pub claims: Vec<PodClaim>,
-    /// What it says about other pods, if anything.
+    /// Its affinity and anti-affinity to other pods, if it has any.
     pub affinity: Option<Box<AffinityTerms>>,
     pub spread: Vec<SpreadConstraint>,
-}
-
-/// A claim that a pod uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodClaim {
-    pub name: String,
-    /// Made for this pod alone.
-    pub is_ephemeral: bool,
 }
 
 impl PodInfo {
     pub fn new(pod: Arc<Pod>) -> PodInfo {
         let empty = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&empty);
+        let requests = PodRequests::of(spec, pod.status.as_ref());
         PodInfo {
             key: ObjectKey::of(pod.as_ref()),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             priority: spec.priority.unwrap_or(0),
-            requests: pod_requests(spec, pod.status.as_ref(), Unstated::Zero),
-            requests_for_score: pod_requests(spec, pod.status.as_ref(), Unstated::Assumed),
+            requests: requests.stated,
+            requests_for_score: requests.for_score,
             host_ports: host_ports(spec),
-            claims: claims(&pod, spec),
+            claims: pod_claims(&pod).collect(),
             affinity: AffinityTerms::of(&pod, spec),
             spread: SpreadConstraint::all_of(&pod, spec),
             pod,
@@ -90,58 +79,7 @@ pub fn assigned_node(pod: &Pod) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Whether the pod has ended and holds nothing any more.
-pub fn is_terminal(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
-}
-
 pub fn is_gated(pod: &Pod) -> bool {
     let gates = pod.spec.as_ref().and_then(|s| s.scheduling_gates.as_ref());
     gates.is_some_and(|gates| !gates.is_empty())
 }
-
-fn claims(pod: &Pod, spec: &PodSpec) -> Vec<PodClaim> {
-    let pod = pod.metadata.name.as_deref().unwrap_or_default();
-    let volumes = spec.volumes.iter().flatten();
-    let claims = volumes.filter_map(|volume| {
-        if let Some(source) = &volume.persistent_volume_claim {
-            return Some(PodClaim {
-                name: source.claim_name.clone(),
-                is_ephemeral: false,
-            });
-        }
-        volume.ephemeral.as_ref()?;
-        Some(PodClaim {
-            name: format!("{pod}-{}", volume.name),
-            is_ephemeral: true,
-        })
-    });
-    claims.collect()
-}
-
-fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
-    let sidecars = spec
-        .init_containers
-        .iter()
-        .flatten()
-        .filter(|c| is_sidecar(c));
-    sidecars
-        .chain(&spec.containers)
-        .flat_map(|container| container.ports.iter().flatten())
-        .filter_map(|port| {
-            let number = port.host_port.filter(|number| *number > 0)?;
-            let or = |text: &Option<String>, default: &str| match text.as_deref() {
-                None | Some("") => default.to_owned(),
-                Some(text) => text.to_owned(),
-            };
-            Some(HostPort {
-                protocol: or(&port.protocol, "TCP"),
-                port: number,
-                ip: or(&port.host_ip, ANY_ADDRESS),
-            })
-        })
-        .collect()
-}
-
-pub const ANY_ADDRESS: &str = "0.0.0.0";

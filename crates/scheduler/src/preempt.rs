@@ -1,94 +1,50 @@
-//! Making room: which pods of lower priority would have to go so that a pod fits, and on which node
-//! that does the least harm. Pure; the loop carries it out.
+//! Preemption: which pods of lower priority would have to be evicted from a node so that a pod
+//! fits, and on which node that does the least harm. Pure; the scheduling loop carries it out.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::{
-    api::{core::v1::Pod, policy::v1::PodDisruptionBudget},
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 
 use crate::{
-    NodeInfo, NodeVerdict, PodInfo, Snapshot, Verdict,
-    cycle::Cycle,
-    decide::reasons_by_count,
-    framework::{Room, Unplaced},
+    NodeFit, NodeInfo, NodeResult, PodInfo, Snapshot,
+    decision::reasons_by_count,
+    disruption_budget::split_by_budgets,
+    framework::{Preemption, UnschedulablePod},
 };
 
-/// A budget that forbids disruptions beyond a number.
-pub struct Budget {
-    namespace: String,
-    selector: api::selector::LabelSelector,
-    allowed: i32,
-    /// Pods whose disruption is counted already.
-    disrupted: Vec<String>,
-}
-
-impl Budget {
-    /// None for a budget without a selector or with one nothing can match: it protects nobody.
-    pub(crate) fn of(budget: &PodDisruptionBudget) -> Option<Budget> {
-        let selector = budget.spec.as_ref()?.selector.as_ref()?;
-        let text = serde_json::to_vec(selector).ok()?;
-        let document = api::Value::from_json(&text).ok()?;
-        let status = budget.status.as_ref();
-        let disrupted = status.and_then(|status| status.disrupted_pods.as_ref());
-        Some(Budget {
-            namespace: budget.metadata.namespace.clone().unwrap_or_default(),
-            selector: api::selector::LabelSelector::from_document(&document).ok()?,
-            allowed: status
-                .and_then(|status| status.disruptions_allowed)
-                .unwrap_or(0),
-            disrupted: disrupted
-                .into_iter()
-                .flat_map(|pods| pods.keys().cloned())
-                .collect(),
-        })
-    }
-
-    fn protects(&self, pod: &Pod) -> bool {
-        let labels = pod.metadata.labels.as_ref();
-        labels.is_some_and(|labels| !labels.is_empty())
-            && pod.metadata.namespace.as_deref().unwrap_or_default() == self.namespace
-            && !self
-                .disrupted
-                .iter()
-                .any(|name| Some(name) == pod.metadata.name.as_ref())
-            && self
-                .selector
-                .matches(|name| labels?.get(name).map(String::as_str))
-    }
-}
-
-/// Looks for room among the nodes that turned the pod away; otherwise says why there is none, as the
-/// FailedScheduling event has it.
-pub(crate) fn preempt(unplaced: &Unplaced<'_>, enough: usize) -> Result<Room, String> {
-    let (cycle, verdicts) = (unplaced.cycle, unplaced.verdicts);
-    let (pod, snapshot) = (cycle.pod, cycle.snapshot);
+/// Looks for the best preemption among the nodes that rejected the pod; otherwise says why there is
+/// none, in the words of the FailedScheduling event.
+pub(crate) fn preempt(
+    unschedulable: &UnschedulablePod<'_>,
+    enough: usize,
+) -> Result<Preemption, String> {
+    let results = unschedulable.results;
+    let (pod, snapshot) = (unschedulable.pod(), unschedulable.snapshot());
     let count = snapshot.node_count();
     if never_preempts(pod) {
         return Err("not eligible due to preemptionPolicy=Never.".to_owned());
     }
-    if waits_for_room(pod, snapshot, verdicts) {
+    if waits_for_victims(pod, snapshot, results) {
         return Err("not eligible due to a terminating pod on the nominated node.".to_owned());
     }
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     let mut count_reason = |reason: String, by| *reasons.entry(reason).or_default() += by;
     let mut candidates: Vec<Candidate> = Vec::new();
     let mut harmless = 0;
-    // Every attempt begins elsewhere, so that not always the same nodes are asked.
-    let start = match verdicts.len() {
+    // Every attempt begins at another node, so that all of them have their turn.
+    let start = match results.len() {
         0 => 0,
-        length => unplaced.lot as usize % length,
+        length => unschedulable.random as usize % length,
     };
-    for verdict in verdicts[start..].iter().chain(&verdicts[..start]) {
-        if !is_helpful(verdict) {
+    for result in results[start..].iter().chain(&results[..start]) {
+        if !is_helpful(result) {
             count_reason(NOT_HELPFUL.to_owned(), 1);
             continue;
         }
-        let Some(node) = snapshot.node(&verdict.node) else {
+        let Some(node) = snapshot.node(&result.node) else {
             continue;
         };
-        match victims(cycle, node, unplaced.budgets) {
+        match victims(unschedulable, node) {
             Ok(candidate) => {
                 harmless += usize::from(candidate.violations == 0);
                 candidates.push(candidate);
@@ -99,13 +55,13 @@ pub(crate) fn preempt(unplaced: &Unplaced<'_>, enough: usize) -> Result<Room, St
             Err(given) => given.into_iter().for_each(|reason| count_reason(reason, 1)),
         }
     }
-    // Nodes that were never looked at could not be helped either.
-    let unlisted = count.saturating_sub(verdicts.len());
+    // Preemption does not help on nodes that were never looked at.
+    let unlisted = count.saturating_sub(results.len());
     if unlisted > 0 {
         count_reason(NOT_HELPFUL.to_owned(), unlisted);
     }
     let chosen = candidates.into_iter().min_by_key(Candidate::harm);
-    chosen.map(Candidate::into_room).ok_or_else(|| {
+    chosen.map(Candidate::into_preemption).ok_or_else(|| {
         let reasons = reasons
             .iter()
             .map(|(reason, count)| (reason.as_str(), *count));
@@ -114,11 +70,11 @@ pub(crate) fn preempt(unplaced: &Unplaced<'_>, enough: usize) -> Result<Room, St
     })
 }
 
-/// Whether the node may take the pod when others have gone.
-fn is_helpful(verdict: &NodeVerdict) -> bool {
+/// Whether the node may pass after pods of it have been preempted.
+fn is_helpful(result: &NodeResult) -> bool {
     matches!(
-        verdict.verdict,
-        Verdict::Rejected {
+        result.fit,
+        NodeFit::Rejected {
             resolvable: true,
             ..
         }
@@ -161,39 +117,38 @@ impl Candidate {
         )
     }
 
-    fn into_room(self) -> Room {
-        Room {
+    fn into_preemption(self) -> Preemption {
+        Preemption {
             node: self.node,
             victims: self.victims,
         }
     }
 }
 
-/// The fewest, least important pods of lower priority without which the pod fits on the node; or why
-/// it does not fit even without all of them.
+/// The fewest, least important pods of lower priority without which the pod fits on the node; or
+/// why it does not fit even without all of them.
 fn victims(
-    cycle: &Cycle<'_>,
+    unschedulable: &UnschedulablePod<'_>,
     node: &NodeInfo,
-    budgets: &[Budget],
 ) -> Result<Candidate, Vec<String>> {
     let mut potential: Vec<Arc<PodInfo>> = node
         .pods
         .values()
-        .filter(|other| other.priority < cycle.pod.priority)
+        .filter(|other| other.priority < unschedulable.pod().priority)
         .cloned()
         .collect();
     if potential.is_empty() {
         return Err(vec![NO_VICTIMS.to_owned()]);
     }
-    let mut trial = cycle.try_out(node);
+    let mut trial = unschedulable.try_out(node);
     for other in &potential {
         trial.remove_pod(other);
     }
-    if let Some((_, rejection)) = trial.reject() {
+    if let Some(rejection) = trial.reject() {
         return Err(rejection.reasons);
     }
     potential.sort_by_key(|other| (Reverse(other.priority), start_time(&other.pod)));
-    let (violating, harmless) = split_by_budgets(potential, budgets);
+    let (violating, harmless) = split_by_budgets(potential, unschedulable.budgets);
     let mut victims = Vec::new();
     let mut violations = 0;
     for (other, violates) in violating
@@ -219,25 +174,6 @@ fn victims(
     })
 }
 
-/// Those whose going would break a budget, and the others, both in order. A budget is used up by
-/// the pods that come first.
-fn split_by_budgets(
-    pods: Vec<Arc<PodInfo>>,
-    budgets: &[Budget],
-) -> (Vec<Arc<PodInfo>>, Vec<Arc<PodInfo>>) {
-    let mut left: Vec<i32> = budgets.iter().map(|budget| budget.allowed).collect();
-    pods.into_iter().partition(|pod| {
-        let mut violates = false;
-        for (budget, left) in budgets.iter().zip(&mut left) {
-            if budget.protects(&pod.pod) {
-                *left -= 1;
-                violates |= *left < 0;
-            }
-        }
-        violates
-    })
-}
-
 fn never_preempts(pod: &PodInfo) -> bool {
     let policy = pod
         .spec()
@@ -245,20 +181,21 @@ fn never_preempts(pod: &PodInfo) -> bool {
     policy == Some("Never")
 }
 
-/// Whether room is being made already: a pod of lower priority that was preempted is on its way out
-/// of the node that the pod was promised. Others that leave may take their time.
-fn waits_for_room(pod: &PodInfo, snapshot: &Snapshot, verdicts: &[NodeVerdict]) -> bool {
+/// Whether a preemption is under way already: a pod of lower priority that was preempted is still
+/// terminating on the node for which the pod is nominated. Pods that terminate for other reasons
+/// may take their time.
+fn waits_for_victims(pod: &PodInfo, snapshot: &Snapshot, results: &[NodeResult]) -> bool {
     let status = pod.pod.status.as_ref();
-    let promised = status.and_then(|status| status.nominated_node_name.as_deref());
-    // Room where the pod cannot run any more is not worth waiting for.
-    let hopeless = verdicts.iter().any(|verdict| {
-        Some(verdict.node.as_str()) == promised
-            && matches!(verdict.verdict, Verdict::Rejected { resolvable, .. } if !resolvable)
+    let nominated = status.and_then(|status| status.nominated_node_name.as_deref());
+    // A node on which the pod cannot run any more is not worth waiting for.
+    let hopeless = results.iter().any(|result| {
+        Some(result.node.as_str()) == nominated
+            && matches!(result.fit, NodeFit::Rejected { resolvable, .. } if !resolvable)
     });
     if hopeless {
         return false;
     }
-    let node = promised.and_then(|name| snapshot.node(name));
+    let node = nominated.and_then(|name| snapshot.node(name));
     node.is_some_and(|node| {
         node.pods
             .values()
@@ -294,6 +231,8 @@ fn start_time(pod: &Pod) -> Timestamp {
 mod tests {
     use super::*;
     use crate::{
+        Budget,
+        cycle::Cycle,
         decide::decide_afresh,
         fixtures::{framework as default_framework, node_with, pod},
     };
@@ -319,13 +258,13 @@ mod tests {
         let framework = default_framework(None);
         let decision = decide_afresh(&framework, pod, snapshot, || 0);
         let cycle = Cycle::begin(&framework, pod, snapshot).map_err(|(_, reason)| reason)?;
-        let unplaced = Unplaced {
-            cycle: &cycle,
+        let unschedulable = UnschedulablePod {
+            trials: &cycle,
             budgets,
-            verdicts: &decision.nodes,
-            lot: 0,
+            results: &decision.nodes,
+            random: 0,
         };
-        let found = preempt(&unplaced, usize::MAX)?;
+        let found = preempt(&unschedulable, usize::MAX)?;
         let names: Vec<_> = found
             .victims
             .iter()
@@ -335,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fewest_and_least_important_go() {
+    fn the_fewest_and_least_important_pods_are_preempted() {
         let crowded = snapshot(&[
             ("a", asking("low", "1", 1)),
             ("a", asking("middle", "1", 5)),
@@ -349,7 +288,7 @@ mod tests {
             outcome(&crowded, &asking("web", "2", 10), &[]).unwrap(),
             "a: middle low"
         );
-        // Whom only the whole node would do; on the other there is one who stays.
+        // A pod that needs a whole node; on the other one runs a pod that cannot be preempted.
         let half = snapshot(&[
             ("a", asking("low", "1", 1)),
             ("a", asking("same", "1", 10)),
@@ -366,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_with_the_lesser_victim_is_chosen() {
+    fn the_node_with_the_least_important_victim_is_chosen() {
         let crowded = snapshot(&[("a", asking("five", "2", 5)), ("b", asking("four", "2", 4))]);
         assert_eq!(
             outcome(&crowded, &asking("web", "1", 10), &[]).unwrap(),
@@ -388,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn some_pods_and_nodes_cannot_be_helped() {
+    fn preemption_that_cannot_help_is_explained() {
         let spec = r#"{"priority":10,"preemptionPolicy":"Never","containers":[{"name":"c","resources":{"requests":{"cpu":"2"}}}]}"#;
         let crowded = snapshot(&[("a", asking("x", "1", 0)), ("b", asking("y", "1", 0))]);
         assert_eq!(
@@ -403,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn room_that_is_being_made_is_waited_for() {
+    fn a_pod_waits_for_its_terminating_victims() {
         let mut leaving = (*asking("x", "2", 0).pod).clone();
         leaving.metadata.deletion_timestamp =
             Some(serde_json::from_str("\"2026-01-01T00:00:00Z\"").expect("a time"));
@@ -413,17 +352,17 @@ mod tests {
                 ("b", asking("y", "2", 0)),
             ])
         };
-        let mut promised = (*asking("web", "2", 10).pod).clone();
-        promised.status =
+        let mut nominated = (*asking("web", "2", 10).pod).clone();
+        nominated.status =
             Some(serde_json::from_str(r#"{"nominatedNodeName":"a"}"#).expect("a status"));
-        let promised = PodInfo::new(Arc::new(promised));
-        // Whom a user deletes may take an hour: that is not the room that was made.
-        assert!(outcome(&crowded(&leaving), &promised, &[]).is_ok());
+        let nominated = PodInfo::new(Arc::new(nominated));
+        // A pod that a user deletes may take an hour and was not preempted.
+        assert!(outcome(&crowded(&leaving), &nominated, &[]).is_ok());
         let condition = r#"{"conditions":[{"type":"DisruptionTarget","status":"True",
             "reason":"PreemptionByScheduler"}]}"#;
         leaving.status = Some(serde_json::from_str(condition).expect("a status"));
         assert_eq!(
-            outcome(&crowded(&leaving), &promised, &[]).unwrap_err(),
+            outcome(&crowded(&leaving), &nominated, &[]).unwrap_err(),
             "not eligible due to a terminating pod on the nominated node."
         );
     }

@@ -35,7 +35,8 @@ pub(crate) struct Queue {
     /// Backing off because something went wrong.
     after_error: BTreeSet<(Instant, String)>,
     unschedulable: BTreeSet<(Instant, String)>,
-    /// How many of `unschedulable` each plugin turned away; the empty name stands for nobody.
+    /// How many of `unschedulable` each plugin rejected; the empty name counts those that no plugin
+    /// rejected.
     turned_away: BTreeMap<&'static str, usize>,
     additions: u64,
 }
@@ -143,7 +144,7 @@ impl Queue {
         !self.active.is_empty() || !self.backing_off.is_empty()
     }
 
-    /// No node would do: wait for a change.
+    /// No node is feasible: the pod waits for a change.
     pub(crate) fn give_up(
         &mut self,
         queued: Queued,
@@ -169,7 +170,7 @@ impl Queue {
         self.attach(queued, now, Place::BackingOff { until, after_error });
     }
 
-    /// Whether no unschedulable pod was turned away by one of these, or by nobody in particular.
+    /// Whether no unschedulable pod was rejected by one of these plugins or without any plugin.
     pub(crate) fn is_empty_of(&self, plugins: impl Fn() -> BTreeSet<&'static str>) -> bool {
         if self.turned_away.is_empty() {
             return true;
@@ -359,7 +360,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn priority_then_age() {
+    fn pods_are_popped_by_priority_then_by_age() {
         let (mut queue, now) = (queue(), Instant::now());
         queue.set(prioritised("late", 0), now + SECOND, 0);
         queue.set(prioritised("early", 0), now, 0);
@@ -446,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever() {
+    fn no_pod_waits_for_ever() {
         let now = Instant::now();
         let mut queue = given_up(now);
         queue.release(now + LONGEST_WAIT - SECOND);

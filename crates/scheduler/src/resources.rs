@@ -1,16 +1,16 @@
-//! Amounts of resources as whole numbers, and what a pod asks for in sum.
+//! Amounts of resources as whole numbers, which the scheduler adds up and compares per node, and a
+//! pod's requests in them.
 
 use std::collections::BTreeMap;
 
-use api::quantity::Quantity;
-use k8s_openapi::{
-    api::core::v1::{Container, ContainerStatus, PodSpec, PodStatus},
-    apimachinery::pkg::api::resource::Quantity as QuantityText,
+use api::quantity::{Format, Quantity};
+use k8s_openapi::api::core::v1::{PodSpec, PodStatus};
+use semantics::{
+    amounts::{Amounts, ResourceList},
+    pod_resources::{self, Counted, may_be_pod_level},
 };
 
-type ResourceList = BTreeMap<String, QuantityText>;
-
-/// What scoring assumes of a container that asks for nothing, so that such pods still spread.
+/// The requests that scores assume of a container without any, so that such pods still spread.
 const ASSUMED_MILLI_CPU: i64 = 100;
 const ASSUMED_MEMORY: i64 = 200 << 20;
 
@@ -24,19 +24,8 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Amounts that do not parse count as zero; the API server has refused them before.
     pub fn of(list: Option<&ResourceList>) -> Resources {
-        let mut resources = Resources::default();
-        for (name, quantity) in list.into_iter().flatten() {
-            let quantity = Quantity::parse(&quantity.0).unwrap_or_default();
-            *resources.amount(name) = match name.as_str() {
-                "cpu" => quantity.milli(),
-                _ => quantity.value(),
-            };
-        }
-        // Counted on its own: every pod takes one.
-        resources.scalars.remove("pods");
-        resources
+        Resources::from(&Amounts::of(list))
     }
 
     pub fn is_zero(&self) -> bool {
@@ -53,11 +42,6 @@ impl Resources {
     pub fn subtract(&mut self, other: &Resources) {
         self.combine(other, i64::saturating_sub);
         self.scalars.retain(|_, amount| *amount != 0);
-    }
-
-    /// Raises each amount to at least the other's.
-    pub fn raise_to(&mut self, other: &Resources) {
-        self.combine(other, i64::max);
     }
 
     /// Whether any amount is less than the other's.
@@ -99,128 +83,74 @@ impl Resources {
             _ => self.scalars.get(name).copied().unwrap_or(0),
         }
     }
-
-    fn amount(&mut self, name: &str) -> &mut i64 {
-        match name {
-            "cpu" => &mut self.milli_cpu,
-            "memory" => &mut self.memory,
-            "ephemeral-storage" => &mut self.ephemeral_storage,
-            _ => self.scalars.entry(name.to_owned()).or_default(),
-        }
-    }
 }
 
-/// What the containers leave unsaid about cpu and memory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Unstated {
-    /// Counts as nothing: what fits is decided by what was asked for.
-    Zero,
-    /// Counts as a little: for scores.
-    Assumed,
-}
-
-/// What a pod takes of its node: the containers and sidecars together, or more if some moment of
-/// initialisation needs more; amounts stated for the pod as a whole instead; overhead on top.
-///
-/// A container that is being resized takes the most of what it asks for, was granted and has; if its
-/// node can never grant it, not what it asks for.
-pub fn pod_requests(spec: &PodSpec, status: Option<&PodStatus>, unstated: Unstated) -> Resources {
-    let granted = Granted::of(status);
-    let container_requests = |container: &Container| granted.requests(container, unstated);
-    let mut total = Resources::default();
-    for container in &spec.containers {
-        total.add(&container_requests(container));
-    }
-    let mut sidecars = Resources::default();
-    let mut initialising = Resources::default();
-    for container in spec.init_containers.iter().flatten() {
-        let requests = container_requests(container);
-        if is_sidecar(container) {
-            total.add(&requests);
-            sidecars.add(&requests);
-            initialising.raise_to(&sidecars);
-        } else {
-            let mut moment = sidecars.clone();
-            moment.add(&requests);
-            initialising.raise_to(&moment);
-        }
-    }
-    total.raise_to(&initialising);
-    if let Some(list) = spec.resources.as_ref().and_then(|r| r.requests.as_ref()) {
-        let mut stated = Resources::of(Some(list));
-        for name in list.keys() {
-            if name == "cpu" || name == "memory" || name.starts_with("hugepages-") {
-                *total.amount(name) = *stated.amount(name);
-            }
-        }
-    }
-    total.add(&Resources::of(spec.overhead.as_ref()));
-    total
-}
-
-/// Whether an init container keeps running beside the others.
-pub fn is_sidecar(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
-}
-
-/// What the node says that it has given to a pod's containers.
-struct Granted<'a> {
-    containers: Vec<&'a ContainerStatus>,
-    /// Whether the node will never give what is asked for now.
-    is_infeasible: bool,
-}
-
-impl<'a> Granted<'a> {
-    fn of(status: Option<&'a PodStatus>) -> Granted<'a> {
-        let main = status.and_then(|status| status.container_statuses.as_ref());
-        let init = status.and_then(|status| status.init_container_statuses.as_ref());
-        let all = main.into_iter().chain(init).flatten();
-        let conditions = status.and_then(|status| status.conditions.as_ref());
-        let mut conditions = conditions.into_iter().flatten();
-        Granted {
-            containers: all
-                .filter(|status| status.resources.is_some() || status.allocated_resources.is_some())
+impl From<&Amounts<'_>> for Resources {
+    fn from(amounts: &Amounts<'_>) -> Resources {
+        let whole = |amount: Option<Quantity>| amount.map_or(0, Quantity::value);
+        // The number of pods is counted on its own: every pod takes one.
+        let others = amounts.others.iter().filter(|(name, _)| **name != "pods");
+        Resources {
+            milli_cpu: amounts.cpu.map_or(0, Quantity::milli),
+            memory: whole(amounts.memory),
+            ephemeral_storage: whole(amounts.ephemeral_storage),
+            scalars: others
+                .map(|(name, amount)| ((*name).to_owned(), amount.value()))
                 .collect(),
-            is_infeasible: conditions.any(|condition| {
-                condition.type_ == "PodResizePending"
-                    && condition.status == "True"
-                    && condition.reason.as_deref() == Some("Infeasible")
-            }),
         }
-    }
-
-    fn requests(&self, container: &Container, unstated: Unstated) -> Resources {
-        let asked = container_requests(container, unstated);
-        let mut granted = self.containers.iter();
-        let Some(granted) = granted.find(|granted| granted.name == container.name) else {
-            return asked;
-        };
-        let has = granted.resources.as_ref();
-        let mut most = Resources::of(has.and_then(|has| has.requests.as_ref()));
-        most.raise_to(&Resources::of(granted.allocated_resources.as_ref()));
-        if !self.is_infeasible {
-            most.raise_to(&asked);
-        }
-        most
     }
 }
 
-fn container_requests(container: &Container, unstated: Unstated) -> Resources {
-    let list = container
-        .resources
-        .as_ref()
-        .and_then(|resources| resources.requests.as_ref());
-    let mut requests = Resources::of(list);
-    if unstated == Unstated::Assumed {
-        let stated = |name| list.is_some_and(|list| list.contains_key(name));
-        if !stated("cpu") {
-            requests.milli_cpu = ASSUMED_MILLI_CPU;
-        }
-        if !stated("memory") {
-            requests.memory = ASSUMED_MEMORY;
-        }
+/// The requests of a pod.
+pub struct PodRequests {
+    /// Its requests.
+    pub stated: Resources,
+    /// Its requests with a little assumed for each container that states none, so that such pods
+    /// still spread.
+    pub for_score: Resources,
+}
+
+impl PodRequests {
+    /// A container that is being resized counts with the most it requests, was allocated and has.
+    pub fn of(spec: &PodSpec, status: Option<&PodStatus>) -> PodRequests {
+        let counted = status.map_or(Counted::Spec, Counted::Status);
+        let requests = pod_resources::requests(spec, counted);
+        let missing = missing_requests(spec, &requests);
+        let stated = Resources::from(&requests);
+        let for_score = match is_stated_everywhere(spec, &missing) {
+            true => stated.clone(),
+            false => Resources::from(&pod_resources::requests_with(spec, counted, &missing)),
+        };
+        PodRequests { stated, for_score }
     }
-    requests
+}
+
+/// The requests that scores assume of containers without any. A pod with requests of its own
+/// has it assumed only where neither it nor any of its containers requests the resource.
+fn missing_requests<'a>(spec: &PodSpec, requests: &Amounts<'_>) -> Amounts<'a> {
+    let own = spec.resources.as_ref();
+    let own = own.and_then(|resources| resources.requests.as_ref());
+    let has_own = own.is_some_and(|own| own.keys().any(|name| may_be_pod_level(name)));
+    Amounts {
+        cpu: (!has_own || requests.cpu.is_none()).then(|| Quantity::from_milli(ASSUMED_MILLI_CPU)),
+        memory: (!has_own || requests.memory.is_none())
+            .then(|| Quantity::from_units(ASSUMED_MEMORY, Format::BinarySi)),
+        ..Amounts::default()
+    }
+}
+
+/// Whether every container states what would be assumed, so that the sums are the same.
+fn is_stated_everywhere(spec: &PodSpec, missing: &Amounts<'_>) -> bool {
+    let mut containers = spec
+        .containers
+        .iter()
+        .chain(spec.init_containers.iter().flatten());
+    containers.all(|container| {
+        let list = container.resources.as_ref();
+        let list = list.and_then(|resources| resources.requests.as_ref());
+        let states = |name| list.is_some_and(|list| list.contains_key(name));
+        (missing.cpu.is_none() || states("cpu")) && (missing.memory.is_none() || states("memory"))
+    })
 }
 
 #[cfg(test)]
@@ -228,107 +158,53 @@ mod tests {
     use super::*;
     use crate::fixtures::pod_spec;
 
-    fn check(spec: &str, milli_cpu: i64, memory_mi: i64) {
-        let requests = pod_requests(&pod_spec(spec), None, Unstated::Zero);
-        let seen = (requests.milli_cpu, requests.memory >> 20);
-        assert_eq!(seen, (milli_cpu, memory_mi), "{spec}");
+    fn requests(spec: &str) -> PodRequests {
+        PodRequests::of(&pod_spec(spec), None)
     }
 
     #[test]
-    fn containers_add_up_and_initialisation_sets_the_least() {
-        let c = |cpu: &str, memory: &str| {
-            format!(
-                r#"{{"name":"c","resources":{{"requests":{{"cpu":"{cpu}","memory":"{memory}"}}}}}}"#
-            )
-        };
-        let sidecar = |cpu: &str, memory: &str| {
-            let container = c(cpu, memory);
-            container.replacen('{', r#"{"restartPolicy":"Always","#, 1)
-        };
-        let spec = |containers: &[String], init: &[String], rest: &str| {
-            format!(
-                r#"{{"containers":[{}],"initContainers":[{}]{rest}}}"#,
-                containers.join(","),
-                init.join(",")
-            )
-        };
-        let (a, b) = (c("100m", "10Mi"), c("0.2", "20Mi"));
-        check(&spec(&[], &[], ""), 0, 0);
-        check(&spec(&[a.clone(), b.clone()], &[], ""), 300, 30);
-        // An init container that needs more of one thing.
-        check(
-            &spec(&[a.clone(), b.clone()], &[c("1", "5Mi")], ""),
-            1000,
-            30,
-        );
-        // Several: the largest, not the sum.
-        check(
-            &spec(
-                std::slice::from_ref(&a),
-                &[c("1", "5Mi"), c("2", "5Mi")],
-                "",
-            ),
-            2000,
-            10,
-        );
-        // A sidecar adds to the containers, and to the init containers after it only.
-        check(
-            &spec(std::slice::from_ref(&a), &[sidecar("50m", "5Mi")], ""),
-            150,
-            15,
-        );
-        check(
-            &spec(
-                std::slice::from_ref(&a),
-                &[c("1", "5Mi"), sidecar("50m", "5Mi")],
-                "",
-            ),
-            1000,
-            15,
-        );
-        check(
-            &spec(
-                std::slice::from_ref(&a),
-                &[sidecar("50m", "5Mi"), c("1", "5Mi")],
-                "",
-            ),
-            1050,
-            15,
-        );
-        // Overhead on top; amounts for the whole pod instead.
-        check(
-            &spec(
-                std::slice::from_ref(&a),
-                &[],
-                r#","overhead":{"cpu":"10m"}"#,
-            ),
-            110,
-            10,
-        );
-        check(
-            &spec(&[a], &[], r#","resources":{"requests":{"cpu":"2"}}"#),
-            2000,
-            10,
-        );
-    }
-
-    #[test]
-    fn unstated_amounts_are_assumed_for_scores_only() {
-        let spec = pod_spec(
+    fn requests_are_assumed_for_scores_only() {
+        let requests = requests(
             r#"{"containers":[{"name":"a"},{"name":"b","resources":{"requests":{"cpu":"0"}}}]}"#,
         );
-        assert!(pod_requests(&spec, None, Unstated::Zero).is_zero());
-        let assumed = pod_requests(&spec, None, Unstated::Assumed);
-        assert_eq!(assumed.milli_cpu, ASSUMED_MILLI_CPU);
-        assert_eq!(assumed.memory, 2 * ASSUMED_MEMORY);
+        assert!(requests.stated.is_zero());
+        assert_eq!(requests.for_score.milli_cpu, ASSUMED_MILLI_CPU);
+        assert_eq!(requests.for_score.memory, 2 * ASSUMED_MEMORY);
+    }
+
+    #[test]
+    fn a_pod_with_requests_of_its_own_has_assumed_what_nothing_of_it_requests() {
+        let requests = requests(
+            r#"{"resources":{"requests":{"memory":"1Gi"}},"containers":[{"name":"a"},{"name":"b"}]}"#,
+        );
+        assert_eq!(requests.for_score.milli_cpu, 2 * ASSUMED_MILLI_CPU);
+        assert_eq!(requests.for_score.memory, 1 << 30);
+        let requests = self::requests(
+            r#"{"resources":{"requests":{"memory":"1Gi"}},"containers":[{"name":"a"},
+                {"name":"b","resources":{"requests":{"cpu":"1"}}}]}"#,
+        );
+        assert_eq!(requests.for_score.milli_cpu, 1000);
+    }
+
+    #[test]
+    fn a_resize_counts() {
+        let spec =
+            pod_spec(r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]}"#);
+        let status: PodStatus = serde_json::from_str(
+            r#"{"containerStatuses":[{"name":"c","image":"","imageID":"","ready":true,"restartCount":0,
+                "resources":{"requests":{"cpu":"3"}}}]}"#,
+        )
+        .expect("a status");
+        assert_eq!(PodRequests::of(&spec, Some(&status)).stated.milli_cpu, 3000);
+        assert_eq!(PodRequests::of(&spec, None).stated.milli_cpu, 1000);
     }
 
     #[test]
     fn extended_resources_keep_their_names() {
-        let spec = pod_spec(
+        let requests = requests(
             r#"{"containers":[{"name":"a","resources":{"requests":{"example.com/gpu":"2","ephemeral-storage":"1Gi"}}}]}"#,
         );
-        let requests = pod_requests(&spec, None, Unstated::Zero);
+        let requests = requests.stated;
         assert_eq!(requests.scalars["example.com/gpu"], 2);
         assert_eq!(requests.ephemeral_storage, 1 << 30);
         let mut total = requests.clone();
@@ -336,30 +212,5 @@ mod tests {
         total.subtract(&requests);
         total.subtract(&requests);
         assert!(total.is_zero() && total.scalars.is_empty());
-    }
-
-    #[test]
-    fn a_container_that_is_resized_takes_the_most_of_both() {
-        let spec = pod_spec(
-            r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"2","memory":"1Gi"}}}]}"#,
-        );
-        let status = |condition: &str| -> PodStatus {
-            let text = format!(
-                r#"{{"conditions":[{condition}],"containerStatuses":[{{"name":"c","image":"","imageID":"","ready":true,"restartCount":0,"allocatedResources":{{"cpu":"1","memory":"2Gi"}},"resources":{{"requests":{{"cpu":"3"}}}}}}]}}"#
-            );
-            serde_json::from_str(&text).expect("a status")
-        };
-        let seen = |status: PodStatus| {
-            let requests = pod_requests(&spec, Some(&status), Unstated::Zero);
-            (requests.milli_cpu, requests.memory >> 30)
-        };
-        assert_eq!(seen(PodStatus::default()), (2000, 1));
-        assert_eq!(seen(status("")), (3000, 2));
-        let never = r#"{"type":"PodResizePending","status":"True","reason":"Infeasible"}"#;
-        let mut refused = status(never);
-        for container in refused.container_statuses.iter_mut().flatten() {
-            container.resources = None;
-        }
-        assert_eq!(seen(refused), (1000, 2));
     }
 }

@@ -1,5 +1,6 @@
-//! What is known of all nodes for pods of one shape, kept up to date node by node: the next pod of
-//! that shape costs as much as there were changes since the last, and the logarithm of the nodes.
+//! Filter and score results of all nodes for pods of one shape, kept up to date node by node: the
+//! next pod of that shape costs as much as there were changes since the last, and the logarithm of
+//! the nodes.
 
 use std::{
     cmp::Reverse,
@@ -8,16 +9,16 @@ use std::{
 
 use crate::{
     Framework, NodeInfo, PodInfo, Snapshot,
-    cycle::{Cycle, TurnedAway, first_rejection},
+    cycle::{Cycle, RejectedBy, first_rejection},
     framework::{NodeScore, Scaling},
 };
 
 /// Beyond this many shapes the one not seen for the longest is forgotten.
 const MOST_SHAPES: usize = 64;
-/// So many nodes are told of with the one that was chosen.
+/// So many feasible nodes are reported with the one that was chosen.
 const RUNNERS_UP: usize = 9;
-/// So many nodes are told of that were turned down.
-const TURNED_DOWN: usize = 20;
+/// So many rejected nodes are reported.
+const MOST_REJECTED: usize = 20;
 /// So many nodes are scored where the score of one depends on others. Upstream's share of the nodes
 /// comes to no more in clusters of up to ten thousand.
 const MOST_SCORED: usize = 500;
@@ -31,21 +32,21 @@ pub(crate) struct Shapes {
     next_sampled: usize,
 }
 
-/// A node that would do, and why it is better or worse than others.
+/// A feasible node, and why it is better or worse than others.
 pub(crate) struct Candidate {
     pub(crate) node: String,
     pub(crate) total: i64,
-    /// What each plugin gave, with its weight.
+    /// The score of each plugin, with its weight.
     pub(crate) parts: Vec<(&'static str, i64)>,
 }
 
-/// Nodes that would do, to be scored together.
+/// Feasible nodes, to be scored together.
 pub(crate) struct Sample<'a> {
     pub(crate) nodes: Vec<&'a NodeInfo>,
     /// How many nodes pass the filters that look at one node at a time.
     pub(crate) feasible: usize,
-    /// Some of the others, with who turned them down and why.
-    pub(crate) turned_down: Vec<(String, TurnedAway)>,
+    /// Some of the others, with the plugin that rejected them and why.
+    pub(crate) rejected_nodes: Vec<(String, RejectedBy)>,
 }
 
 pub(crate) struct Ranking {
@@ -53,13 +54,13 @@ pub(crate) struct Ranking {
     pub(crate) best: Vec<Candidate>,
     /// How many nodes pass the filters that look at one node at a time.
     pub(crate) feasible: usize,
-    /// Some of the others, with who turned them down and why.
-    pub(crate) turned_down: Vec<(String, TurnedAway)>,
+    /// Some of the others, with the plugin that rejected them and why.
+    pub(crate) rejected_nodes: Vec<(String, RejectedBy)>,
 }
 
 impl Shapes {
-    /// The best nodes for the pod of the cycle. None if none would do or if its shape does not tell:
-    /// then all nodes have to be looked at.
+    /// The best nodes for the pod of the cycle. `None` if none is feasible or if its shape does not
+    /// decide: then all nodes have to be looked at.
     pub(crate) fn rank(
         &mut self,
         cycle: &Cycle<'_>,
@@ -72,8 +73,8 @@ impl Shapes {
         self.current(cycle, &scorers, random)?.best(cycle, &scorers)
     }
 
-    /// Some nodes that would do, where their scores have to be found together; others have their
-    /// turn with the next pod. None if none would do, or if there are so few nodes that all of them
+    /// Some feasible nodes, where their scores have to be found together; others have their turn
+    /// with the next pod. `None` if none is feasible, or if there are so few nodes that all of them
     /// can be looked at.
     pub(crate) fn sample<'c>(
         &mut self,
@@ -90,13 +91,13 @@ impl Shapes {
         let sample = (!nodes.is_empty()).then(|| Sample {
             nodes,
             feasible: shape.order.len(),
-            turned_down: shape.turned_down(cycle.snapshot),
+            rejected_nodes: shape.rejected_nodes(cycle.snapshot),
         });
         self.next_sampled = next;
         sample
     }
 
-    /// What is known for the shape of the cycle's pod, brought up to date.
+    /// The results for the shape of the cycle's pod, brought up to date.
     fn current(
         &mut self,
         cycle: &Cycle<'_>,
@@ -118,8 +119,8 @@ impl Shapes {
     }
 }
 
-/// The plugins that score one node at a time for this pod, with their weights; and whether these are
-/// all that score it.
+/// The plugins that score one node at a time for this pod, with their weights; and whether these
+/// are all that score it.
 fn scorers<'a>(
     framework: &'a Framework,
     pod: &PodInfo,
@@ -159,11 +160,11 @@ struct Shape {
     /// What the scores depend on besides the nodes.
     depends_on: Vec<u64>,
     /// By the node's slot.
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<RankedNode>>,
     /// The slots of `entries` that are taken.
     passing: BTreeSet<usize>,
     /// Nodes that do not pass, and why.
-    rejected: BTreeMap<usize, TurnedAway>,
+    rejected: BTreeMap<usize, RejectedBy>,
     /// The best first; among equals by lot.
     order: BTreeSet<(Reverse<i64>, u64, usize)>,
     /// For each scorer that is scaled, how many nodes have which score.
@@ -173,7 +174,7 @@ struct Shape {
 }
 
 /// A node that passes all filters.
-struct Entry {
+struct RankedNode {
     total: i64,
     lot: u64,
     /// By scorer, not scaled.
@@ -281,7 +282,7 @@ impl Shape {
             }
         }
         self.passing.insert(slot);
-        self.entries[slot] = Some(Entry {
+        self.entries[slot] = Some(RankedNode {
             total: 0,
             lot,
             scores,
@@ -316,7 +317,7 @@ impl Shape {
                 total: entry.total,
                 parts: parts(entry, scorers, &self.highest).collect(),
             });
-            // Whether others would do as well is not found out where that takes long.
+            // Whether others are feasible too is not found out where that takes long.
             if depends || best.len() > RUNNERS_UP {
                 break;
             }
@@ -324,11 +325,11 @@ impl Shape {
         (!best.is_empty()).then(|| Ranking {
             best,
             feasible: self.order.len(),
-            turned_down: self.turned_down(cycle.snapshot),
+            rejected_nodes: self.rejected_nodes(cycle.snapshot),
         })
     }
 
-    /// As many nodes as are scored at most that would do, from the slot `start` on; and the slot
+    /// As many feasible nodes as are scored at most, from the slot `start` on; and the slot
     /// to go on from.
     fn from<'c>(&self, start: usize, cycle: &Cycle<'c>) -> (Vec<&'c NodeInfo>, usize) {
         let table = cycle.snapshot.table();
@@ -353,19 +354,19 @@ impl Shape {
         (nodes, start)
     }
 
-    fn turned_down(&self, snapshot: &Snapshot) -> Vec<(String, TurnedAway)> {
+    fn rejected_nodes(&self, snapshot: &Snapshot) -> Vec<(String, RejectedBy)> {
         let table = snapshot.table();
-        let named = |(slot, (plugin, rejection)): (&usize, &TurnedAway)| {
+        let named = |(slot, (plugin, rejection)): (&usize, &RejectedBy)| {
             let name = table.at(*slot)?.name.clone();
             Some((name, (*plugin, rejection.clone())))
         };
-        let turned_down = self.rejected.iter().take(TURNED_DOWN);
-        turned_down.filter_map(named).collect()
+        let rejected_nodes = self.rejected.iter().take(MOST_REJECTED);
+        rejected_nodes.filter_map(named).collect()
     }
 }
 
 fn parts(
-    entry: &Entry,
+    entry: &RankedNode,
     scorers: &[(i64, &dyn NodeScore)],
     highest: &[i64],
 ) -> impl Iterator<Item = (&'static str, i64)> {

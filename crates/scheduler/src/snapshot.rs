@@ -23,10 +23,10 @@ pub struct Snapshot {
     known: usize,
     /// Uid to where the pod is accounted for.
     placed: BTreeMap<String, Placed>,
-    /// Pods for which room is being made, by uid, and the node that was promised to them.
-    promised: BTreeMap<String, String>,
+    /// The node for which each waiting pod is nominated, by the pod's uid.
+    nominated: BTreeMap<String, String>,
     /// The same by node.
-    promised_on: BTreeMap<String, BTreeMap<String, Arc<PodInfo>>>,
+    nominated_on: BTreeMap<String, BTreeMap<String, Arc<PodInfo>>>,
     /// On how many nodes each image name is.
     image_spread: BTreeMap<String, usize>,
     pub volumes: Volumes,
@@ -50,13 +50,13 @@ impl Snapshot {
         let info = self.nodes.get_or_insert(&name);
         self.known += usize::from(info.node.is_none());
         let old = info.node.as_ref();
-        let moves = old.is_none_or(|old| old.metadata.labels != node.metadata.labels);
+        let has_moved = old.is_none_or(|old| old.metadata.labels != node.metadata.labels);
         let counts = self.counts.get_mut();
-        if moves {
+        if has_moved {
             counts.node_goes(info, &self.namespaces);
         }
         info.set_node(node);
-        if moves {
+        if has_moved {
             counts.node_comes(info, &self.namespaces);
         }
         for image in info.images.keys() {
@@ -137,58 +137,58 @@ impl Snapshot {
         Some((pod, !placed.assumed))
     }
 
-    /// Keeps room on `node` for a waiting pod; none takes the promise back.
-    pub fn promise(&mut self, pod: &Arc<PodInfo>, node: Option<&str>) {
-        self.forget_promise(&pod.uid);
+    /// Nominates a waiting pod for `node`; `None` removes its nomination.
+    pub fn nominate(&mut self, pod: &Arc<PodInfo>, node: Option<&str>) {
+        self.remove_nomination(&pod.uid);
         if let Some(node) = node {
-            self.promised.insert(pod.uid.clone(), node.to_owned());
-            let there = self.promised_on.entry(node.to_owned()).or_default();
+            self.nominated.insert(pod.uid.clone(), node.to_owned());
+            let there = self.nominated_on.entry(node.to_owned()).or_default();
             there.insert(pod.uid.clone(), pod.clone());
         }
     }
 
-    pub fn forget_promise(&mut self, uid: &str) {
-        let Some(node) = self.promised.remove(uid) else {
+    pub fn remove_nomination(&mut self, uid: &str) {
+        let Some(node) = self.nominated.remove(uid) else {
             return;
         };
-        if let Some(there) = self.promised_on.get_mut(&node) {
+        if let Some(there) = self.nominated_on.get_mut(&node) {
             there.remove(uid);
             if there.is_empty() {
-                self.promised_on.remove(&node);
+                self.nominated_on.remove(&node);
             }
         }
     }
 
-    /// Whether any pod was promised room.
-    pub fn has_promises(&self) -> bool {
-        !self.promised.is_empty()
+    /// Whether any pod is nominated.
+    pub fn has_nominations(&self) -> bool {
+        !self.nominated.is_empty()
     }
 
-    /// The pods that were promised room on the node.
-    pub fn promised_on(&self, node: &str) -> Vec<Arc<PodInfo>> {
-        let there = self.promised_on.get(node).into_iter();
+    /// The pods that are nominated for the node.
+    pub fn nominated_on(&self, node: &str) -> Vec<Arc<PodInfo>> {
+        let there = self.nominated_on.get(node).into_iter();
         there.flat_map(BTreeMap::values).cloned().collect()
     }
 
-    /// The node that was promised to the pod.
-    pub fn promised_node(&self, uid: &str) -> Option<&str> {
-        self.promised.get(uid).map(String::as_str)
+    /// The node for which the pod is nominated.
+    pub fn nominated_node(&self, uid: &str) -> Option<&str> {
+        self.nominated.get(uid).map(String::as_str)
     }
 
-    /// The pods of no lower priority than `pod` that were promised room on the node.
-    pub fn promised_to_others<'a>(
+    /// The pods of no lower priority than `pod` that are nominated for the node.
+    pub fn nominated_before<'a>(
         &'a self,
         node: &'a str,
         pod: &'a PodInfo,
     ) -> impl Iterator<Item = &'a Arc<PodInfo>> {
-        let there = self.promised_on.get(node).into_iter();
+        let there = self.nominated_on.get(node).into_iter();
         let there = there.flat_map(BTreeMap::values);
         there.filter(move |other| other.uid != pod.uid && other.priority >= pod.priority)
     }
 
-    /// The pods of lower priority that were promised room on the node.
-    pub fn promised_to_lesser(&self, node: &str, priority: i32) -> Vec<Arc<PodInfo>> {
-        let there = self.promised_on.get(node).into_iter();
+    /// The pods of lower priority that are nominated for the node.
+    pub fn nominated_with_lower_priority(&self, node: &str, priority: i32) -> Vec<Arc<PodInfo>> {
+        let there = self.nominated_on.get(node).into_iter();
         let lesser = there.flat_map(BTreeMap::values);
         let lesser = lesser.filter(|other| other.priority < priority);
         lesser.cloned().collect()

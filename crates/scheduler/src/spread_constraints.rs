@@ -7,8 +7,7 @@ use k8s_openapi::{
     api::core::v1::{Pod, PodSpec, TopologySpreadConstraint},
     apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement,
 };
-
-use crate::selecting::selector_of;
+use semantics::label_selector;
 
 #[derive(Clone, Debug)]
 pub struct SpreadConstraint {
@@ -56,13 +55,13 @@ impl SpreadConstraint {
                 .and_then(|least| usize::try_from(least).ok())
                 .unwrap_or(1),
             is_hard: is_hard(constraint),
-            selector: Arc::new(selector_of(selector.as_ref())),
+            selector: Arc::new(label_selector::parse(selector.as_ref())),
             honors_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
             honors_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
         }
     }
 
-    /// What the system wishes for pods of a service or workload that say nothing themselves.
+    /// The constraints for pods of a service or workload that have none themselves.
     pub fn of_system() -> Vec<TopologySpreadConstraint> {
         let wish = |topology_key: &str, max_skew| TopologySpreadConstraint {
             topology_key: topology_key.to_owned(),

@@ -1,5 +1,5 @@
-//! Claims, volumes and storage classes as the scheduler knows them, and what it has reserved of them
-//! for pods on their way to a node. Pure; the rules of matching are in [`matching`].
+//! Claims, volumes and storage classes as the scheduler knows them, and what it has reserved of
+//! them for pods on their way to a node. Pure; the rules of matching are in [`matching`].
 
 pub mod matching;
 
@@ -13,6 +13,7 @@ use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass},
 };
+use semantics::volume;
 
 /// The provisioner of classes whose volumes are made by hand.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
@@ -33,7 +34,7 @@ pub struct Volumes {
     reserved: BTreeMap<String, Reservation>,
 }
 
-/// What becomes of a pod's unbound claims on the node chosen for it.
+/// The volumes that a pod's unbound claims get on the node chosen for it.
 #[derive(Clone, Debug, Default)]
 pub struct Reservation {
     pub node: String,
@@ -104,7 +105,8 @@ impl Volumes {
         self.capacities.remove(&ObjectKey::of(capacity));
     }
 
-    /// What the class's driver says about its room; none if it says nothing and has enough.
+    /// The storage capacity that the class's driver reports; `None` if it reports none and has
+    /// enough.
     pub fn room(&self, class: &StorageClass) -> Option<Vec<Arc<CSIStorageCapacity>>> {
         if !self.limited_drivers.contains(&class.provisioner) {
             return None;
@@ -180,14 +182,14 @@ impl Volumes {
         let mut free = Vec::new();
         for volume in suitable {
             let name = volume.metadata.name.as_deref().unwrap_or_default();
-            if about_to_be.contains_key(name) || matching::is_meant_for(volume, claim) {
+            if about_to_be.contains_key(name) || volume::is_bound_to(volume, claim) {
                 return vec![volume.clone()];
             }
             if matching::is_free_for(volume, claim) {
                 free.push(volume.clone());
             }
         }
-        free.sort_by_key(|volume| matching::capacity(volume));
+        free.sort_by_key(|volume| volume::capacity(volume));
         free
     }
 }

@@ -9,12 +9,13 @@ use k8s_openapi::{
     api::core::v1::Pod,
     apimachinery::pkg::apis::meta::v1::{LabelSelector as Document, ObjectMeta},
 };
+use semantics::{label_selector, owner::controller_of};
 use serde::Deserialize;
 
-use crate::{affinity_terms::Labels, selecting::selector_of};
+use crate::affinity_terms::Labels;
 
 pub trait WorkloadSelectors: Send + Sync {
-    /// What the pod's services and its controller select; none if nothing does.
+    /// The selectors of the pod's services and of its controller as one, if there are any.
     fn selector_for(&self, pod: &Pod) -> Option<LabelSelector>;
 }
 
@@ -106,9 +107,7 @@ impl WorkloadSelectors for InformedSelectors {
             match_labels: Some(merge_matching(services, pod)),
             ..Document::default()
         };
-        let owners = pod.metadata.owner_references.iter().flatten();
-        let mut owners = owners.filter(|owner| owner.controller == Some(true));
-        if let Some(owner) = owners.next() {
+        if let Some(owner) = controller_of(&pod.metadata) {
             let name = owner.name.as_str();
             match (owner.api_version.as_str(), owner.kind.as_str()) {
                 ("v1", "ReplicationController") => {
@@ -128,7 +127,7 @@ impl WorkloadSelectors for InformedSelectors {
                 _ => {}
             }
         }
-        let selector = selector_of(Some(&selector));
+        let selector = label_selector::parse(Some(&selector));
         (!selector.is_everything()).then_some(selector)
     }
 }
@@ -162,7 +161,8 @@ fn merge_matching<'a>(selectors: impl Iterator<Item = &'a Labels>, pod: &Pod) ->
     merged
 }
 
-/// What is in both holds. Labels that both name are the same, as both select the pod.
+/// Adds the requirements of another selector. Labels that both name are the same, as both select
+/// the pod.
 fn add(selector: &mut Document, more: Option<Document>) {
     let Some(more) = more else {
         return;

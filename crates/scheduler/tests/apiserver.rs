@@ -280,7 +280,7 @@ async fn an_important_pod_takes_the_place_of_a_lesser_one() {
     });
     cluster.create::<Pod>(object(important)).await;
     after(SOON).await;
-    // Room is promised, and the lesser pod is on its way out.
+    // Room is nominated, and the lesser pod is on its way out.
     let pod = cluster.api::<Pod>().get("important").await.expect("a pod");
     let status = pod.status.expect("a status");
     assert_eq!(status.nominated_node_name.as_deref(), Some("n1"));

@@ -2,15 +2,15 @@
 //! for a disk, and written anew from memory when it has grown too long. Not synced: a timeline
 //! survives the process, not a power failure.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use files::atomic_file::{self, Options};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -98,7 +98,7 @@ impl Drop for Journal {
         self.lines = None;
         self.open = None;
         if let Some(writer) = self.writer.take() {
-            // It has said itself what went wrong.
+            // The failure has been logged there.
             let _ = writer.join();
         }
     }
@@ -148,15 +148,7 @@ fn all_lines(table: &Table) -> io::Result<Vec<u8>> {
 
 /// Puts a new file in the old one's place and returns it for appending.
 fn replace(path: &Path, lines: &[u8]) -> io::Result<BufWriter<File>> {
-    let temporary = PathBuf::from(format!("{}.new", path.display()));
-    let mut file = OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&temporary)?;
-    file.write_all(lines)?;
-    fs::rename(&temporary, path)?;
+    let file = atomic_file::stage(path, lines, Options::private())?.commit()?;
     Ok(BufWriter::new(file))
 }
 

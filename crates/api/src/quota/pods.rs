@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::number;
 use crate::document::Value;
-use crate::resources::{Amounts, List, add, amounts, of_pod};
+use crate::resources::{Amounts, Counted, List, add, amounts, of_pod};
 
 /// Amounts of pods that have fixed names.
 const NAMES: [&str; 11] = [
@@ -51,8 +51,9 @@ fn is_extended(name: &str) -> bool {
 pub(super) fn usage(pod: &Value, now: jiff::Timestamp) -> Amounts {
     let mut usage = Amounts::from([("count/pods".to_string(), number(1))]);
     if !is_over(pod, now) {
-        let (requests, limits) = (of_pod(pod, List::Requests), of_pod(pod, List::Limits));
-        add(&mut usage, &by_quota_name(&requests, &limits));
+        let of = |list: List| of_pod(pod, list, Counted::ContainerStatus);
+        let usages = by_quota_name(&of(List::Requests), &of(List::Limits));
+        add(&mut usage, &usages);
     }
     usage
 }

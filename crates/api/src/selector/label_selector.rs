@@ -57,12 +57,7 @@ impl LabelSelector {
             tokens: lexer::tokens(text),
             position: 0,
         };
-        let mut requirements = parser.selector()?;
-        requirements.sort_by(|one, other| one.key.cmp(&other.key));
-        Ok(LabelSelector {
-            requirements,
-            nothing: false,
-        })
+        Ok(LabelSelector::of(parser.selector()?))
     }
 
     /// Reads `{matchLabels, matchExpressions}`. Null matches nothing, `{}` everything.
@@ -94,11 +89,16 @@ impl LabelSelector {
             let values = values.map(str::to_string).collect();
             requirements.push(requirement(expression.str_at(&["key"]), operator, values)?);
         }
+        Ok(LabelSelector::of(requirements))
+    }
+
+    /// The selector that demands all of these.
+    pub fn of(mut requirements: Vec<Requirement>) -> LabelSelector {
         requirements.sort_by(|one, other| one.key.cmp(&other.key));
-        Ok(LabelSelector {
+        LabelSelector {
             requirements,
             nothing: false,
-        })
+        }
     }
 
     /// A map of labels that must all be equal, as in a Service's selector.
@@ -141,6 +141,11 @@ impl LabelSelector {
 }
 
 impl Requirement {
+    /// Checks the key and the values.
+    pub fn new(key: &str, operator: Operator, values: Vec<String>) -> Result<Requirement, Error> {
+        requirement(key, operator, values)
+    }
+
     /// Whether a label's value (`None` when absent) satisfies it.
     pub fn matches(&self, value: Option<&str>) -> bool {
         let listed = |value: &str| {

@@ -4,6 +4,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use ipnet::IpNet;
+
 use crate::document::Value;
 use crate::field::{FieldError, Path, quote};
 use crate::repeats::Seen;
@@ -21,25 +23,18 @@ pub struct Range {
 impl Range {
     /// The range with the bits beyond the prefix cleared.
     pub fn masked(self) -> Range {
-        let address = match self.address {
-            IpAddr::V4(address) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.bits));
-                IpAddr::V4((u32::from(address) & mask.unwrap_or(0)).into())
-            }
-            IpAddr::V6(address) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.bits));
-                IpAddr::V6((u128::from(address) & mask.unwrap_or(0)).into())
-            }
-        };
-        Range { address, ..self }
+        Range {
+            address: self.network().map_or(self.address, |net| net.network()),
+            ..self
+        }
     }
 
     pub fn contains(self, address: IpAddr) -> bool {
-        let other = Range {
-            address,
-            bits: self.bits,
-        };
-        self.address.is_ipv4() == address.is_ipv4() && other.masked() == self.masked()
+        self.network().is_some_and(|net| net.contains(&address))
+    }
+
+    fn network(self) -> Option<IpNet> {
+        IpNet::new(self.address, self.bits).ok()
     }
 
     fn text(self) -> String {

@@ -6,7 +6,7 @@ use crate::document::Value;
 use crate::field::{FieldError, Path, quote};
 use crate::metadata::names::{self, NameRule};
 use crate::repeats::{Seen, repeats};
-use crate::strategy::{MetadataChecks, Strategy, generic};
+use crate::strategy::{MetadataChecks, Requester, Strategy, generic};
 use crate::table::duration::{human, object_age};
 
 mod pem;
@@ -45,6 +45,28 @@ pub struct CertificateSigningRequest;
 impl Strategy for CertificateSigningRequest {
     fn namespaced(&self) -> bool {
         false
+    }
+
+    /// Whatever the caller wrote there.
+    fn record_requester(&self, object: &mut Value, requester: &Requester<'_>) {
+        for name in ["username", "uid", "groups", "extra"] {
+            object.remove(&["spec", name]);
+        }
+        object.set(&["spec", "username"], requester.user);
+        if !requester.uid.is_empty() {
+            object.set(&["spec", "uid"], requester.uid);
+        }
+        if !requester.groups.is_empty() {
+            object.set(&["spec", "groups"], crate::document!(requester.groups));
+        }
+        if !requester.extra.is_empty() {
+            object.set(&["spec", "extra"], crate::document!(requester.extra));
+        }
+    }
+
+    /// Where upstream's own type counts without a pointer, there is a zero to be seen.
+    fn fill_empty(&self, object: &mut Value) {
+        object.set(&["spec", "request"], Value::Null);
     }
 
     /// Nobody cares how it is called.

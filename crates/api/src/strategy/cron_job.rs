@@ -142,8 +142,8 @@ fn schedule(object: &Value, old: Option<&Value>, path: &Path, errors: &mut Vec<F
         errors.push(FieldError::required(path, ""));
         return;
     }
-    if let Err(problem) = cron::check(text) {
-        errors.push(FieldError::invalid(path, text, problem));
+    if let Err(problem) = cron::Schedule::parse(text, None) {
+        errors.push(FieldError::invalid(path, text, problem.to_string()));
     }
     let zoned_before = old.is_some_and(|old| old.str_at(&at).contains("TZ"));
     let detail = match (text.contains("TZ"), zoned_before) {
@@ -178,8 +178,8 @@ fn time_zone(zone: &str, path: &Path) -> Vec<FieldError> {
             "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
         errors.push(FieldError::invalid(path, zone, detail));
     }
-    if let Err(problem) = cron::check_zone(zone) {
-        errors.push(FieldError::invalid(path, zone, problem));
+    if let Err(problem) = cron::find_zone(zone) {
+        errors.push(FieldError::invalid(path, zone, problem.to_string()));
     }
     errors
 }

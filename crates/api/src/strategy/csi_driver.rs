@@ -17,6 +17,10 @@ impl Strategy for CsiDriver {
         false
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn allow_unconditional_update(&self) -> bool {
         false
     }

@@ -19,6 +19,10 @@ impl Strategy for CsiNode {
         false
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn allow_unconditional_update(&self) -> bool {
         false
     }

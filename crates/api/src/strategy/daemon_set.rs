@@ -22,6 +22,11 @@ impl Strategy for DaemonSet {
         true
     }
 
+    fn fill_empty(&self, object: &mut Value) {
+        let counted = "deprecated.daemonset.template.generation";
+        object.set(&["metadata", "annotations", counted], "0");
+    }
+
     fn has_status(&self) -> bool {
         true
     }

@@ -1,5 +1,7 @@
 //! Events of the core group. Those of `events.k8s.io` are converted and validated more strictly.
 
+use std::time::Duration;
+
 use crate::document::Value;
 use crate::field::{FieldError, Path};
 use crate::metadata::names::NameRule;
@@ -15,6 +17,15 @@ pub struct Event {
 impl Strategy for Event {
     fn namespaced(&self) -> bool {
         true
+    }
+
+    /// An hour.
+    fn time_to_live(&self) -> Option<Duration> {
+        Some(Duration::from_secs(3600))
+    }
+
+    fn has_watch_cache(&self) -> bool {
+        false
     }
 
     fn name_rule(&self) -> NameRule {

@@ -27,6 +27,17 @@ impl Strategy for Job {
         true
     }
 
+    /// Jobs leave their pods behind unless told otherwise, which surprises.
+    fn delete_warning(&self) -> Option<&'static str> {
+        Some(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+        )
+    }
+
+    fn unsupported_field(&self, field: &str, _api_version: &str) -> String {
+        format!("field label {field:?} not supported for Job")
+    }
+
     fn has_status(&self) -> bool {
         true
     }

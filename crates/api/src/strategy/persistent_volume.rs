@@ -28,6 +28,10 @@ impl Strategy for PersistentVolume {
         false
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn has_status(&self) -> bool {
         true
     }

@@ -20,6 +20,10 @@ impl Strategy for PersistentVolumeClaim {
         true
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn has_status(&self) -> bool {
         true
     }

@@ -36,6 +36,14 @@ impl Strategy for Pod {
         true
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
+    fn is_traced(&self) -> bool {
+        true
+    }
+
     fn has_status(&self) -> bool {
         true
     }

@@ -16,6 +16,10 @@ impl Strategy for ResourceQuota {
         true
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn has_status(&self) -> bool {
         true
     }

@@ -20,6 +20,10 @@ impl Strategy for Service {
         true
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     /// Since v1.36 a digit may come first.
     fn name_rule(&self) -> NameRule {
         NameRule::DnsLabel

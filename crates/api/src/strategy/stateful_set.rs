@@ -22,6 +22,11 @@ impl Strategy for StatefulSet {
         true
     }
 
+    /// Upstream's own type counts without a pointer, so there is a zero to be seen.
+    fn fill_empty(&self, object: &mut Value) {
+        object.set(&["spec", "replicas"], 0);
+    }
+
     fn name_rule(&self) -> NameRule {
         NameRule::DnsLabel
     }

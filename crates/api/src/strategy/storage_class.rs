@@ -22,6 +22,10 @@ impl Strategy for StorageClass {
         false
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn default(&self, object: &mut Value) {
         for (name, value) in [
             ("reclaimPolicy", "Delete"),

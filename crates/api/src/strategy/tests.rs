@@ -11,7 +11,10 @@ mod networking;
 mod storage;
 
 fn strategy(group: &str, kind: &str) -> &'static dyn Strategy {
-    of(catalogue::find_kind(group, "v1", kind).unwrap_or_else(|| panic!("{kind} is served")))
+    let resource = catalogue::built_in().find_kind(group, "v1", kind);
+    resource
+        .unwrap_or_else(|| panic!("{kind} is served"))
+        .strategy()
 }
 
 fn texts(errors: Vec<FieldError>) -> Vec<String> {
@@ -32,9 +35,9 @@ fn made(group: &str, kind: &str, mut object: Value) -> (Value, Vec<String>) {
 fn every_table_row_has_a_cell_for_every_column() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let mut wrong = Vec::new();
-    let shown = |resource: &&Resource| resource.has_verb("get");
-    for resource in catalogue::resources().iter().filter(shown) {
-        let strategy = of(resource);
+    let shown = catalogue::built_in().resources().iter();
+    for resource in shown.filter(|resource| resource.has_verb("get")) {
+        let strategy = resource.strategy();
         let mut object = document!({"metadata": {"name": "x"}});
         strategy.default(&mut object);
         let cells = strategy.cells(&object, now).len();
@@ -42,7 +45,7 @@ fn every_table_row_has_a_cell_for_every_column() {
         let extra = usize::from(resource.kind == "IPAddress");
         let same_scope = strategy.namespaced() == resource.namespaced;
         if cells != resource.columns.len() + extra || !same_scope {
-            wrong.push(resource.kind);
+            wrong.push(&resource.kind);
         }
     }
     assert!(wrong.is_empty(), "{wrong:?}");
@@ -240,7 +243,7 @@ fn kinds_have_upstreams_selectable_fields() {
 
 #[test]
 fn tables_have_upstreams_columns_and_cells() {
-    let resource = catalogue::find("", "v1", "configmaps").unwrap();
+    let resource = catalogue::built_in().find("", "v1", "configmaps").unwrap();
     let now = "2026-01-01T00:05:30Z".parse().unwrap();
     let item = document!({
         "metadata": {"name": "c", "creationTimestamp": "2026-01-01T00:00:00Z"},

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use api::cron::Schedule;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::CronJob;
-
-use super::schedule::Schedule;
 
 /// The clock may be a little behind the timer; a look just too early would be for nothing.
 const AFTER_THE_TIME: Duration = Duration::from_millis(100);

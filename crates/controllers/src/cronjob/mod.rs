@@ -2,7 +2,6 @@
 
 mod missed;
 mod plan;
-mod schedule;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use crate::lookup::Controlled;
 use crate::owned_pods::of_uid;
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::written::{CATCH_UP, Written};
-use crate::{Config, Error, meta};
+use crate::{Config, Error};
 use plan::Observed;
 
 const CONTROLLER: &str = "cronjob-controller";
@@ -157,7 +156,7 @@ impl Controller {
             }
             Err(error) if retry::is_not_found(&error) => Ok(true),
             Err(error) => {
-                let message = format!("Deleted job: {}", meta::message(&error));
+                let message = format!("Deleted job: {}", client::retry::sentence(&error));
                 self.events.warning(cron, "FailedDelete", message);
                 Err(error.into())
             }
@@ -178,10 +177,10 @@ impl Controller {
             Err(error) if retry::is_already_exists(&error) => {
                 let uid = cron.metadata.uid.as_deref().unwrap_or_default();
                 let existing = jobs.get_opt(name).await?;
-                Ok(existing.filter(|job| meta::is_controlled_by(&job.metadata, uid)))
+                Ok(existing.filter(|job| semantics::owner::is_controlled_by(&job.metadata, uid)))
             }
             Err(error) => {
-                let message = format!("Error creating job: {}", meta::message(&error));
+                let message = format!("Error creating job: {}", client::retry::sentence(&error));
                 self.events.warning(cron, "FailedCreate", message);
                 Err(error.into())
             }

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::cron::{Schedule, find_zone};
 use client::events::Severity;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::missed::{missed, until_next};
-use super::schedule::{self, Schedule};
 use crate::{job, meta};
 
 pub const SCHEDULED_AT: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
@@ -65,7 +65,7 @@ impl Plan {
             if listed {
                 let condition = if succeeded { "Complete" } else { "Failed" };
                 let message = format!("Saw completed job: {name}, condition: {condition}");
-                self.tell("SawCompletedJob", message);
+                self.record_event("SawCompletedJob", message);
                 drop_active(&mut self.status, job.metadata.uid.as_deref());
             }
             let last = self.status.last_successful_time.as_ref();
@@ -82,7 +82,7 @@ impl Plan {
                 .next()
                 .map(|one| one.name.clone().unwrap_or_default())
             {
-                self.tell("MissingJob", format!("Active job went missing: {name}"));
+                self.record_event("MissingJob", format!("Active job went missing: {name}"));
                 drop_active(&mut self.status, Some(uid));
             }
         }
@@ -121,7 +121,7 @@ impl Plan {
         let (cron, now) = (observed.cron, observed.now);
         let spec = cron.spec.clone();
         let zone = spec.time_zone.as_deref();
-        if let Some(zone) = zone.filter(|zone| schedule::find_zone(zone).is_none()) {
+        if let Some(zone) = zone.filter(|zone| find_zone(zone).is_err()) {
             let message = format!("invalid timeZone: {zone:?}: unknown time zone {zone}");
             return self.warn("UnknownTimeZone", message);
         }
@@ -166,7 +166,7 @@ impl Plan {
             Some("Forbid") if !active.is_empty() => {
                 let message = "Not starting job because prior execution is running and \
                                concurrency policy is Forbid";
-                return self.tell("JobAlreadyActive", message.to_owned());
+                return self.record_event("JobAlreadyActive", message.to_owned());
             }
             Some("Replace") => {
                 let replaced = observed.jobs.iter();
@@ -178,7 +178,7 @@ impl Plan {
         self.create = Some((Box::new(new_job(cron, name, due)), due));
     }
 
-    fn tell(&mut self, reason: &'static str, message: String) {
+    fn record_event(&mut self, reason: &'static str, message: String) {
         self.events.push((Severity::Normal, reason, message));
     }
 
@@ -214,7 +214,8 @@ fn new_job(cron: &CronJob, name: String, due: Timestamp) -> Job {
     let spec = cron.spec.clone();
     let template = spec.job_template;
     let from = template.metadata.unwrap_or_default();
-    let zone = spec.time_zone.as_deref().and_then(schedule::find_zone);
+    let zone = spec.time_zone.as_deref();
+    let zone = zone.and_then(|zone| find_zone(zone).ok());
     let at = match zone {
         Some(zone) => due
             .to_zoned(zone)
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_jobs_leave_the_list_and_old_ones_go() {
+    fn ended_jobs_leave_the_list_and_old_ones_are_deleted() {
         let jobs = [
             job("one", Some("Complete"), 10),
             job("two", Some("Complete"), 20),

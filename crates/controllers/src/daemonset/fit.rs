@@ -2,10 +2,14 @@
 
 use k8s_openapi::api::core::v1::{
     Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod,
-    PodSpec, Taint, Toleration,
+    PodSpec, Toleration,
+};
+use semantics::{
+    node_selector::{NAME_FIELD, accepts_pod},
+    toleration::any_tolerates,
 };
 
-/// What a node means to a DaemonSet.
+/// Whether the pods of a DaemonSet belong on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
     /// A pod should run there.
@@ -19,15 +23,16 @@ pub enum Fit {
 pub fn fit(spec: &PodSpec, node: &Node) -> Fit {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     let assigned = spec.node_name.as_deref().unwrap_or_default();
-    if !(assigned.is_empty() || assigned == name) || !matches_affinity(spec, node) {
+    if !(assigned.is_empty() || assigned == name) || !accepts_pod(spec, node) {
         return Fit::Leave;
     }
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
     let untolerated = |effect: &str| {
-        taints.unwrap_or_default().iter().any(|taint| {
-            taint.effect == effect && !tolerations.iter().any(|one| tolerates(one, taint))
-        })
+        taints
+            .unwrap_or_default()
+            .iter()
+            .any(|taint| taint.effect == effect && !any_tolerates(tolerations, taint))
     };
     match (untolerated("NoExecute"), untolerated("NoSchedule")) {
         (true, _) => Fit::Leave,
@@ -76,7 +81,7 @@ pub fn add_tolerations(spec: &mut PodSpec) {
 /// Binds a pod to its node by affinity; the scheduler does the rest.
 pub fn pin(spec: &mut PodSpec, node: &str) {
     let field = NodeSelectorRequirement {
-        key: "metadata.name".to_owned(),
+        key: NAME_FIELD.to_owned(),
         operator: "In".to_owned(),
         values: Some(vec![node.to_owned()]),
     };
@@ -111,86 +116,11 @@ pub fn target(pod: &Pod) -> Option<&str> {
         .node_selector_terms
         .iter()
         .flat_map(|term| term.match_fields.iter().flatten())
-        .find(|field| field.key == "metadata.name" && field.operator == "In")
+        .find(|field| field.key == NAME_FIELD && field.operator == "In")
         .and_then(|field| match field.values.as_deref() {
             Some([node]) => Some(node.as_str()),
             _ => None,
         })
-}
-
-fn matches_affinity(spec: &PodSpec, node: &Node) -> bool {
-    let labels = node.metadata.labels.clone().unwrap_or_default();
-    let selected = spec
-        .node_selector
-        .iter()
-        .flatten()
-        .all(|(key, value)| labels.get(key) == Some(value));
-    let required = spec
-        .affinity
-        .as_ref()
-        .and_then(|affinity| affinity.node_affinity.as_ref())
-        .and_then(|affinity| {
-            affinity
-                .required_during_scheduling_ignored_during_execution
-                .as_ref()
-        });
-    selected
-        && required.is_none_or(|required| {
-            required
-                .node_selector_terms
-                .iter()
-                .any(|term| matches_term(term, node))
-        })
-}
-
-/// A term without requirements matches nothing.
-fn matches_term(term: &NodeSelectorTerm, node: &Node) -> bool {
-    let expressions = term.match_expressions.as_deref().unwrap_or_default();
-    let fields = term.match_fields.as_deref().unwrap_or_default();
-    let label = |key: &str| node.metadata.labels.as_ref()?.get(key).map(String::as_str);
-    let field = |key: &str| match key {
-        "metadata.name" => node.metadata.name.as_deref(),
-        _ => None,
-    };
-    !(expressions.is_empty() && fields.is_empty())
-        && expressions.iter().all(|one| holds(one, label(&one.key)))
-        && fields.iter().all(|one| holds(one, field(&one.key)))
-}
-
-fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let values = requirement.values.as_deref().unwrap_or_default();
-    let is_among = value.is_some_and(|value| values.iter().any(|one| one == value));
-    let compared = || -> Option<std::cmp::Ordering> {
-        let [limit] = values else {
-            return None;
-        };
-        let (value, limit): (i64, i64) = (value?.parse().ok()?, limit.parse().ok()?);
-        Some(value.cmp(&limit))
-    };
-    match requirement.operator.as_str() {
-        "In" => is_among,
-        "NotIn" => !is_among,
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => compared() == Some(std::cmp::Ordering::Greater),
-        "Lt" => compared() == Some(std::cmp::Ordering::Less),
-        _ => false,
-    }
-}
-
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let given = |text: &Option<String>| text.clone().unwrap_or_default();
-    let (effect, key) = (given(&toleration.effect), given(&toleration.key));
-    if !effect.is_empty() && effect != taint.effect || !key.is_empty() && key != taint.key {
-        return false;
-    }
-    match toleration.operator.as_deref() {
-        Some("Exists") => true,
-        None | Some("" | "Equal") => {
-            given(&toleration.value) == given(&taint.value) && !key.is_empty()
-        }
-        _ => false,
-    }
 }
 
 #[cfg(test)]
@@ -216,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn taints_keep_pods_off_or_let_them_stay() {
+    fn taints_keep_new_pods_off_a_node_or_evict_running_ones() {
         let none = serde_json::json!({});
         for (taints, tolerations, expected) in [
             (serde_json::json!([]), serde_json::json!([]), Fit::Run),
@@ -238,6 +168,12 @@ mod tests {
             (
                 serde_json::json!([{"key": "k", "effect": "NoExecute"}]),
                 serde_json::json!([{"operator": "Exists"}]),
+                Fit::Run,
+            ),
+            // Without a key the value alone decides.
+            (
+                serde_json::json!([{"key": "k", "value": "v", "effect": "NoExecute"}]),
+                serde_json::json!([{"operator": "Equal", "value": "v"}]),
                 Fit::Run,
             ),
             (

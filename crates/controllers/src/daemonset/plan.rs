@@ -14,7 +14,7 @@ use super::{HASH_LABEL, TEMPLATE_GENERATION, TEMPLATE_GENERATION_LABEL};
 use crate::int_or_percent::{Rounding, resolve};
 use crate::meta;
 
-/// What the controller sees of one set.
+/// One DaemonSet as the controller sees it.
 pub struct Observed<'a> {
     pub set: &'a DaemonSet,
     pub nodes: &'a [Arc<Node>],
@@ -77,11 +77,11 @@ impl<'a> Observed<'a> {
             .collect()
     }
 
-    /// By target node; ended pods on their way out are nobody's any more.
+    /// By target node; without ended pods that are being deleted.
     fn by_node(&self) -> BTreeMap<&'a str, Vec<&'a Arc<Pod>>> {
         let mut by_node: BTreeMap<&str, Vec<&Arc<Pod>>> = BTreeMap::new();
         for pod in self.pods {
-            if meta::is_terminal(pod) && pod.metadata.deletion_timestamp.is_some() {
+            if semantics::pod::is_terminal(pod) && pod.metadata.deletion_timestamp.is_some() {
                 continue;
             }
             if let Some(node) = fit::target(pod) {
@@ -185,7 +185,7 @@ fn sort_out_ended<'a>(
 ) -> Vec<&'a Arc<Pod>> {
     let mut running = Vec::new();
     for pod in pods.iter().filter(|pod| is_staying(pod)) {
-        let ended = match meta::phase(pod) {
+        let ended = match semantics::pod::phase(pod) {
             "Failed" => {
                 let wait = backoff(node);
                 if !wait.is_zero() {
@@ -215,7 +215,7 @@ fn surplus_with_surge(observed: &Observed<'_>, running: &[&Arc<Pod>]) -> Vec<Arc
     let mut surplus: Vec<Arc<Pod>> = new.iter().skip(1).map(|pod| (*pod).clone()).collect();
     surplus.extend(old.iter().skip(1).map(|pod| (*pod).clone()));
     if let (Some(new), Some(old)) = (new.first(), old.first())
-        && (!meta::is_ready(old) || observed.is_available(new))
+        && (!semantics::pod::is_ready(old) || observed.is_available(new))
     {
         surplus.push((*old).clone());
     }
@@ -243,7 +243,7 @@ fn replace_in_place(observed: &Observed<'_>, limit: usize) -> Vec<Arc<Pod>> {
             _ => unavailable += 1,
         }
     }
-    // What serves nobody may go at once.
+    // Pods that are not available may be deleted at once.
     broken.extend(
         candidates
             .into_iter()
@@ -341,7 +341,7 @@ pub fn status(observed: &Observed<'_>, collisions: i32) -> DaemonSetStatus {
             continue;
         };
         status.current_number_scheduled += 1;
-        status.number_ready += i32::from(meta::is_ready(pod));
+        status.number_ready += i32::from(semantics::pod::is_ready(pod));
         available += i32::from(observed.is_available(pod));
         updated += i32::from(observed.is_updated(pod));
     }

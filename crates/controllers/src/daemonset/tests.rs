@@ -97,7 +97,7 @@ impl World {
     fn start(&mut self, name: &str) {
         let pod = self.pods.get_mut(name).unwrap();
         let node = fit::target(pod).unwrap_or_default().to_owned();
-        if meta::phase(pod) == "Pending" && self.nodes.contains_key(&node) {
+        if semantics::pod::phase(pod) == "Pending" && self.nodes.contains_key(&node) {
             pod.spec.as_mut().unwrap().node_name = Some(node);
             pod.status = serde_json::from_value(serde_json::json!({
                 "phase": "Running", "conditions": [{"type": "Ready", "status": "True",
@@ -154,8 +154,8 @@ impl World {
     fn served(&self) -> usize {
         let available = |pod: &&Pod| {
             pod.metadata.deletion_timestamp.is_none()
-                && meta::phase(pod) == "Running"
-                && meta::is_ready(pod)
+                && semantics::pod::phase(pod) == "Running"
+                && semantics::pod::is_ready(pod)
         };
         let nodes = self
             .pods

@@ -1,6 +1,7 @@
 //! Deployment: rolls pods from one template to the next through ReplicaSets.
 
 mod annotations;
+mod observed;
 mod plan;
 mod rolling;
 mod scaling;
@@ -27,7 +28,7 @@ use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::written::Written;
 use crate::{Config, Error, meta};
 use annotations::REVISION;
-use plan::{Action, Observed};
+use observed::{Action, Observed};
 
 pub const HASH_LABEL: &str = "pod-template-hash";
 
@@ -153,7 +154,7 @@ impl Controller {
             let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
             self.written.forget(key);
             for set in &sets.items {
-                if meta::is_controlled_by(&set.metadata, uid) {
+                if semantics::owner::is_controlled_by(&set.metadata, uid) {
                     self.written.note(key, set);
                 }
             }
@@ -262,7 +263,7 @@ impl Controller {
                 self.note_collision(key, deployment, &name).await
             }
             Err(error) => {
-                let cause = meta::message(&error);
+                let cause = client::retry::sentence(&error);
                 let message = format!("Failed to create new replica set {name:?}: {cause}");
                 self.events
                     .warning(deployment, "ReplicaSetCreateError", &message);
@@ -291,7 +292,8 @@ impl Controller {
         let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
         let existing = self.api::<ReplicaSet>(namespace).get(name).await?;
         let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
-        if meta::is_controlled_by(&existing.metadata, uid) && template::same(deployment, &existing)
+        if semantics::owner::is_controlled_by(&existing.metadata, uid)
+            && template::same(deployment, &existing)
         {
             self.written.note(key, &existing);
             return Ok(());
@@ -318,7 +320,7 @@ impl Controller {
             .filter_map(|set| set.metadata.uid.as_deref());
         old.any(|uid| {
             let pods = self.owned_pods.by(uid);
-            pods.iter().any(|pod| !meta::is_terminal(pod))
+            pods.iter().any(|pod| !semantics::pod::is_terminal(pod))
         })
     }
 
@@ -371,12 +373,12 @@ fn selector(deployment: &Deployment) -> LabelSelector {
 
 /// The Recreate strategy waits for old pods to end, so their end must wake their Deployment.
 fn deployment_of_ended_pod(sets: &Informer<ReplicaSet>, pod: &Pod) -> Vec<ObjectKey> {
-    let ending = pod.metadata.deletion_timestamp.is_some() || meta::is_terminal(pod);
+    let ending = pod.metadata.deletion_timestamp.is_some() || semantics::pod::is_terminal(pod);
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    meta::controller_of(&pod.metadata)
+    semantics::owner::controller_of(&pod.metadata)
         .filter(|owner| ending && owner.kind == "ReplicaSet")
         .and_then(|owner| sets.get(&namespace, &owner.name))
-        .and_then(|set| Some(meta::controller_of(&set.metadata)?.name.clone()))
+        .and_then(|set| Some(semantics::owner::controller_of(&set.metadata)?.name.clone()))
         .map(|name| ObjectKey::new(namespace, name))
         .into_iter()
         .collect()

@@ -1,73 +1,14 @@
 //! What to do next with a Deployment's ReplicaSets. Pure.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 
 use super::annotations::{self, REVISION, revision};
+use super::observed::{Action, Observed, available, name, replicas, scale};
 use super::rolling::Limits;
-use super::{scaling, status, template};
+use super::{scaling, status};
 use crate::meta;
-
-/// What the controller sees.
-pub struct Observed<'a> {
-    pub deployment: &'a Deployment,
-    /// The sets this Deployment controls.
-    pub sets: &'a [Arc<ReplicaSet>],
-    /// Pods of former templates that have not ended.
-    pub old_pods_exist: bool,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Make the set of the current template.
-    Create {
-        replicas: i32,
-        revision: i64,
-    },
-    /// Also writes the sizes the scaling was made for; `from` and `to` may then be equal.
-    Scale {
-        set: String,
-        from: i32,
-        to: i32,
-    },
-    /// The set of the current template lacks something the Deployment says about it.
-    Refresh {
-        set: String,
-        annotations: BTreeMap<String, String>,
-        min_ready_seconds: i32,
-    },
-    RecordRevision {
-        revision: i64,
-    },
-    /// Remove a set beyond the history limit.
-    Forget {
-        set: String,
-    },
-}
-
-impl<'a> Observed<'a> {
-    /// The set of the current template; of several, the oldest.
-    pub fn new_set(&self) -> Option<&'a Arc<ReplicaSet>> {
-        self.sets
-            .iter()
-            .filter(|set| template::same(self.deployment, set))
-            .min_by_key(|set| age_key(set))
-    }
-
-    /// All others, the oldest first.
-    pub fn old_sets(&self) -> Vec<&'a Arc<ReplicaSet>> {
-        let new = self.new_set().map(|set| &set.metadata.uid);
-        let mut old: Vec<&Arc<ReplicaSet>> = self
-            .sets
-            .iter()
-            .filter(|set| Some(&set.metadata.uid) != new)
-            .collect();
-        old.sort_by_key(|set| age_key(set));
-        old
-    }
-}
 
 pub fn plan(observed: &Observed<'_>) -> Vec<Action> {
     let deployment = observed.deployment;
@@ -179,7 +120,7 @@ fn roll(limits: &Limits, new: &ReplicaSet, old: &[&Arc<ReplicaSet>]) -> Vec<Acti
     }
     let mut targets: Vec<(&Arc<ReplicaSet>, i32)> =
         old.iter().map(|set| (*set, replicas(set))).collect();
-    // Pods that are not available serve nobody: they go first.
+    // Pods that are not available are deleted first.
     for (set, target) in &mut targets {
         let unhealthy = (*target - available(set)).clamp(0, removable);
         *target -= unhealthy;
@@ -208,18 +149,6 @@ fn scale_all_to_zero(sets: &[&Arc<ReplicaSet>]) -> Vec<Action> {
     sets.iter().flat_map(|set| scale(set, 0)).collect()
 }
 
-pub fn scale(set: &ReplicaSet, to: i32) -> Vec<Action> {
-    let from = replicas(set);
-    if from == to {
-        return Vec::new();
-    }
-    vec![Action::Scale {
-        set: name(set),
-        from,
-        to,
-    }]
-}
-
 /// Sets beyond the history limit, the oldest first; one that still has pods stays.
 fn forget_surplus(deployment: &Deployment, old: &[&Arc<ReplicaSet>]) -> Vec<Action> {
     let limit = deployment.spec.as_ref();
@@ -240,13 +169,6 @@ fn forget_surplus(deployment: &Deployment, old: &[&Arc<ReplicaSet>]) -> Vec<Acti
         .collect()
 }
 
-pub fn replicas(set: &ReplicaSet) -> i32 {
-    set.spec
-        .as_ref()
-        .and_then(|spec| spec.replicas)
-        .unwrap_or(1)
-}
-
 /// Whether the set wants no pods, and its controller says that it has none: our own look at pods
 /// may not show those that it has just made.
 fn is_empty(set: &ReplicaSet) -> bool {
@@ -256,26 +178,8 @@ fn is_empty(set: &ReplicaSet) -> bool {
         && status.observed_generation >= set.metadata.generation
 }
 
-/// How many pods of the set are available and will stay: those beyond its size are about to go,
-/// also when its status does not say so yet.
-pub fn available(set: &ReplicaSet) -> i32 {
-    set.status
-        .as_ref()
-        .and_then(|status| status.available_replicas)
-        .unwrap_or(0)
-        .min(replicas(set))
-}
-
 fn sum(sets: &[&Arc<ReplicaSet>]) -> i32 {
     sets.iter().map(|set| replicas(set)).sum()
-}
-
-pub fn name(set: &ReplicaSet) -> String {
-    set.metadata.name.clone().unwrap_or_default()
-}
-
-fn age_key(set: &ReplicaSet) -> (i64, String) {
-    (meta::created(&set.metadata), name(set))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStat
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::annotations::REVISION_HISTORY;
-use super::plan::{Observed, available, replicas};
+use super::observed::{Observed, available, replicas};
 use super::rolling::Limits;
 use crate::meta;
 
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_cannot_be_made_is_told() {
+    fn a_failed_creation_of_a_set_is_reported_in_the_status() {
         let deployment = deployment(progressing("ReplicaSetUpdated", ""));
         let status = of_failed_creation(&deployment, "no", Timestamp::UNIX_EPOCH);
         let condition = condition(&status, "Progressing").unwrap();

@@ -11,13 +11,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::int_or_percent::{Rounding, resolve};
-use crate::meta;
 
 /// How long an evicted pod may take until its deletion is seen.
 pub const DELETION_PATIENCE: SignedDuration = SignedDuration::from_mins(2);
 const CONDITION: &str = "DisruptionAllowed";
 
-/// What a budget is about.
+/// A budget with the pods it selects.
 pub struct Observed<'a> {
     pub budget: &'a PodDisruptionBudget,
     pub pods: &'a [Arc<Pod>],
@@ -65,7 +64,7 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
                 _ => not_deleted.push(pod.clone()),
             }
         }
-        healthy += i32::from(meta::is_ready(pod));
+        healthy += i32::from(semantics::pod::is_ready(pod));
     }
     let allowed = if expected > 0 {
         (healthy - desired).max(0)
@@ -93,7 +92,7 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     }
 }
 
-/// Nothing may be disrupted while we cannot tell.
+/// No disruption is allowed while the number of pods is not known.
 pub fn failure(
     budget: &PodDisruptionBudget,
     message: &str,

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::GroupVersionKind;
 use kube::discovery::oneshot;
 
-use crate::{Error, meta};
+use crate::Error;
 
 pub struct Scales {
     client: kube::Client,
@@ -47,7 +47,7 @@ impl Scales {
         let mut unmanaged = Vec::new();
         for pod in pods {
             let name = pod.metadata.name.clone().unwrap_or_default();
-            let Some(controller) = meta::controller_of(&pod.metadata) else {
+            let Some(controller) = semantics::owner::controller_of(&pod.metadata) else {
                 unmanaged.push(name);
                 continue;
             };
@@ -64,7 +64,8 @@ impl Scales {
         Ok((by_controller.values().sum(), unmanaged))
     }
 
-    /// The UID and wanted number of what is behind a controller: a Deployment stands for its sets.
+    /// The UID and the wanted number of pods of a controller; of a ReplicaSet, those of its
+    /// Deployment.
     async fn of_controller(
         &self,
         namespace: &str,
@@ -105,7 +106,7 @@ impl Scales {
         if set.metadata.uid.as_ref() != Some(&controller.uid) {
             return None;
         }
-        if let Some(owner) = meta::controller_of(&set.metadata)
+        if let Some(owner) = semantics::owner::controller_of(&set.metadata)
             && owner.kind == "Deployment"
         {
             let deployment = self.deployments.get(namespace, &owner.name)?;
@@ -135,9 +136,7 @@ impl Scales {
             "{prefix}/{}/namespaces/{namespace}/{}/{}/scale",
             controller.api_version, resource.plural, controller.name
         );
-        let request = http::Request::get(path)
-            .body(Vec::new())
-            .map_err(|error| Error::Object(error.to_string()))?;
+        let request = http::Request::get(path).body(Vec::new())?;
         let scale: Scale = match self.client.request(request).await {
             Ok(scale) => scale,
             Err(error) if client::retry::is_not_found(&error) => {

@@ -12,7 +12,7 @@ use kube::api::{Patch, PatchParams};
 use tokio_util::sync::CancellationToken;
 
 use crate::watching::{self, enqueue};
-use crate::{Config, Error, meta};
+use crate::{Config, Error};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -69,7 +69,7 @@ async fn take_back(config: &Config, pod: &Pod) -> Result<Outcome, Error> {
 
 /// Since when a pod that still runs says so. What the kubelet announced it carries out itself.
 fn announced(pod: &Pod) -> Option<Timestamp> {
-    if pod.metadata.deletion_timestamp.is_some() || meta::is_terminal(pod) {
+    if pod.metadata.deletion_timestamp.is_some() || semantics::pod::is_terminal(pod) {
         return None;
     }
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;

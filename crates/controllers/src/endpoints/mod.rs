@@ -12,8 +12,8 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use tokio_util::sync::CancellationToken;
 
-use crate::lookup::{Labelled, Selecting};
-use crate::service_pods::{self, services_selecting};
+use crate::lookup::{Labelled, Selecting, service_selector};
+use crate::service_pods::services_selecting;
 use crate::watching::{self, enqueue, own_key};
 use crate::{Config, Error};
 
@@ -71,7 +71,7 @@ impl Controller {
             }
             return Ok(Outcome::Done);
         };
-        let Some(selector) = service_pods::selector(&service) else {
+        let Some(selector) = service_selector(&service) else {
             return Ok(Outcome::Done);
         };
         let pods = self.labelled_pods.having(&key.namespace, selector);

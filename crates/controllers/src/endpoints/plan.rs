@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::{meta, service_pods};
+use crate::service_pods;
 
 pub const MANAGED_BY_LABEL: &str = "endpoints.kubernetes.io/managed-by";
 pub const MANAGED_BY: &str = "endpoint-controller";
@@ -105,7 +105,7 @@ fn subsets(service: &Service, pods: &[Arc<Pod>]) -> Vec<EndpointSubset> {
             node_name: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
             target_ref: Some(service_pods::target_reference(pod)),
         };
-        match unready_too || meta::is_ready(pod) {
+        match unready_too || semantics::pod::is_ready(pod) {
             true => subset.addresses.get_or_insert_default().push(address),
             false => subset
                 .not_ready_addresses
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_and_unready_pods_are_told_apart_and_ports_make_subsets() {
+    fn ready_and_unready_pods_are_distinguished_and_ports_make_subsets() {
         let pods = [
             pod("a", "10.0.0.2", true, 8080),
             pod("b", "10.0.0.1", false, 8080),

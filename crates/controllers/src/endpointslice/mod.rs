@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use trace::{Hop, Span};
 
 use crate::lookup::{self, Labelled, Selecting, in_namespace};
-use crate::service_pods::{self, services_selecting};
+use crate::service_pods::services_selecting;
 use crate::watching::{self, enqueue, own_key};
 use crate::written::{CATCH_UP, Written};
 use crate::{Config, Error, meta};
@@ -85,7 +85,7 @@ impl Controller {
             self.written.forget(key);
             return Ok(Outcome::Done);
         };
-        let Some(selector) = service_pods::selector(&service) else {
+        let Some(selector) = lookup::service_selector(&service) else {
             return Ok(Outcome::Done);
         };
         if service.metadata.deletion_timestamp.is_some() {

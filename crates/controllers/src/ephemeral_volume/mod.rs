@@ -1,19 +1,21 @@
 //! Ephemeral volumes: makes the claim behind each `ephemeral` volume of a pod. The claim goes with
 //! the pod, by its owner reference.
 
+mod plan;
+
 use std::sync::Arc;
 
 use client::controller::Outcome;
 use client::events::Recorder;
 use client::{Informer, ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Volume};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::PostParams;
 use tokio_util::sync::CancellationToken;
 
 use crate::watching::{self, enqueue, owner_key};
-use crate::{Config, Error, meta};
+use crate::{Config, Error};
+use plan::{claim, ephemeral, is_owned};
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
     let pods = config.informers.of::<Pod>();
@@ -77,7 +79,7 @@ impl Controller {
                 // Ours or somebody else's: the cache will say.
                 Err(error) if retry::is_already_exists(&error) => return Err(error.into()),
                 Err(error) => {
-                    let cause = format!("create PVC {name}: {}", meta::message(&error));
+                    let cause = format!("create PVC {name}: {}", client::retry::sentence(&error));
                     return Err(self.fails(&pod, volume, &cause));
                 }
             }
@@ -89,69 +91,5 @@ impl Controller {
         let message = format!("ephemeral volume {}: {cause}", volume.name);
         self.events.warning(pod, "FailedBinding", &message);
         Error::Object(message)
-    }
-}
-
-fn ephemeral(pod: &Pod) -> impl Iterator<Item = &Volume> {
-    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
-    volumes
-        .into_iter()
-        .flatten()
-        .filter(|volume| volume.ephemeral.is_some())
-}
-
-fn is_owned(claim: &PersistentVolumeClaim, pod: &Pod) -> bool {
-    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    meta::is_controlled_by(&claim.metadata, uid)
-}
-
-fn claim(pod: &Pod, volume: &Volume) -> PersistentVolumeClaim {
-    let template = volume
-        .ephemeral
-        .as_ref()
-        .and_then(|ephemeral| ephemeral.volume_claim_template.clone());
-    let metadata = template
-        .as_ref()
-        .and_then(|template| template.metadata.clone())
-        .unwrap_or_default();
-    PersistentVolumeClaim {
-        metadata: ObjectMeta {
-            name: Some(format!(
-                "{}-{}",
-                pod.metadata.name.as_deref().unwrap_or_default(),
-                volume.name
-            )),
-            namespace: pod.metadata.namespace.clone(),
-            labels: metadata.labels,
-            annotations: metadata.annotations,
-            owner_references: Some(vec![meta::owner_reference(pod)]),
-            ..ObjectMeta::default()
-        },
-        spec: template.map(|template| template.spec),
-        ..PersistentVolumeClaim::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_claim_is_named_after_pod_and_volume_and_belongs_to_the_pod() {
-        let pod: Pod = serde_json::from_value(serde_json::json!({
-            "metadata": {"name": "web", "namespace": "x", "uid": "p"},
-            "spec": {"containers": [], "volumes": [
-                {"name": "plain", "emptyDir": {}},
-                {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {
-                    "metadata": {"labels": {"a": "b"}},
-                    "spec": {"storageClassName": "fast"}}}}]},
-        }))
-        .unwrap();
-        let volumes: Vec<&Volume> = ephemeral(&pod).collect();
-        assert_eq!(volumes.len(), 1);
-        let claim = claim(&pod, volumes[0]);
-        assert_eq!(claim.metadata.name.as_deref(), Some("web-scratch"));
-        assert_eq!(claim.metadata.labels.as_ref().unwrap()["a"], "b");
-        assert!(is_owned(&claim, &pod));
     }
 }

@@ -68,8 +68,7 @@ fn last_container_end(pod: &Pod) -> Option<Timestamp> {
     let sidecars: Vec<&str> = pod
         .spec
         .iter()
-        .flat_map(|spec| spec.init_containers.iter().flatten())
-        .filter(|container| container.restart_policy.as_deref() == Some("Always"))
+        .flat_map(semantics::pod::sidecars)
         .map(|container| container.name.as_str())
         .collect();
     let init = status.init_container_statuses.iter().flatten();

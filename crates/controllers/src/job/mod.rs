@@ -30,7 +30,7 @@ use crate::lookup::{Controlled, Selecting};
 use crate::owned_pods::{PodControl, claim};
 use crate::watching::{self, enqueue, own_key, owner_key};
 use crate::written::{CATCH_UP, Written};
-use crate::{Config, Error, meta};
+use crate::{Config, Error};
 use backoff::Backoff;
 use plan::Plan;
 use tracking::{Counts, Suspension};
@@ -88,7 +88,7 @@ struct Controller {
 #[derive(Clone, Default)]
 struct Memory {
     backoff: Backoff,
-    /// UIDs of pods we let go of, though the cache does not show it yet.
+    /// UIDs of pods that we released, though the cache does not show it yet.
     released: BTreeSet<String>,
 }
 
@@ -169,7 +169,10 @@ impl Controller {
     ) -> (Counts, Option<Error>) {
         let job = view.job;
         let active = view.active();
-        let ready = active.iter().filter(|pod| meta::is_ready(pod)).count();
+        let ready = active
+            .iter()
+            .filter(|pod| semantics::pod::is_ready(pod))
+            .count();
         let mut counts = Counts {
             active: active.len() as i32,
             ready: ready as i32,
@@ -192,7 +195,7 @@ impl Controller {
                 Ok(true) => {
                     counts.active -= 1;
                     counts.terminating += 1;
-                    counts.ready -= i32::from(meta::is_ready(pod));
+                    counts.ready -= i32::from(semantics::pod::is_ready(pod));
                 }
                 Err(error) => failure = failure.or(Some(error)),
             }
@@ -295,7 +298,7 @@ impl Controller {
         }
     }
 
-    /// What we know about the Job, without what the cache shows by now.
+    /// What is remembered about the Job, without what the cache shows by now.
     fn remember(&self, key: &ObjectKey, pods: &[Arc<Pod>]) -> Memory {
         let mut all = self.memory.lock();
         let memory = all.entry(key.clone()).or_default();

@@ -1,4 +1,4 @@
-//! Pods that still carry the tracking finalizer although nobody will count them: their Job is gone
+//! Pods that still have the tracking finalizer although no Job will count them: their Job is gone
 //! or finished. Without this they could never be deleted.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{CONTROLLER, is_finished, pod};
 use crate::lookup::{Controlled, Selecting};
 use crate::owned_pods::PodControl;
 use crate::watching::{self, enqueue};
-use crate::{Config, Error, meta};
+use crate::{Config, Error};
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
     let jobs = config.informers.of::<Job>();
@@ -52,7 +52,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
 /// Whether no unfinished Job counts this pod or is about to adopt it.
 fn is_orphan(jobs: &Informer<Job>, selecting: &Selecting<Job>, pod: &Pod) -> bool {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    match meta::controller_of(&pod.metadata) {
+    match semantics::owner::controller_of(&pod.metadata) {
         Some(owner) if owner.kind != "Job" => true,
         Some(owner) => jobs
             .get(namespace, &owner.name)

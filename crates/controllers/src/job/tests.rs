@@ -17,7 +17,6 @@ use super::plan::{self, plan};
 use super::pod;
 use super::tracking::{self, Counts, Suspension};
 use super::view::{View, condition, is_finished};
-use crate::meta;
 
 struct World {
     job: Job,
@@ -177,7 +176,7 @@ impl World {
     fn collect(&mut self, name: &str) {
         let pod = &self.pods[name];
         if pod.metadata.deletion_timestamp.is_some()
-            && meta::is_terminal(pod)
+            && semantics::pod::is_terminal(pod)
             && !pod::is_tracked(pod)
         {
             self.pods.remove(name);
@@ -194,7 +193,7 @@ impl World {
     fn end(&mut self, name: &str, phase: &str) {
         let at = self.now().to_string();
         let pod = self.pods.get_mut(name).unwrap();
-        if meta::is_terminal(pod) {
+        if semantics::pod::is_terminal(pod) {
             return;
         }
         pod.status = serde_json::from_value(serde_json::json!({
@@ -438,7 +437,7 @@ fn a_pod_that_was_stopped_too_late_counts_and_its_index_waits_for_it() {
         assert_eq!(status.completed_indexes.as_deref(), Some("0"));
         assert_eq!((status.failed, world.made), (failed, pods), "{end}");
     }
-    // A node that never tells is not waited for without end.
+    // A node that never reports is not waited for without end.
     let mut world = World::new(job(spec));
     world.round(usize::MAX);
     world.job.spec.as_mut().unwrap().suspend = Some(true);

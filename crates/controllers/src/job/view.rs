@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::failure_policy::{self, Verdict};
+use super::failure_policy::{self, FailureAction};
 use super::indexes::Indexes;
 use super::pod;
 use crate::meta;
@@ -40,7 +40,7 @@ impl<'a> View<'a> {
         if view.is_indexed() {
             view.succeeded_indexes = view
                 .counted_indexes()
-                .with(view.ended_indexes(|pod| meta::phase(pod) == "Succeeded"));
+                .with(view.ended_indexes(|pod| semantics::pod::phase(pod) == "Succeeded"));
             if view.has_limit_per_index() {
                 let counted = view.status.failed_indexes.as_deref().unwrap_or_default();
                 let counted = Indexes::parse(counted, view.completions());
@@ -76,7 +76,7 @@ impl<'a> View<'a> {
 
     /// One that the Job stopped has not failed.
     pub fn is_failed(&self, pod: &Pod) -> bool {
-        match meta::phase(pod) {
+        match semantics::pod::phase(pod) {
             _ if pod::is_leaving(pod) => false,
             "Failed" => true,
             "Succeeded" => false,
@@ -85,7 +85,10 @@ impl<'a> View<'a> {
     }
 
     pub fn active(&self) -> Vec<Arc<Pod>> {
-        let active = self.pods.iter().filter(|pod| meta::is_active(pod));
+        let active = self
+            .pods
+            .iter()
+            .filter(|pod| semantics::pod::is_active(pod));
         active.cloned().collect()
     }
 
@@ -102,7 +105,7 @@ impl<'a> View<'a> {
             .filter(move |pod| pod::may_still_succeed(pod, now).is_some())
     }
 
-    /// Tracked, and not known to have been let go.
+    /// Tracked, and not known to have been released.
     pub fn is_held(&self, pod: &Pod) -> bool {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         pod::is_tracked(pod) && !self.released.contains(uid)
@@ -125,7 +128,9 @@ impl<'a> View<'a> {
     /// Held pods that have succeeded and are in no count yet.
     pub fn newly_succeeded(&self) -> Vec<&Pod> {
         self.held_with_valid_index()
-            .filter(|pod| !self.uncounted(pod).succeeded && meta::phase(pod) == "Succeeded")
+            .filter(|pod| {
+                !self.uncounted(pod).succeeded && semantics::pod::phase(pod) == "Succeeded"
+            })
             .collect()
     }
 
@@ -172,8 +177,8 @@ impl<'a> View<'a> {
             return false;
         }
         let limit = self.spec.backoff_limit_per_index.unwrap_or(i32::MAX);
-        match failure_policy::judge(self.job, pod) {
-            Verdict::FailIndex => true,
+        match failure_policy::action_for(self.job, pod) {
+            FailureAction::FailIndex => true,
             verdict => verdict.counts() && pod::index_failures(pod) >= limit,
         }
     }

@@ -134,7 +134,7 @@ impl Controller {
         if !plan::is_asked(&claim) || self.volumes.get("", &plan::volume_name(&claim)).is_some() {
             return Ok(());
         }
-        let class = crate::persistent_volume::matching::claim_class(&claim);
+        let class = semantics::volume::claim_class(&claim);
         let Some(class) = self.classes.get("", class) else {
             return Ok(());
         };

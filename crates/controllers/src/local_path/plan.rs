@@ -9,7 +9,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{DIRECTORY_ANNOTATION, FINALIZER, PROVISIONER};
-use crate::persistent_volume::matching;
+use crate::meta;
 use crate::persistent_volume::plan::{PROVISIONED_BY, SELECTED_NODE};
 
 pub const HOST_NAME: &str = "kubernetes.io/hostname";
@@ -18,7 +18,7 @@ const ELSEWHERE: &str = "/var/lib/coracle-local-path";
 
 /// Whether it is this provisioner's turn.
 pub fn is_asked(claim: &PersistentVolumeClaim) -> bool {
-    let asked = matching::annotation(&claim.metadata, crate::persistent_volume::plan::PROVISIONER);
+    let asked = meta::annotation(&claim.metadata, crate::persistent_volume::plan::PROVISIONER);
     let named = claim
         .spec
         .as_ref()
@@ -29,7 +29,7 @@ pub fn is_asked(claim: &PersistentVolumeClaim) -> bool {
 }
 
 pub fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
-    matching::annotation(&claim.metadata, SELECTED_NODE).filter(|node| !node.is_empty())
+    meta::annotation(&claim.metadata, SELECTED_NODE).filter(|node| !node.is_empty())
 }
 
 pub fn volume_name(claim: &PersistentVolumeClaim) -> String {
@@ -43,7 +43,7 @@ pub fn volume(
     node: &Node,
 ) -> Result<PersistentVolume, String> {
     let spec = claim.spec.clone().unwrap_or_default();
-    if matching::claim_mode(claim) != "Filesystem" {
+    if semantics::volume::claim_mode(claim) != "Filesystem" {
         return Err("only volumes with a file system can be provisioned".to_string());
     }
     let modes = spec.access_modes.clone().unwrap_or_default();
@@ -62,7 +62,7 @@ pub fn volume(
     let Some(host_name) = host_name else {
         return Err(format!("node {node_name:?} has no label {HOST_NAME}"));
     };
-    let offered = matching::annotation(&node.metadata, DIRECTORY_ANNOTATION);
+    let offered = meta::annotation(&node.metadata, DIRECTORY_ANNOTATION);
     let name = volume_name(claim);
     let request = spec
         .resources
@@ -127,7 +127,7 @@ pub enum Fate {
 
 /// `node_exists` tells whether a node with that host name is in the cluster.
 pub fn fate(volume: &PersistentVolume, node_exists: impl Fn(&str) -> bool) -> Fate {
-    if matching::annotation(&volume.metadata, PROVISIONED_BY) != Some(PROVISIONER) {
+    if meta::annotation(&volume.metadata, PROVISIONED_BY) != Some(PROVISIONER) {
         return Fate::Keep;
     }
     if volume.metadata.deletion_timestamp.is_some() {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_lies_in_the_nodes_directory_and_only_there() {
+    fn a_volume_is_in_the_directory_of_its_node_only() {
         let claim = claim(serde_json::json!({
             "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}));
         let ours = node(serde_json::json!({DIRECTORY_ANNOTATION: "/data/local-path"}));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_node_cannot_give_is_refused() {
+    fn claims_that_one_node_cannot_provide_are_rejected() {
         let node = node(serde_json::json!({}));
         let check = |spec: serde_json::Value| volume(&claim(spec), &class(), &node).is_err();
         assert!(check(serde_json::json!({"accessModes": ["ReadWriteMany"]})));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn released_volumes_go_and_those_of_lost_nodes_are_forgotten() {
+    fn released_volumes_are_deleted_also_those_of_lost_nodes() {
         let claim = claim(serde_json::json!({"accessModes": ["ReadWriteOnce"]}));
         let ours = node(serde_json::json!({DIRECTORY_ANNOTATION: "/data"}));
         let mut made = volume(&claim, &class(), &ours).unwrap();

@@ -2,13 +2,14 @@
 //! Services. A node that was invited gets the range of its invitation, and nobody else does. Nodes
 //! that bring a range keep it, and it is never given twice.
 
-mod pool;
+mod plan;
 
 use std::sync::Arc;
 
 use client::controller::Outcome;
 use client::events::Recorder;
 use client::{Change, Informer, ObjectKey, WorkQueue, retry};
+use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::Api;
@@ -19,13 +20,14 @@ use tokio_util::sync::CancellationToken;
 use crate::watching;
 use crate::written::CATCH_UP;
 use crate::{Config, Error};
-use pool::{Holder, NODE_BITS, Pool, Range, parse};
+use plan::{Holder, NODE_BITS, Pool};
 
 pub async fn run(config: Config, shutdown: CancellationToken) {
     let Some(text) = config.pod_range.as_deref() else {
         return shutdown.cancelled().await;
     };
-    let Some(range) = parse(text).filter(|(_, bits)| *bits <= NODE_BITS) else {
+    let range = text.parse::<Ipv4Net>().ok();
+    let Some(range) = range.filter(|range| range.prefix_len() <= NODE_BITS) else {
         tracing::error!(
             range = text,
             "nodes get no pod ranges: the cluster's range is no IPv4 range of a /{NODE_BITS} or more"
@@ -105,7 +107,7 @@ async fn follow_service_ranges(service_ranges: Informer<ServiceCIDR>, known: Arc
         let texts = spec
             .into_iter()
             .flat_map(|spec| spec.cidrs.iter().flatten());
-        let has = texts.filter_map(|text| parse(text)).collect();
+        let has = texts.filter_map(|text| text.parse().ok()).collect();
         let name = object.metadata.name.clone().unwrap_or_default();
         known.lock().pool.set(Holder::Services(name), has);
     }
@@ -144,7 +146,7 @@ impl Controller {
             self.events.normal(&*node, "CIDRNotAvailable", message);
             return Ok(Outcome::Done);
         };
-        let text = format!("{}/{}", free.0, free.1);
+        let text = free.to_string();
         let patch = serde_json::json!({
             "metadata": {"resourceVersion": node.metadata.resource_version},
             "spec": {"podCIDR": text, "podCIDRs": [text]},
@@ -160,19 +162,19 @@ impl Controller {
     }
 
     /// The ranges of invitations, by node.
-    fn invitations(&self) -> Result<Vec<(String, Range)>, Error> {
+    fn invitations(&self) -> Result<Vec<(String, Ipv4Net)>, Error> {
         let Some(reserved) = &self.config.reserved_pod_ranges else {
             return Ok(Vec::new());
         };
         let all = reserved().map_err(Error::Object)?;
         let all = all.into_iter();
         Ok(all
-            .filter_map(|(node, text)| Some((node, parse(&text)?)))
+            .filter_map(|(node, text)| Some((node, text.parse().ok()?)))
             .collect())
     }
 }
 
-fn ranges(node: &Node) -> Vec<Range> {
+fn ranges(node: &Node) -> Vec<Ipv4Net> {
     let spec = node.spec.as_ref();
     let many = spec
         .and_then(|spec| spec.pod_cidrs.clone())
@@ -180,6 +182,6 @@ fn ranges(node: &Node) -> Vec<Range> {
     let single = spec.and_then(|spec| spec.pod_cidr.clone());
     many.iter()
         .chain(&single)
-        .filter_map(|text| parse(text))
+        .filter_map(|text| text.parse().ok())
         .collect()
 }

@@ -1,5 +1,5 @@
 //! Which objects belong to an owner: those it controls and selects, those it may adopt, those it
-//! must let go. The same for pods, ReplicaSets and ControllerRevisions.
+//! must release. The same for pods, ReplicaSets and ControllerRevisions.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ pub fn decide(owner: &ObjectMeta, selector: &LabelSelector, object: &ObjectMeta)
     let matching = object
         .labels
         .as_ref()
-        .is_some_and(|labels| meta::selects(selector, labels));
-    match meta::controller_of(object) {
+        .is_some_and(|labels| semantics::label_selector::selects(selector, labels));
+    match semantics::owner::controller_of(object) {
         Some(controller) if controller.uid != owner_uid => Claim::Ignore,
         Some(_) if matching => Claim::Ours,
         Some(_) if owner_leaves => Claim::Ignore,

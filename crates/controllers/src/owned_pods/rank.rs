@@ -26,7 +26,7 @@ pub type Rank = (
 /// their order of magnitude, and the UID decides among equals: which of many similar pods go is
 /// then spread over nodes and zones.
 pub fn rank(pod: &Pod, doubled_up: usize, now: Timestamp) -> Rank {
-    let phase = match meta::phase(pod) {
+    let phase = match semantics::pod::phase(pod) {
         "Pending" => 0,
         "Unknown" => 1,
         _ => 2,
@@ -34,7 +34,7 @@ pub fn rank(pod: &Pod, doubled_up: usize, now: Timestamp) -> Rank {
     let cost = meta::annotation(&pod.metadata, "controller.kubernetes.io/pod-deletion-cost")
         .and_then(|cost| cost.parse().ok())
         .unwrap_or(0);
-    let ready_for = if meta::is_ready(pod) {
+    let ready_for = if semantics::pod::is_ready(pod) {
         meta::ready_since(pod).map_or(0, |since| magnitude(since, now))
     } else {
         0
@@ -43,7 +43,7 @@ pub fn rank(pod: &Pod, doubled_up: usize, now: Timestamp) -> Rank {
     (
         !meta::node_name(pod).is_empty(),
         phase,
-        meta::is_ready(pod),
+        semantics::pod::is_ready(pod),
         cost,
         Reverse(doubled_up),
         ready_for,

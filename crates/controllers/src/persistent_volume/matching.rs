@@ -2,49 +2,11 @@
 
 use std::sync::Arc;
 
-use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-
-use crate::meta;
-
-const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
-
-/// The class a claim asks for; empty for none.
-pub fn claim_class(claim: &PersistentVolumeClaim) -> &str {
-    annotation(&claim.metadata, CLASS_ANNOTATION)
-        .or_else(|| claim.spec.as_ref()?.storage_class_name.as_deref())
-        .unwrap_or_default()
-}
-
-/// Whether a claim says anything about a class, be it that it wants none.
-pub fn names_class(claim: &PersistentVolumeClaim) -> bool {
-    let spec = claim.spec.as_ref();
-    annotation(&claim.metadata, CLASS_ANNOTATION).is_some()
-        || spec.is_some_and(|spec| spec.storage_class_name.is_some())
-}
-
-pub fn volume_class(volume: &PersistentVolume) -> &str {
-    annotation(&volume.metadata, CLASS_ANNOTATION)
-        .or_else(|| volume.spec.as_ref()?.storage_class_name.as_deref())
-        .unwrap_or_default()
-}
-
-/// Whether a volume is, or was before the claim existed, meant for this claim.
-pub fn is_bound_to(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
-    let reference = volume
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.claim_ref.as_ref());
-    reference.is_some_and(|reference| {
-        reference.name == claim.metadata.name
-            && reference.namespace == claim.metadata.namespace
-            && match reference.uid.as_deref() {
-                None | Some("") => true,
-                uid => uid == claim.metadata.uid.as_deref(),
-            }
-    })
-}
+use semantics::volume::{
+    access_modes, capacity, claim_class, has_wanted_access_modes, has_wanted_attributes,
+    has_wanted_mode, is_bound_to, is_selected_by, request, volume_class,
+};
 
 /// The volume made for the claim, else the smallest one that will do and has the fewest access
 /// modes to spare. A claim that waits for its first consumer only gets one made for it.
@@ -61,9 +23,9 @@ pub fn best_match<'a>(
         (free || is_bound_to(volume, claim))
             && volume.metadata.deletion_timestamp.is_none()
             && capacity(volume) >= request(claim)
-            && mode(volume) == claim_mode(claim)
-            && attributes(volume) == claim_attributes(claim)
-            && has_access_modes(volume, claim)
+            && has_wanted_mode(volume, claim)
+            && has_wanted_attributes(volume, claim)
+            && has_wanted_access_modes(volume, claim)
     };
     let made_for_it = volumes
         .iter()
@@ -79,7 +41,7 @@ pub fn best_match<'a>(
             let status = volume.status.as_ref();
             status.and_then(|status| status.phase.as_deref()) == Some("Available")
                 && volume_class(volume) == claim_class(claim)
-                && selector_matches(claim, volume)
+                && is_selected_by(volume, claim)
         })
         .min_by_key(|volume| (access_modes(volume).len(), capacity(volume)))
 }
@@ -94,94 +56,16 @@ pub fn mismatch(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Opt
         "requested PV is too small"
     } else if volume_class(volume) != claim_class(claim) {
         "storageClassName does not match"
-    } else if attributes(volume) != claim_attributes(claim) {
+    } else if !has_wanted_attributes(volume, claim) {
         "volumeAttributesClassName does not match"
-    } else if mode(volume) != claim_mode(claim) {
+    } else if !has_wanted_mode(volume, claim) {
         "incompatible volumeMode"
-    } else if !has_access_modes(volume, claim) {
+    } else if !has_wanted_access_modes(volume, claim) {
         "incompatible accessMode"
     } else {
         return None;
     };
     Some(problem.to_string())
-}
-
-pub fn mode(volume: &PersistentVolume) -> &str {
-    let spec = volume.spec.as_ref();
-    spec.and_then(|spec| spec.volume_mode.as_deref())
-        .unwrap_or("Filesystem")
-}
-
-pub fn claim_mode(claim: &PersistentVolumeClaim) -> &str {
-    let spec = claim.spec.as_ref();
-    spec.and_then(|spec| spec.volume_mode.as_deref())
-        .unwrap_or("Filesystem")
-}
-
-pub fn annotation<'a>(
-    meta: &'a k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-    name: &str,
-) -> Option<&'a str> {
-    meta.annotations.as_ref()?.get(name).map(String::as_str)
-}
-
-fn capacity(volume: &PersistentVolume) -> Quantity {
-    let text = volume
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.capacity.as_ref()?.get("storage"));
-    quantity(text.map(|text| text.0.as_str()))
-}
-
-fn request(claim: &PersistentVolumeClaim) -> Quantity {
-    let text = claim
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.resources.as_ref()?.requests.as_ref()?.get("storage"));
-    quantity(text.map(|text| text.0.as_str()))
-}
-
-fn quantity(text: Option<&str>) -> Quantity {
-    text.and_then(|text| Quantity::parse(text).ok())
-        .unwrap_or_else(|| Quantity::from_milli(0))
-}
-
-fn attributes(volume: &PersistentVolume) -> &str {
-    let spec = volume.spec.as_ref();
-    spec.and_then(|spec| spec.volume_attributes_class_name.as_deref())
-        .unwrap_or_default()
-}
-
-fn claim_attributes(claim: &PersistentVolumeClaim) -> &str {
-    let spec = claim.spec.as_ref();
-    spec.and_then(|spec| spec.volume_attributes_class_name.as_deref())
-        .unwrap_or_default()
-}
-
-fn access_modes(volume: &PersistentVolume) -> &[String] {
-    let spec = volume.spec.as_ref();
-    spec.and_then(|spec| spec.access_modes.as_deref())
-        .unwrap_or_default()
-}
-
-fn has_access_modes(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
-    let wanted = claim
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.access_modes.as_ref());
-    wanted
-        .into_iter()
-        .flatten()
-        .all(|mode| access_modes(volume).contains(mode))
-}
-
-fn selector_matches(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> bool {
-    let selector = claim.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-    selector.is_none_or(|selector| {
-        let labels = volume.metadata.labels.clone().unwrap_or_default();
-        // An empty selector takes any volume.
-        *selector == LabelSelector::default() || meta::selects(selector, &labels)
-    })
 }
 
 #[cfg(test)]
@@ -223,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_that_suits_wins_and_the_one_made_for_it_before_all() {
+    fn the_reserved_volume_is_chosen_or_else_the_smallest_that_fits() {
         let none = serde_json::json!({});
         let wanted = claim(serde_json::json!({
             "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}));

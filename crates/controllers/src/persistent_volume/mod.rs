@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use kube::api::PostParams;
+use semantics::pod_claim::pod_claims;
 use tokio_util::sync::CancellationToken;
 
 use crate::lookup::{self, in_namespace};
@@ -60,7 +61,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
                     Some(claim) => keys.push(claim),
                     // It may be what a claim of its class waits for.
                     None => {
-                        let class = matching::volume_class(volume).to_owned();
+                        let class = semantics::volume::volume_class(volume).to_owned();
                         keys.extend(waiting(&[class]));
                     }
                 }
@@ -76,9 +77,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
             let claims = claims.clone();
             move |pod: &Pod| {
                 let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-                let names = plan::claims_of(pod).into_iter();
-                names
-                    .filter_map(|name| claims.get(namespace, &name))
+                pod_claims(pod)
+                    .filter_map(|used| claims.get(namespace, &used.name))
                     .filter(|claim| !is_bound(claim))
                     .map(|claim| ObjectKey::of(&*claim))
                     .collect()
@@ -118,7 +118,7 @@ struct Controller {
 
 /// The class of which an unbound claim waits for a volume.
 fn waiting_for(claim: &PersistentVolumeClaim) -> Vec<String> {
-    let class = matching::claim_class(claim).to_owned();
+    let class = semantics::volume::claim_class(claim).to_owned();
     Vec::from_iter((!is_bound(claim)).then_some(class))
 }
 
@@ -126,7 +126,7 @@ fn waiting_for(claim: &PersistentVolumeClaim) -> Vec<String> {
 fn usable_by(volume: &PersistentVolume) -> Vec<String> {
     vec![match claim_key(volume) {
         Some(claim) => format!("claim\n{claim}"),
-        None => format!("class\n{}", matching::volume_class(volume)),
+        None => format!("class\n{}", semantics::volume::volume_class(volume)),
     }]
 }
 
@@ -160,7 +160,7 @@ impl Controller {
             Some(name) => Vec::from_iter(self.volumes.get("", name)),
             None => self.usable_volumes.get_any(&[
                 format!("claim\n{key}"),
-                format!("class\n{}", matching::claim_class(&claim)),
+                format!("class\n{}", semantics::volume::claim_class(&claim)),
             ]),
         };
         let classes = self.classes.list();
@@ -201,7 +201,7 @@ impl Controller {
         volume: &PersistentVolume,
     ) -> Result<(), Error> {
         let mut volume = volume.clone();
-        let reserved = matching::is_bound_to(&volume, claim);
+        let reserved = semantics::volume::is_bound_to(&volume, claim);
         let spec = volume.spec.get_or_insert_default();
         let known = spec
             .claim_ref
@@ -225,7 +225,7 @@ impl Controller {
         let volume = self.set_volume_phase(&volume, "Bound").await?;
         let mut claim = claim.clone();
         let spec = claim.spec.get_or_insert_default();
-        let complete = matching::annotation(&claim.metadata, plan::BIND_COMPLETED).is_some();
+        let complete = meta::annotation(&claim.metadata, plan::BIND_COMPLETED).is_some();
         if spec.volume_name != volume.metadata.name {
             spec.volume_name = volume.metadata.name.clone();
             mark(&mut claim.metadata, plan::BOUND_BY_CONTROLLER);
@@ -239,7 +239,7 @@ impl Controller {
     }
 
     async fn ask(&self, claim: &PersistentVolumeClaim, provisioner: &str) -> Result<(), Error> {
-        let asked = matching::annotation(&claim.metadata, plan::PROVISIONER);
+        let asked = meta::annotation(&claim.metadata, plan::PROVISIONER);
         let mut claim = claim.clone();
         if asked != Some(provisioner) {
             let annotations = claim.metadata.annotations.get_or_insert_default();
@@ -324,7 +324,7 @@ impl Controller {
     async fn unbind(&self, volume: &PersistentVolume) -> Result<(), Error> {
         let mut updated = volume.clone();
         let spec = updated.spec.get_or_insert_default();
-        match matching::annotation(&volume.metadata, plan::BOUND_BY_CONTROLLER) {
+        match meta::annotation(&volume.metadata, plan::BOUND_BY_CONTROLLER) {
             Some(_) => {
                 spec.claim_ref = None;
                 if let Some(annotations) = &mut updated.metadata.annotations {

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::quantity::Quantity;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
-use super::matching::{self, annotation};
+use super::matching;
+use crate::meta::annotation;
 
 pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
@@ -78,7 +79,7 @@ pub fn plan_claim(
             None => ClaimStep::Bind(volume.clone()),
         };
     }
-    match matching::is_bound_to(volume, claim) {
+    match semantics::volume::is_bound_to(volume, claim) {
         true => ClaimStep::Bind(volume.clone()),
         false => ClaimStep::Wait(Some(Notice {
             warning: true,
@@ -88,8 +89,8 @@ pub fn plan_claim(
     }
 }
 
-/// What a bound claim that asks for more than it has is told: whoever made the volume may be able to
-/// expand it, we are not.
+/// What a bound claim that asks for more than it has is told: whoever made the volume may be able
+/// to expand it, we are not.
 pub fn expansion(claim: &PersistentVolumeClaim) -> Option<Notice> {
     let storage = |amounts: Option<&BTreeMap<String, Text>>| {
         Quantity::parse(&amounts?.get("storage")?.0).ok()
@@ -150,7 +151,7 @@ fn plan_unbound(
     classes: &[Arc<StorageClass>],
     waiting_pods: &[String],
 ) -> ClaimStep {
-    let class_name = matching::claim_class(claim);
+    let class_name = semantics::volume::claim_class(claim);
     let class = classes
         .iter()
         .find(|class| class.metadata.name.as_deref() == Some(class_name));
@@ -159,7 +160,7 @@ fn plan_unbound(
     if let Some(volume) = matching::best_match(claim, volumes, delayed) {
         return ClaimStep::Bind(volume.clone());
     }
-    if !matching::names_class(claim)
+    if semantics::volume::stated_class(claim).is_none()
         && let Some(default) = default_class(classes)
     {
         return ClaimStep::UseClass(default);
@@ -283,7 +284,7 @@ pub fn plan_volume(volume: &PersistentVolume, claim: Option<&PersistentVolumeCla
         .and_then(|spec| spec.volume_name.as_deref())
         .unwrap_or_default();
     if named.is_empty() {
-        return match matching::mode(volume) == matching::claim_mode(claim) {
+        return match semantics::volume::has_wanted_mode(volume, claim) {
             true => VolumeStep::PokeClaim,
             false => VolumeStep::Mismatch {
                 claim: claim.metadata.name.clone().unwrap_or_default(),
@@ -339,23 +340,6 @@ fn reclaim(volume: &PersistentVolume) -> Reclaim {
 fn knows_source(volume: &PersistentVolume) -> bool {
     let spec = volume.spec.as_ref();
     spec.is_some_and(|spec| spec.nfs.is_some() || spec.csi.is_some() || spec.host_path.is_some())
-}
-
-/// The claims a pod uses, those of its ephemeral volumes included.
-pub fn claims_of(pod: &Pod) -> Vec<String> {
-    let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
-    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
-    volumes
-        .into_iter()
-        .flatten()
-        .filter_map(|volume| {
-            if let Some(source) = &volume.persistent_volume_claim {
-                return Some(source.claim_name.clone());
-            }
-            let ephemeral = volume.ephemeral.as_ref();
-            ephemeral.map(|_| format!("{pod_name}-{}", volume.name))
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -496,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_wants_more_than_it_has_is_told() {
+    fn a_claim_that_wants_more_than_its_volume_has_is_reported() {
         let check = |wanted: &str, phase: &str, told: bool| {
             let claim: PersistentVolumeClaim = serde_json::from_value(serde_json::json!({
                 "spec": {"resources": {"requests": {"storage": wanted}}},

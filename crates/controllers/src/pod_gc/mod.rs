@@ -1,5 +1,5 @@
-//! Removes pods that nobody else will: ended ones beyond a threshold, those of nodes that are gone
-//! or out of service, and unscheduled ones on their way out.
+//! Deletes pods that no other component deletes: ended ones beyond a threshold, those of nodes that
+//! are gone or out of service, and unscheduled ones on their way out.
 
 mod plan;
 
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::owned_pods::of_uid;
-use crate::{Config, Error, meta};
+use crate::{Config, Error};
 use plan::{Reason, Removal};
 
 /// A sweep; between sweeps only the going of nodes and of unscheduled pods is acted on.
@@ -106,7 +106,7 @@ impl Collector {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let api: Api<Pod> = Api::namespaced(self.config.client.clone(), namespace);
-        if !meta::is_terminal(pod) {
+        if !semantics::pod::is_terminal(pod) {
             let now = self.config.environment.now();
             let patch = Patch::Strategic(plan::failure_patch(removal, now));
             match api

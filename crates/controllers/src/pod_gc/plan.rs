@@ -79,7 +79,7 @@ pub fn nodes_away(pods: &[Arc<Pod>], nodes: &[Arc<Node>]) -> BTreeSet<String> {
         .collect()
 }
 
-/// What the status of a collected pod says.
+/// The status of a collected pod.
 pub fn failure_patch(removal: &Removal, now: Timestamp) -> serde_json::Value {
     let mut status = serde_json::json!({
         "phase": "Failed",
@@ -100,7 +100,10 @@ pub fn failure_patch(removal: &Removal, now: Timestamp) -> serde_json::Value {
 
 /// Ended pods beyond the threshold: evicted ones first, then the oldest.
 fn surplus(pods: &[Arc<Pod>], most: usize) -> Vec<Removal> {
-    let mut ended: Vec<&Arc<Pod>> = pods.iter().filter(|pod| meta::is_terminal(pod)).collect();
+    let mut ended: Vec<&Arc<Pod>> = pods
+        .iter()
+        .filter(|pod| semantics::pod::is_terminal(pod))
+        .collect();
     if ended.len() <= most {
         return Vec::new();
     }
@@ -132,11 +135,7 @@ fn is_out_of_service(node: &Node) -> bool {
     let tainted = taints
         .into_iter()
         .any(|taint| taint.key == "node.kubernetes.io/out-of-service");
-    let conditions = node.status.iter();
-    let ready = conditions
-        .flat_map(|status| status.conditions.iter().flatten())
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    tainted && !ready
+    tainted && !semantics::node::is_ready(node)
 }
 
 #[cfg(test)]
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_pods_beyond_the_threshold_go_evicted_ones_first() {
+    fn ended_pods_beyond_the_threshold_are_deleted_evicted_ones_first() {
         let pods = [
             pod("old", "n", "Succeeded", false, 1),
             pod("young", "n", "Failed", false, 3),

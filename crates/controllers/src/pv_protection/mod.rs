@@ -1,5 +1,7 @@
 //! PV protection: a volume that a claim is bound to is not removed under it.
 
+mod plan;
+
 use client::controller::Outcome;
 use client::{ObjectKey, WorkQueue};
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -20,16 +22,11 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         let api: Api<PersistentVolume> = Api::all(config.client.clone());
         async move {
             if let Some(volume) = volume {
-                let step = finalizers::step(&*volume, FINALIZER, is_in_use(&volume));
+                let step = finalizers::step(&*volume, FINALIZER, plan::is_in_use(&volume));
                 finalizers::carry_out(&api, &*volume, FINALIZER, step).await?;
             }
             Ok(Outcome::Done)
         }
     };
     watching::run("pv-protection", 1, queue, feed, reconcile, shutdown).await;
-}
-
-fn is_in_use(volume: &PersistentVolume) -> bool {
-    let status = volume.status.as_ref();
-    status.and_then(|status| status.phase.as_deref()) == Some("Bound")
 }

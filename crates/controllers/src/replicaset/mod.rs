@@ -82,7 +82,7 @@ impl<K: Replicated> Controller<K> {
         let pods = self.owned_pods.claimable(set.meta(), &set.selector());
         let owned = self
             .control
-            .claim(&*set, &set.selector(), pods, meta::is_active)
+            .claim(&*set, &set.selector(), pods, semantics::pod::is_active)
             .await?;
         let now = self.config.environment.now();
         let observed = Observed::new(&*set, &owned);
@@ -184,7 +184,7 @@ impl<K: Replicated> Controller<K> {
 
     /// How many active pods of this set, and of the other sets of its owner, each node has.
     fn siblings_by_node(&self, set: &K) -> BTreeMap<String, usize> {
-        let siblings = match meta::controller_of(set.meta()) {
+        let siblings = match semantics::owner::controller_of(set.meta()) {
             Some(owner) => self.owned_sets.by(&owner.uid),
             None => Vec::new(),
         };
@@ -193,7 +193,7 @@ impl<K: Replicated> Controller<K> {
         let mut counts = BTreeMap::new();
         for pod in related.iter().flat_map(|uid| self.owned_pods.by(uid)) {
             let node = meta::node_name(&pod);
-            if meta::is_active(&pod) && !node.is_empty() {
+            if semantics::pod::is_active(&pod) && !node.is_empty() {
                 *counts.entry(node.to_owned()).or_default() += 1;
             }
         }

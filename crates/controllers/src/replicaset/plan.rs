@@ -32,7 +32,7 @@ pub struct Plan {
 
 impl Observed {
     pub fn new<K: Replicated>(set: &K, owned: &[Arc<Pod>]) -> Observed {
-        let active = owned.iter().filter(|pod| meta::is_active(pod));
+        let active = owned.iter().filter(|pod| semantics::pod::is_active(pod));
         Observed {
             wanted: set.wanted() as usize,
             min_ready_seconds: set.min_ready_seconds(),
@@ -121,7 +121,7 @@ pub fn status(
                 .iter()
                 .all(|(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value)))
         }),
-        ready_replicas: count(&meta::is_ready),
+        ready_replicas: count(&semantics::pod::is_ready),
         available_replicas: count(&|pod| meta::is_available(pod, observed.min_ready_seconds, now)),
         terminating_replicas: Some(observed.terminating as i32),
         observed_generation: generation,

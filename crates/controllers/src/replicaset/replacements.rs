@@ -93,7 +93,9 @@ impl Replacements {
             // A replacement that works ends the streak.
             let has_recovered = owned.iter().any(|pod| {
                 let created = meta::created(&pod.metadata);
-                meta::is_active(pod) && meta::is_ready(pod) && created > state.youngest_settled
+                semantics::pod::is_active(pod)
+                    && semantics::pod::is_ready(pod)
+                    && created > state.youngest_settled
             });
             state.streak = Some(match state.streak {
                 Some(streak) if !has_recovered => streak.next(generation, LONGEST_PAUSE),
@@ -114,7 +116,7 @@ impl Replacements {
 }
 
 fn has_failed(pod: &Pod) -> bool {
-    meta::phase(pod) == "Failed"
+    semantics::pod::phase(pod) == "Failed"
 }
 
 fn uid(pod: &Pod) -> &str {

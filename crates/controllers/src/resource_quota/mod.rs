@@ -2,6 +2,7 @@
 //! as objects come; this counts down as they go, and mends what went wrong in between.
 
 mod plan;
+mod pod_changes;
 mod tally;
 mod usage;
 
@@ -15,7 +16,7 @@ use api::resources::Amounts;
 use client::controller::Outcome;
 use client::{Change, Informer, Metadata, Object, ObjectKey, WorkQueue, retry};
 use k8s_openapi::api::core::v1::{
-    Container, PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaStatus, Service,
+    PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaStatus, Service,
 };
 use kube::Api;
 use kube::api::PostParams;
@@ -25,8 +26,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::watching;
-use crate::{Config, Error, discovery, meta};
+use crate::{Config, Error, discovery};
 use plan::Counts;
+use pod_changes::uses_another_amount;
 use tally::Tally;
 use usage::Counted;
 
@@ -48,7 +50,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
     };
     let feeds = futures::future::join4(
         follow_quotas(quotas.clone(), queue.clone(), seen.clone(), tallies.clone()),
-        follower(Evaluator::Pods).follow(pods.clone(), pod_uses_another_amount),
+        follower(Evaluator::Pods).follow(pods.clone(), uses_another_amount),
         follower(Evaluator::Services)
             .follow(services.clone(), |old: &Service, new| old.spec != new.spec),
         follower(Evaluator::Claims).follow(claims.clone(), |old: &PersistentVolumeClaim, new| {
@@ -142,26 +144,6 @@ impl Follower {
             }
         }
     }
-}
-
-/// Whether a pod may use more or less than before. Its being bound to a node, which happens to
-/// every pod, is none of that.
-fn pod_uses_another_amount(old: &Pod, new: &Pod) -> bool {
-    let ended = |pod: &Pod| matches!(meta::phase(pod), "Succeeded" | "Failed");
-    let requests = |pod: &Pod| {
-        pod.spec.as_ref().map(|spec| {
-            let of = |container: &Container| container.resources.clone();
-            let containers: Vec<_> = spec.containers.iter().map(of).collect();
-            (
-                containers,
-                spec.resources.clone(),
-                spec.active_deadline_seconds,
-            )
-        })
-    };
-    ended(old) != ended(new)
-        || meta::is_terminating(old) != meta::is_terminating(new)
-        || requests(old) != requests(new)
 }
 
 /// What we have seen of a quota.
@@ -392,6 +374,6 @@ fn one<K: Object + Serialize>(
 }
 
 fn value<K: Serialize>(object: &K) -> Result<Value, Error> {
-    let bytes = serde_json::to_vec(object).map_err(|error| Error::Object(error.to_string()))?;
-    Value::from_json(&bytes).map_err(|error| Error::Object(error.to_string()))
+    let bytes = serde_json::to_vec(object)?;
+    Ok(Value::from_json(&bytes)?)
 }

@@ -1,8 +1,8 @@
 //! ServiceCIDR: says of each range that it can be used, and keeps one that is being deleted until
 //! no Service has an address that only it covers. The addresses' records are the API server's.
 
-use std::net::IpAddr;
-use std::sync::Arc;
+mod plan;
+
 use std::time::Duration;
 
 use client::controller::Outcome;
@@ -15,11 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::finalizers::{self, Step};
 use crate::watching::{self, enqueue, own_key};
-use crate::{Config, Error, meta};
+use crate::{Config, Error};
+use plan::can_be_deleted;
 
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
-/// Only addresses of Services keep a range; others may have made records of their own.
-const MANAGED_BY: (&str, &str) = ("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io");
 /// An address may be on its way into a range that is being deleted.
 const SETTLING: Duration = Duration::from_secs(10);
 
@@ -78,7 +77,7 @@ async fn reconcile(
         report(config, &api, &range, "True", "", message).await?;
         return Ok(Outcome::Done);
     };
-    if !can_go(&range, &ranges.list(), &addresses.list()) {
+    if !can_be_deleted(&range, &ranges.list(), &addresses.list()) {
         let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
         report(config, &api, &range, "False", "Terminating", message).await?;
         return Ok(Outcome::Done);
@@ -128,114 +127,4 @@ async fn report(
     api.replace_status(name, &PostParams::default(), &updated)
         .await?;
     Ok(())
-}
-
-/// Whether every allocated address of a range is covered by another one that stays.
-fn can_go(range: &ServiceCIDR, all: &[Arc<ServiceCIDR>], addresses: &[Arc<IPAddress>]) -> bool {
-    let own = networks(range);
-    let others: Vec<Network> = all
-        .iter()
-        .filter(|other| {
-            other.metadata.name != range.metadata.name
-                && other.metadata.deletion_timestamp.is_none()
-        })
-        .flat_map(|other| networks(other))
-        .collect();
-    addresses.iter().all(|record| {
-        let name = record.metadata.name.as_deref().unwrap_or_default();
-        let Ok(address) = name.parse::<IpAddr>() else {
-            return true;
-        };
-        let within =
-            |networks: &[Network]| networks.iter().any(|network| contains(*network, address));
-        let (label, manager) = MANAGED_BY;
-        let is_managed = meta::label(&record.metadata, label) == Some(manager);
-        !is_managed || !within(&own) || within(&others)
-    })
-}
-
-type Network = (IpAddr, u8);
-
-fn networks(range: &ServiceCIDR) -> Vec<Network> {
-    let ranges = range.spec.as_ref().and_then(|spec| spec.cidrs.as_ref());
-    ranges
-        .into_iter()
-        .flatten()
-        .filter_map(|text| {
-            let (address, bits) = text.split_once('/')?;
-            Some((address.parse().ok()?, bits.parse().ok()?))
-        })
-        .collect()
-}
-
-/// Whether a Service may have this address of a network: neither its first nor, with IPv4, its last.
-fn contains((network, bits): Network, address: IpAddr) -> bool {
-    if address == network {
-        return false;
-    }
-    if let IpAddr::V4(address) = address
-        && bits < 32
-        && u32::from(address) & (u32::MAX >> bits) == u32::MAX >> bits
-    {
-        return false;
-    }
-    let shifted = |value: u128, width: u8| {
-        value
-            .checked_shr(u32::from(width.saturating_sub(bits)))
-            .unwrap_or(0)
-    };
-    match (network, address) {
-        (IpAddr::V4(network), IpAddr::V4(address)) => {
-            let value = |address: std::net::Ipv4Addr| u128::from(u32::from(address));
-            shifted(value(network), 32) == shifted(value(address), 32)
-        }
-        (IpAddr::V6(network), IpAddr::V6(address)) => {
-            shifted(u128::from(network), 128) == shifted(u128::from(address), 128)
-        }
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn range(name: &str, cidr: &str) -> Arc<ServiceCIDR> {
-        Arc::new(
-            serde_json::from_value(serde_json::json!({
-                "metadata": {"name": name}, "spec": {"cidrs": [cidr]},
-            }))
-            .unwrap(),
-        )
-    }
-
-    fn address(name: &str) -> Arc<IPAddress> {
-        let value = serde_json::json!({"metadata": {"name": name, "labels":
-                {"ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"}},
-            "spec": {"parentRef": {"resource": "services", "name": "s"}}});
-        Arc::new(serde_json::from_value(value).unwrap())
-    }
-
-    #[test]
-    fn a_range_goes_when_nobody_needs_it() {
-        let own = range("a", "10.0.0.0/24");
-        let all = [
-            own.clone(),
-            range("b", "10.0.0.0/28"),
-            range("v6", "fd00::/112"),
-        ];
-        assert!(can_go(
-            &own,
-            &all,
-            &[address("10.0.1.1"), address("fd00::5")]
-        ));
-        assert!(can_go(&own, &all, &[address("10.0.0.9")]));
-        assert!(!can_go(&own, &all, &[address("10.0.0.99")]));
-        assert!(!can_go(&all[2], &all, &[address("fd00::5")]));
-        // The last address of `b` is none that it could give.
-        assert!(!can_go(&own, &all, &[address("10.0.0.15")]));
-        let mut foreign = (*address("10.0.0.99")).clone();
-        foreign.metadata.labels = None;
-        assert!(can_go(&own, &all, &[Arc::new(foreign)]));
-    }
 }

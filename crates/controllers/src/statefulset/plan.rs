@@ -24,16 +24,16 @@ pub struct Revision {
     pub template: PodTemplateSpec,
 }
 
-/// What the controller sees of one set.
+/// One StatefulSet as the controller sees it.
 pub struct Observed<'a> {
     pub set: &'a StatefulSet,
     /// The pods that belong to the set.
     pub pods: &'a [Arc<Pod>],
     /// The claim of that name in the set's namespace.
     pub claims: &'a dyn Fn(&str) -> Option<Arc<PersistentVolumeClaim>>,
-    /// What pods had before the update under way.
+    /// The revision before the update under way.
     pub current: &'a Revision,
-    /// What they shall have.
+    /// The revision that pods shall have.
     pub update: &'a Revision,
     pub collisions: i32,
     pub now: Timestamp,
@@ -161,13 +161,13 @@ impl Planner<'_> {
 
     fn keep(&mut self, ordinal: i32, pod: &Arc<Pod>) -> Stage {
         let set = self.observed.set;
-        if meta::is_terminal(pod) {
+        if semantics::pod::is_terminal(pod) {
             if pod.metadata.deletion_timestamp.is_none() {
                 self.replace(pod);
             }
             return Stage::Waits;
         }
-        if meta::phase(pod) == "Pending" {
+        if semantics::pod::phase(pod) == "Pending" {
             let missing = self.missing(ordinal);
             if !missing.is_empty() {
                 self.actions
@@ -189,7 +189,7 @@ impl Planner<'_> {
     /// Deletes a pod that has ended; the next round creates it anew. One that fails again and again
     /// waits before.
     fn replace(&mut self, pod: &Arc<Pod>) {
-        if meta::phase(pod) == "Failed" {
+        if semantics::pod::phase(pod) == "Failed" {
             let name = pod.metadata.name.clone().unwrap_or_default();
             let pause = (self.observed.pause)(&name);
             if !pause.is_zero() {
@@ -223,7 +223,8 @@ impl Planner<'_> {
                     .as_ref()
                     .is_some_and(|first| Arc::ptr_eq(first, pod));
                 // A pod that has ended will not become ready; waiting for it would be for ever.
-                let may_go = is_first || meta::is_terminal(pod) || !self.is_unavailable(pod);
+                let may_go =
+                    is_first || semantics::pod::is_terminal(pod) || !self.is_unavailable(pod);
                 if !terminating && may_go {
                     self.actions.push(Action::Delete(pod.clone()));
                 }
@@ -338,7 +339,7 @@ impl Planner<'_> {
     fn is_unavailable(&self, pod: &Pod) -> bool {
         let min_ready_seconds = spec(self.observed.set).min_ready_seconds.unwrap_or(0);
         pod.metadata.deletion_timestamp.is_some()
-            || meta::phase(pod) != "Running"
+            || semantics::pod::phase(pod) != "Running"
             || !meta::is_available(pod, min_ready_seconds, self.observed.now)
     }
 }
@@ -349,7 +350,8 @@ fn status(observed: &Observed<'_>, updating: i32) -> StatefulSetStatus {
     let min_ready_seconds = spec(set).min_ready_seconds.unwrap_or(0);
     let count =
         |test: &dyn Fn(&Pod) -> bool| observed.pods.iter().filter(|pod| test(pod)).count() as i32;
-    let is_ready = |pod: &Pod| meta::phase(pod) == "Running" && meta::is_ready(pod);
+    let is_ready =
+        |pod: &Pod| semantics::pod::phase(pod) == "Running" && semantics::pod::is_ready(pod);
     let of = |revision: &Revision| {
         count(&|pod: &Pod| {
             pod.metadata.deletion_timestamp.is_none() && identity::revision(pod) == revision.name

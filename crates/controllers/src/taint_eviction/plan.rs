@@ -1,7 +1,8 @@
 //! How long a pod may stay on a node with these taints. Pure.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use semantics::toleration::tolerates;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stay {
@@ -28,7 +29,7 @@ pub fn stay(pod: &Pod, node: &Node, first_seen: Timestamp) -> Stay {
     for taint in taints {
         let Some(toleration) = tolerations
             .iter()
-            .find(|toleration| bears(toleration, taint))
+            .find(|toleration| tolerates(toleration, taint))
         else {
             return Stay::Until(i64::MIN);
         };
@@ -41,25 +42,6 @@ pub fn stay(pod: &Pod, node: &Node, first_seen: Timestamp) -> Stay {
         }
     }
     until.map_or(Stay::Unlimited, Stay::Until)
-}
-
-fn bears(toleration: &Toleration, taint: &Taint) -> bool {
-    let is_set = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
-    if is_set(&toleration.effect) && toleration.effect.as_deref() != Some(&taint.effect) {
-        return false;
-    }
-    if is_set(&toleration.key) && toleration.key.as_deref() != Some(&taint.key) {
-        return false;
-    }
-    match toleration.operator.as_deref().unwrap_or("Equal") {
-        "Exists" => true,
-        "Equal" | "" => {
-            is_set(&toleration.key)
-                && toleration.value.as_deref().unwrap_or_default()
-                    == taint.value.as_deref().unwrap_or_default()
-        }
-        _ => false,
-    }
 }
 
 #[cfg(test)]
@@ -87,6 +69,8 @@ mod tests {
         check(harmless, none, Stay::Unlimited);
         let forever = serde_json::json!([{"key": "k", "value": "v", "effect": "NoExecute"}]);
         check(taint.clone(), forever, Stay::Unlimited);
+        let keyless = serde_json::json!([{"operator": "Equal", "value": "v"}]);
+        check(taint.clone(), keyless, Stay::Unlimited);
         let other = serde_json::json!([{"key": "k", "value": "w"}]);
         check(taint.clone(), other, Stay::Until(i64::MIN));
         let all = serde_json::json!([{"operator": "Exists", "tolerationSeconds": 5}]);

@@ -1,5 +1,7 @@
 //! VolumeAttributesClass protection: a class that claims or volumes have is not removed.
 
+mod plan;
+
 use client::controller::Outcome;
 use client::{ObjectKey, Terms, WorkQueue};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -9,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::watching::{self, enqueue, own_key};
 use crate::{Config, finalizers};
+use plan::{of_claim, of_volume};
 
 const FINALIZER: &str = "kubernetes.io/vac-protection";
 
@@ -51,26 +54,4 @@ pub async fn run(config: Config, shutdown: CancellationToken) {
         }
     };
     watching::run("vac-protection", 1, queue, feeds, reconcile, shutdown).await;
-}
-
-/// The classes a claim asks for, has, or is on its way to.
-fn of_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
-    let wanted = claim
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.volume_attributes_class_name.clone());
-    let status = claim.status.as_ref();
-    let current = status.and_then(|status| status.current_volume_attributes_class_name.clone());
-    let target = status
-        .and_then(|status| status.modify_volume_status.as_ref())
-        .and_then(|modification| modification.target_volume_attributes_class_name.clone());
-    let all = [wanted, current, target].into_iter().flatten();
-    all.filter(|name| !name.is_empty()).collect()
-}
-
-fn of_volume(volume: &PersistentVolume) -> Vec<String> {
-    let spec = volume.spec.as_ref();
-    spec.and_then(|spec| spec.volume_attributes_class_name.clone())
-        .into_iter()
-        .collect()
 }

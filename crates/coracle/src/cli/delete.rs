@@ -92,7 +92,7 @@ pub async fn run(arguments: DeleteArguments) -> Result<ExitCode> {
             .await
         {
             Ok(_) => {
-                let qualified = match resource.group {
+                let qualified = match &*resource.group {
                     "" => resource.singular.to_string(),
                     group => format!("{}.{group}", resource.singular),
                 };

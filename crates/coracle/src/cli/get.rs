@@ -115,13 +115,13 @@ fn objects_of(resource: &Resource, mut answer: Value) -> Vec<Value> {
         Some(_) => Vec::new(),
         None => vec![answer],
     };
-    let version = match resource.group {
+    let version = match &*resource.group {
         "" => resource.version.to_string(),
         group => format!("{group}/{}", resource.version),
     };
     for object in &mut objects {
         object.set(&["apiVersion"], version.as_str());
-        object.set(&["kind"], resource.kind);
+        object.set(&["kind"], &*resource.kind);
         object.remove(&["metadata", "managedFields"]);
     }
     objects

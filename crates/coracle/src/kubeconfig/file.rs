@@ -1,12 +1,13 @@
 //! Changes a user's file atomically under kubectl's lock. Links to the file and its owner stay.
 
 use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use files::atomic_file::{self, Options};
 
 /// How long to wait for another program to release the lock.
 const LOCK_LIMIT: Duration = Duration::from_secs(2);
@@ -56,27 +57,14 @@ pub fn change(
 }
 
 fn replace(path: &Path, content: &[u8]) -> Result<()> {
-    let temporary = suffixed(path, &format!(".new-{}", std::process::id()));
-    let write = || -> std::io::Result<()> {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        // A file that root changes keeps its owner.
-        if let Ok(before) = fs::metadata(path) {
-            std::os::unix::fs::fchown(&file, Some(before.uid()), Some(before.gid()))?;
-        }
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    let written = write();
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written.with_context(|| format!("writing {}", path.display()))
+    // A file that root changes keeps its owner.
+    let owner = fs::metadata(path).map(|before| (before.uid(), before.gid()));
+    let options = Options::private()
+        .synced()
+        .several_writers()
+        .owner(owner.ok());
+    atomic_file::write(path, content, options)
+        .with_context(|| format!("writing {}", path.display()))
 }
 
 /// kubectl's lock: a file that must not exist yet.

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{AppArmorProfile, Pod};
 
 use super::Rejection;
-use crate::pod::containers;
+use crate::pod_spec;
 
 /// Looked at only when a pod asks for a profile.
 pub(super) fn is_enabled() -> bool {
@@ -20,7 +20,7 @@ pub(super) fn check(pod: &Pod, is_enabled: impl Fn() -> bool) -> Vec<Rejection> 
         .as_ref()
         .and_then(|context| context.app_armor_profile.as_ref());
     let confines = |profile: &AppArmorProfile| profile.type_ != "Unconfined";
-    let ephemeral = containers::ephemeral(pod);
+    let ephemeral = pod_spec::ephemeral(pod);
     let own = spec
         .containers
         .iter()
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_profile_needs_the_kernels_help() {
+    fn an_apparmor_profile_needs_a_kernel_with_apparmor() {
         let pod = |type_: &str| -> Pod {
             serde_json::from_value(serde_json::json!({"spec": {"containers": [{"name": "c",
                 "securityContext": {"appArmorProfile": {"type": type_}}}]}}))

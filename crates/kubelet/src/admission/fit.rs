@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use super::Rejection;
-use crate::{node::Capacity, resources};
+use crate::{capacity::Capacity, resources};
 
 /// How much of what is missing, in the resource's own unit (thousandths for cpu).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_node_counts_is_counted() {
+    fn requests_of_extended_resources_are_counted_if_the_node_has_them() {
         let pod = |count: &str| {
             let pod = serde_json::json!({"spec": {"containers": [{"name": "c",
                 "resources": {"requests": {"example.com/boat": count, "other.example/x": "9"}}}]}});

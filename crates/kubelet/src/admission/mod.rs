@@ -1,8 +1,8 @@
-//! Whether this node takes a pod that was bound to it, and later whether it grants a resize: what
-//! was granted to whom is kept here. The checks themselves are pure and lie beside this file.
+//! Admits or rejects pods that were bound to this node, and grants or defers resizes. What was granted
+//! to which pod is kept here. The checks themselves are pure and lie beside this file.
 //!
 //! The scheduler has looked at all of this before; a pod bound by hand, or two schedulers at once,
-//! are what the node itself must refuse.
+//! are what the node itself must reject.
 
 mod apparmor;
 mod fit;
@@ -18,10 +18,10 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::node::Capacity;
+use crate::capacity::Capacity;
 pub use fit::Shortage;
 
-/// Why a pod is not taken; upstream's words.
+/// Why a pod is rejected. Reason and message are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub reason: String,
@@ -46,7 +46,7 @@ impl Rejection {
         )
     }
 
-    /// A critical pod for which not even all others together would make room.
+    /// A critical pod for which not even preempting all others would make room.
     pub fn no_victims(missing: &[Shortage]) -> Rejection {
         let list: String = missing
             .iter()
@@ -70,7 +70,7 @@ impl Rejection {
     }
 }
 
-/// What this node has granted. Cheap to clone.
+/// The resources that this node has granted to pods. Cheap to clone.
 #[derive(Clone)]
 pub struct Admission {
     shared: Arc<Shared>,
@@ -94,7 +94,7 @@ struct Grants {
 }
 
 impl Grants {
-    /// What is missing to the pod besides what others were granted.
+    /// The resources that the pod lacks besides those granted to others.
     fn shortages(&self, pod: &Pod, capacity: &Capacity) -> Vec<Rejection> {
         let uid = uid(pod);
         let others: Vec<&Arc<Pod>> = self
@@ -120,8 +120,8 @@ impl Admission {
         }
     }
 
-    /// Takes the pod or says why not, the weightiest reason first. `node`: the Node object, without
-    /// which no pod is taken. `pressures`: the node's conditions that are so.
+    /// Admits the pod, or returns why not, the weightiest reason first. `node`: the Node object, without
+    /// which no pod is admitted. `pressures`: the node's pressure conditions that are true.
     pub fn admit(
         &self,
         pod: &Arc<Pod>,
@@ -226,7 +226,7 @@ impl Admission {
         }
     }
 
-    /// Takes what they were granted from all pods that do not stay.
+    /// Releases what was granted to all pods but those that stay.
     pub fn release_unless(&self, stays: impl Fn(&Pod) -> bool) {
         let mut grants = self.shared.grants.lock();
         let leaving: Vec<String> = grants
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_is_missing_to_the_next() {
+    fn granted_resources_are_not_available_to_the_next_pod() {
         let admission = admission();
         let node = Node::default();
         admission
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_that_wait_the_most_important_is_served_first() {
+    fn the_most_important_deferred_resize_is_granted_first() {
         let admission = admission();
         let node = Node::default();
         let important = |cpu| {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_node_nothing_is_taken() {
+    fn no_pod_is_admitted_without_a_node_object() {
         let admission = admission();
         let refused = admission.admit(&pod("a", "1"), None, &[]);
         let refused = refused.expect_err("nobody knows the node");

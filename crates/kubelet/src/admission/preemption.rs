@@ -1,4 +1,4 @@
-//! Which pods must leave so that a critical one finds room. Pure.
+//! Chooses the pods that are preempted so that a critical pod finds room. Pure.
 
 use std::sync::Arc;
 
@@ -6,16 +6,9 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::Shortage;
 use crate::{
+    pod_spec::{is_critical, priority},
     resources::{self, QosClass},
-    static_pods::is_static,
 };
-
-/// From here on a pod is critical: upstream's system classes.
-const CRITICAL: i32 = 2_000_000_000;
-
-pub fn is_critical(pod: &Pod) -> bool {
-    is_static(pod) || priority(pod) >= CRITICAL
-}
 
 /// The victims, least important first, or what would be missing even without all of them.
 pub fn victims(
@@ -96,16 +89,10 @@ fn frees(pod: &Pod, shortage: &Shortage) -> i64 {
     }
 }
 
-fn priority(pod: &Pod) -> i32 {
-    pod.spec
-        .as_ref()
-        .and_then(|spec| spec.priority)
-        .unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod_spec::CRITICAL_PRIORITY;
 
     fn pod(uid: &str, priority: i32, cpu: &str) -> Arc<Pod> {
         let pod = serde_json::json!({
@@ -118,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_fewest_and_least_important_leave() {
-        let critical = pod("x", CRITICAL, "1");
+        let critical = pod("x", CRITICAL_PRIORITY, "1");
         let running = [pod("a", 0, "100m"), pod("b", 5, "900m"), pod("c", 9, "1")];
         let names = |amount: i64| -> Option<Vec<String>> {
             let shortage = Shortage {
@@ -140,7 +127,7 @@ mod tests {
             "a alone was not enough"
         );
         assert_eq!(names(5000), None);
-        let other = pod("y", CRITICAL, "1");
+        let other = pod("y", CRITICAL_PRIORITY, "1");
         let shortage = Shortage {
             resource: "cpu".to_owned(),
             amount: 1,

@@ -3,13 +3,16 @@
 
 use k8s_openapi::api::core::v1::{Pod, Taint};
 
-use super::{Rejection, placement, preemption};
-use crate::resources::{QosClass, qos_class};
+use super::{Rejection, placement};
+use crate::{
+    pod_spec::is_critical,
+    resources::{QosClass, qos_class},
+};
 
 const MEMORY: &str = "MemoryPressure";
 
 pub(super) fn check(pod: &Pod, pressures: &[&str]) -> Vec<Rejection> {
-    if pressures.is_empty() || preemption::is_critical(pod) {
+    if pressures.is_empty() || is_critical(pod) {
         return Vec::new();
     }
     if pressures == [MEMORY] {
@@ -33,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_pressure_keeps_out_its_own() {
+    fn each_pressure_rejects_the_pods_it_concerns() {
         let pod = |spec: serde_json::Value| -> Pod {
             serde_json::from_value(serde_json::json!({"spec": spec})).expect("a pod")
         };

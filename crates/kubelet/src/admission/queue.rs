@@ -31,7 +31,7 @@ impl Queue {
         self.waiting.remove(uid);
     }
 
-    /// Those that are served before this pod, the first one first. `granted`: what it has now.
+    /// The deferred resizes that are served before this pod's, in order. `granted`: the pod as it is now.
     pub fn before(&self, pod: &Pod, granted: Option<&Pod>) -> Vec<Arc<Pod>> {
         if granted.is_some_and(|granted| !asks_for_more(pod, granted)) {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Which kernel settings a pod may have: those that are known to stay inside its namespaces, and
+//! The kernel settings that a pod may have: those that are known to stay inside its namespaces, and
 //! those the administrator allows beside. Pure.
 
 use k8s_openapi::api::core::v1::Pod;
@@ -65,7 +65,7 @@ fn problem(
     }
 }
 
-/// `net/ipv4/conf/eth0.1/x` is the other way of writing a name whose parts may hold dots.
+/// `net/ipv4/conf/eth0.1/x` is the other way of writing a name whose parts may contain dots.
 fn with_dots(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name.as_bytes()[at] == b'/' => name
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn safe_ones_pass_and_others_are_named() {
+    fn unsafe_sysctls_are_rejected_by_name() {
         let check = |name: &str, expected: Option<&str>| {
             assert_eq!(
                 problem(name, &["net.core.*".to_owned()], false, false).as_deref(),

@@ -1,9 +1,8 @@
-//! What a configuration must not say, in upstream's words. Pure.
+//! Refuses invalid configurations, in upstream's wording. Pure.
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{Configuration, duration};
-use crate::{cgroups::Driver, eviction::thresholds};
+use super::{CgroupDriver, Configuration, duration, eviction_thresholds};
 
 impl Configuration {
     pub(super) fn check(&self) -> Result<(), String> {
@@ -18,14 +17,15 @@ impl Configuration {
         }
         self.check_numbers()?;
         self.check_resources()?;
-        thresholds::parse(self).map_err(|message| format!("invalid configuration: {message}"))?;
+        eviction_thresholds::parse(self)
+            .map_err(|message| format!("invalid configuration: {message}"))?;
         if self.image_gc_low_threshold_percent >= self.image_gc_high_threshold_percent {
             return Err(
                 "imageGCLowThresholdPercent must be less than imageGCHighThresholdPercent"
                     .to_owned(),
             );
         }
-        if Driver::named(&self.cgroup_driver).is_none() {
+        if CgroupDriver::named(&self.cgroup_driver).is_none() {
             return Err(format!(
                 "cgroupDriver {:?} is neither \"cgroupfs\" nor \"systemd\"",
                 self.cgroup_driver

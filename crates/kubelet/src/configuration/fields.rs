@@ -1,4 +1,4 @@
-//! The names of all fields of KubeletConfiguration v1beta1 and of those we add, to tell a field that
+//! The names of all fields of KubeletConfiguration v1beta1 and of those we add, to distinguish a field that
 //! is not ours from a mistake, and what those that are not ours may say because we do so anyway.
 
 use serde_json::Value;
@@ -179,8 +179,8 @@ const HELD: [(&str, &str); 36] = [
     ("volumeStatsAggPeriod", r#""1m0s""#),
 ];
 
-/// What is set and asks for something that this kubelet does not do.
-pub fn unheeded(configuration: &Configuration) -> Vec<String> {
+/// The fields that are set and ask for something that this kubelet does not do.
+pub fn unsupported(configuration: &Configuration) -> Vec<String> {
     let mut found: Vec<String> = configuration
         .other
         .iter()
@@ -250,7 +250,7 @@ mod tests {
                 ["pods", "kube-reserved"], "featureGates": {"A": true, "CustomCPUCFSQuotaPeriod": true}}"#,
         );
         assert_eq!(
-            unheeded(&found),
+            unsupported(&found),
             [
                 "authentication",
                 "cpuManagerPolicy",
@@ -259,13 +259,13 @@ mod tests {
                 "enforceNodeAllocatable.kube-reserved"
             ]
         );
-        assert!(unheeded(&Configuration::default()).is_empty());
+        assert!(unsupported(&Configuration::default()).is_empty());
         let swaps = read(r#"{"memorySwap": {"swapBehavior": "LimitedSwap"}}"#);
-        assert_eq!(unheeded(&swaps), ["memorySwap.swapBehavior"]);
+        assert_eq!(unsupported(&swaps), ["memorySwap.swapBehavior"]);
     }
 
     #[test]
-    fn what_is_held_is_a_field_that_nobody_obeys() {
+    fn unsupported_fields_are_known_fields_without_a_setting() {
         let ours = serde_json::to_value(Configuration::default()).expect("fields");
         for (name, text) in HELD {
             assert!(is_known(name) && ours.get(name).is_none(), "{name}");

@@ -1,4 +1,4 @@
-//! How drop-ins change what came before them: a JSON merge patch (RFC 7386), as upstream merges.
+//! Merges a drop-in into the configuration before it: a JSON merge patch (RFC 7386), as upstream.
 
 use std::path::{Path, PathBuf};
 
@@ -70,7 +70,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_examples_of_the_standard_hold() {
+    fn the_examples_of_the_merge_patch_standard_give_the_expected_results() {
         for (before, change, after) in [
             (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
             (json!({"a": "b"}), json!({"a": null}), json!({})),

@@ -6,7 +6,7 @@ use cri::v1;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::{expansion::expand, security};
-use crate::{images::Image, pod::plan::definition_hash, resources, runtime::label};
+use crate::{images::Image, pod_spec::definition_hash, resources, runtime::label};
 
 pub struct Parts<'a> {
     pub restart_count: i32,
@@ -21,7 +21,7 @@ pub struct Parts<'a> {
     pub target_id: Option<String>,
 }
 
-/// What of the machine a container's limits depend on.
+/// The properties of the machine that a container's limits depend on.
 pub struct Machine<'a> {
     /// Bytes.
     pub memory: i64,
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_told_to_the_runtime() {
+    fn a_container_becomes_its_cri_configuration() {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": "web", "namespace": "shop", "uid": "u1"},
             "spec": {"containers": [{"name": "c", "image": "busybox", "command": ["sh", "-c"],

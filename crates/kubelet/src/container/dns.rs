@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy() {
+    fn each_dns_policy_gives_its_configuration() {
         let cluster = [
             "shop.svc.cluster.local",
             "svc.cluster.local",
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_left_out_and_told() {
+    fn too_many_name_servers_and_searches_are_left_out_with_a_warning() {
         let formed = |config: serde_json::Value| {
             let pod: Pod = serde_json::from_value(json!({"spec": {
                 "containers": [], "dnsPolicy": "None", "dnsConfig": config}}))

@@ -22,7 +22,7 @@ pub enum Error {
         name: String,
         key: String,
     },
-    #[error("{0}")]
+    #[error(transparent)]
     Field(#[from] fields::Error),
     #[error("cannot find the volume \"{0}\" referenced by FileKeyRef")]
     FileVolume(String),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_from_everywhere_and_expand() {
+    fn values_come_from_all_sources_and_are_expanded() {
         check(
             json!({"name": "c", "env": [
                 {"name": "A", "value": "x"},

@@ -33,8 +33,16 @@ pub fn expand(text: &str, variables: &BTreeMap<String, String>) -> String {
     result
 }
 
+/// A variable that a text refers to and that does not exist.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("missing value for \"{0}\"")]
+pub struct MissingVariable(String);
+
 /// Like [`expand`], but a name that is not known is an error.
-pub fn expand_known(text: &str, variables: &BTreeMap<String, String>) -> Result<String, String> {
+pub fn expand_known(
+    text: &str,
+    variables: &BTreeMap<String, String>,
+) -> Result<String, MissingVariable> {
     let expanded = expand(text, variables);
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -46,7 +54,7 @@ pub fn expand_known(text: &str, variables: &BTreeMap<String, String>) -> Result<
             .and_then(|inner| inner.split_once(')'))
         {
             if !variables.contains_key(name) {
-                return Err(format!("missing value for \"{name}\""));
+                return Err(MissingVariable(name.to_owned()));
             }
             rest = after;
         }
@@ -84,7 +92,7 @@ mod tests {
         );
         assert_eq!(
             expand_known("$(X)", &variables),
-            Err("missing value for \"X\"".to_owned())
+            Err(MissingVariable("X".to_owned()))
         );
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
 
 use crate::resources;
 
-/// What the pod's object alone cannot tell.
+/// The facts about the node that the downward API shows besides the pod's object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     pub node_name: String,

@@ -26,8 +26,16 @@ pub fn host_name(pod: &Pod, domain: &str) -> (String, Option<String>) {
     (name, host_domain)
 }
 
-/// What the kernel is told, or why that cannot be: with `setHostnameAsFQDN` the whole name.
-pub fn kernel_name(pod: &Pod, domain: &str) -> Result<String, String> {
+/// A full name that the kernel would not accept as a host name.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "failed to construct FQDN from pod hostname and cluster domain, FQDN {0} is too long ({MAX_KERNEL_NAME} characters is the max, {length} characters requested)",
+    length = .0.len()
+)]
+pub struct NameTooLong(String);
+
+/// The host name that the kernel gets: with `setHostnameAsFQDN` it is the full name.
+pub fn kernel_name(pod: &Pod, domain: &str) -> Result<String, NameTooLong> {
     let (name, host_domain) = host_name(pod, domain);
     let spec = pod.spec.as_ref();
     let full = spec.and_then(|spec| spec.set_hostname_as_fqdn) == Some(true);
@@ -36,10 +44,7 @@ pub fn kernel_name(pod: &Pod, domain: &str) -> Result<String, String> {
         Some(domain) => {
             let full = format!("{name}.{domain}");
             if full.len() > MAX_KERNEL_NAME {
-                return Err(format!(
-                    "failed to construct FQDN from pod hostname and cluster domain, FQDN {full} is too long ({MAX_KERNEL_NAME} characters is the max, {} characters requested)",
-                    full.len()
-                ));
+                return Err(NameTooLong(full));
             }
             Ok(full)
         }
@@ -121,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_name_must_fit_the_kernel() {
+    fn a_full_host_name_must_fit_the_kernels_limit() {
         let name = |namespace: &str| {
             let pod: Pod = serde_json::from_value(json!({
                 "metadata": {"name": "web-1", "namespace": namespace},
@@ -134,7 +139,7 @@ mod tests {
             name("shop").as_deref(),
             Ok("web-1.web.shop.svc.cluster.local")
         );
-        let why = name(&"n".repeat(40)).expect_err("too long");
+        let why = name(&"n".repeat(40)).expect_err("too long").to_string();
         assert!(
             why.ends_with("is too long (64 characters is the max, 68 characters requested)"),
             "{why}"

@@ -1,4 +1,4 @@
-//! From a container in a pod's spec to what CRI is told: environment, mounts, security,
+//! From a container in a pod's spec to its configuration for CRI: environment, mounts, security,
 //! resources. Nothing here talks to the runtime.
 
 pub mod config;

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, Pod, PodSecurityContext, SeccompProfile, SecurityContext,
 };
 
-use crate::images::Image;
+use crate::{images::Image, pod_spec::format_pod};
 
 const MASKED: [&str; 12] = [
     "/proc/asound",
@@ -247,18 +247,6 @@ fn verify_range(
     }
 }
 
-/// `name_namespace(uid)`, as upstream writes a pod in messages.
-pub fn format_pod(pod: &Pod) -> String {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let metadata = &pod.metadata;
-    format!(
-        "{}_{}({})",
-        text(&metadata.name),
-        text(&metadata.namespace),
-        text(&metadata.uid)
-    )
-}
-
 fn pod_context(pod: &Pod) -> PodSecurityContext {
     pod.spec
         .as_ref()
@@ -279,7 +267,7 @@ fn groups_policy(context: &PodSecurityContext) -> i32 {
     }
 }
 
-/// Without a profile a container is unconfined, unless the kubelet is told otherwise.
+/// Without a profile a container is unconfined, unless the kubelet is configured otherwise.
 fn seccomp(profile: Option<&SeccompProfile>, default: bool) -> v1::SecurityProfile {
     use v1::security_profile::ProfileType;
     let (profile_type, localhost_ref) = match profile {

@@ -1,4 +1,4 @@
-//! The environment variables that tell a container of the Services in its namespace
+//! The environment variables that name the Services in a container's namespace
 //! (`enableServiceLinks`) and always of `default/kubernetes`. Pure.
 
 use std::collections::BTreeMap;

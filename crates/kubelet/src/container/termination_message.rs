@@ -1,4 +1,4 @@
-//! What a container left to say when it ended: the file at its terminationMessagePath, or the end
+//! The termination message of a container: the file at its terminationMessagePath, or the end
 //! of its log when it failed without one and the policy asks for that.
 
 use std::path::Path;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use cri::v1;
+use files::atomic_file::{self, Options};
 use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
 
@@ -69,12 +70,11 @@ pub fn ensure(pods_root: &Path, pod: &Pod) -> io::Result<()> {
         uid_mappings: range.clone(),
         gid_mappings: range,
     };
-    let temporary = directory.join("userns.new");
-    fs::write(&temporary, serde_json::to_vec(&ranges)?)?;
-    fs::rename(temporary, directory.join(FILE))
+    let bytes = serde_json::to_vec(&ranges)?;
+    atomic_file::write(&directory.join(FILE), &bytes, Options::plain())
 }
 
-/// What CRI is told of the pod's users; None: the host's.
+/// The pod's user namespace for CRI. `None` means that it uses the host's.
 pub fn namespace(pods_root: &Path, pod: &Pod) -> io::Result<Option<v1::UserNamespace>> {
     if !wanted(pod) {
         return Ok(None);

@@ -1,9 +1,9 @@
-//! Pods leave when the node runs short: when that is ([`thresholds`]), who goes first ([`rank`]),
-//! and who holds more disk than it said it would ([`storage`]). This file measures and acts.
+//! Evicts pods when the node runs short: when that is ([`thresholds`]), which pod is first ([`rank`]),
+//! and which pods use more disk than their limits allow ([`storage`]). This file measures and acts.
 
 mod rank;
 mod storage;
-pub mod thresholds;
+mod thresholds;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,93 +12,69 @@ use std::{
 };
 
 use client::events::Severity;
+use environment::Environment;
 use k8s_openapi::api::core::v1::Pod;
-use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use self::thresholds::{Level, Signal, Threshold};
+use self::thresholds::Level;
 use crate::{
-    admission::preemption::is_critical,
-    container_gc, image_gc,
+    cgroups::Cgroups,
+    configuration::eviction_thresholds::{self, Signal, Threshold},
+    container_gc,
+    image_gc::ImageCollector,
     measures::{Counter, Histogram},
-    node_context::NodeContext,
-    pod::status::Verdict,
+    node_pressure::NodePressure,
+    node_settings::NodeSettings,
+    pod::termination::Termination,
+    pod_spec::is_critical,
     pods::Pods,
-    stats::{self, Depth, Layout},
+    stats::{self, Depth, Layout, Sampler},
+    telemetry::Telemetry,
 };
 
 const PERIOD: Duration = Duration::from_secs(10);
-/// What a pod gets when memory or disk are all but gone.
+/// The grace period of a pod when memory or disk are all but used up, in seconds.
 const HARD_GRACE: i64 = 1;
-/// How long, beyond its grace, an evicted pod is waited for before the next one is chosen.
+/// How long, beyond its grace period, an evicted pod is waited for before the next one is chosen.
 const LEAVING: Duration = Duration::from_secs(40);
 const LEAVING_POLL: Duration = Duration::from_millis(250);
 
-/// Which pressures the node is under, for its conditions.
-#[derive(Default)]
-pub struct Pressure(Mutex<Seen>);
-
-#[derive(Default)]
-struct Seen {
-    /// When each condition was last seen, in microseconds.
-    last: BTreeMap<&'static str, i64>,
-    /// Those that held when the node was last looked at.
-    now: Vec<&'static str>,
-}
-
-impl Pressure {
-    /// As of the last look at the node.
-    pub fn now(&self) -> Vec<&'static str> {
-        self.0.lock().now.clone()
-    }
-
-    /// A look at the node found `met`; what was found less than `transition` ago still holds. What
-    /// is `unknown` stays as it was.
-    fn look(
-        &self,
-        met: impl Iterator<Item = &'static str>,
-        unknown: impl Iterator<Item = &'static str>,
-        now: i64,
-        transition: Duration,
-    ) {
-        let mut seen = self.0.lock();
-        let unchanged: Vec<&str> = unknown
-            .filter(|condition| seen.now.contains(condition))
-            .collect();
-        for condition in met.chain(unchanged) {
-            seen.last.insert(condition, now);
-        }
-        let transition = transition.as_micros() as i64;
-        let holding = seen.last.iter().filter(|(_, last)| {
-            // What was seen at a time yet to come was seen before the clock was set.
-            (0..transition).contains(&(now - **last))
-        });
-        seen.now = holding.map(|(condition, _)| *condition).collect();
-    }
+/// The parts of the kubelet with which eviction measures and acts.
+pub struct Eviction {
+    pub settings: Arc<NodeSettings>,
+    pub telemetry: Telemetry,
+    pub environment: Environment,
+    pub cri: cri::Client,
+    pub cgroups: Cgroups,
+    pub sampler: Arc<Sampler>,
+    pub images: Arc<ImageCollector>,
+    pub pressure: Arc<NodePressure>,
+    pub pods: Pods,
 }
 
 /// Watches the node until `shutdown`.
-pub async fn run(node: Arc<NodeContext>, pods: Pods, shutdown: CancellationToken) {
-    let thresholds = thresholds::from_configuration(&node.configuration);
-    let transition = node.configuration.transition_period();
+pub async fn run(eviction: Eviction, shutdown: CancellationToken) {
+    let pods = &eviction.pods;
+    let thresholds = eviction_thresholds::from_configuration(&eviction.settings.configuration);
+    let transition = eviction.settings.configuration.transition_period();
     let mut met_since: BTreeMap<usize, i64> = BTreeMap::new();
     let mut acted = BTreeSet::new();
     let mut unknown = BTreeSet::new();
     loop {
-        let measured = measure(&node).await;
+        let measured = measure(&eviction).await;
         report_unknown(&measured.unknown, &mut unknown);
-        let now = node.environment.now_micros();
+        let now = eviction.environment.now_micros();
         let met = thresholds::met(&thresholds, &measured.levels, &acted);
         let conditions = met
             .iter()
             .map(|index| thresholds[*index].signal.condition());
         let unknown = thresholds::conditions_of(&thresholds, &measured.unknown);
-        node.pressure
-            .look(conditions, unknown.into_iter(), now, transition);
+        eviction
+            .pressure
+            .observe(conditions, unknown.into_iter(), now, transition);
         acted = due(&thresholds, &met, &mut met_since, now);
         let relief = Relief {
-            node: &node,
-            pods: &pods,
+            eviction: &eviction,
             thresholds: &thresholds,
             measured: &measured,
         };
@@ -106,8 +82,8 @@ pub async fn run(node: Arc<NodeContext>, pods: Pods, shutdown: CancellationToken
         let pause = async {
             match relief.relieve(due.next()).await {
                 evicted if evicted.is_empty() => tokio::time::sleep(PERIOD).await,
-                // What the node has is known again when they have left.
-                evicted => left(&pods, evicted).await,
+                // How much the node has is known again when they have ended.
+                evicted => left(pods, evicted).await,
             }
         };
         tokio::select! {
@@ -117,22 +93,22 @@ pub async fn run(node: Arc<NodeContext>, pods: Pods, shutdown: CancellationToken
     }
 }
 
-/// Waits until they have left, though not for ever.
+/// Waits until they have ended, though not for ever.
 async fn left(pods: &Pods, evicted: Vec<Evicted>) {
     let grace = evicted.iter().map(|one| one.grace).max().unwrap_or(0);
     let limit = LEAVING + Duration::from_secs(u64::try_from(grace).unwrap_or(0)) * 3 / 2;
     let gone = async {
-        while !evicted.iter().all(|one| pods.told_end(&one.uid)) {
+        while !evicted.iter().all(|one| pods.end_is_reported(&one.uid)) {
             tokio::time::sleep(LEAVING_POLL).await;
         }
     };
     if tokio::time::timeout(limit, gone).await.is_err() {
-        tracing::warn!("evicted pods take long to leave");
+        tracing::warn!("evicted pods take long to end");
     }
 }
 
-/// Those of the met thresholds that ask for action now: hard ones at once, soft ones after their
-/// grace.
+/// The met thresholds that must be acted on now: hard ones at once, soft ones after their grace
+/// period.
 fn due(
     thresholds: &[Threshold],
     met: &BTreeSet<usize>,
@@ -152,7 +128,7 @@ fn due(
         .collect()
 }
 
-/// Says once which figures cannot be read, and once when they can be again.
+/// Logs once which figures cannot be read, and once when they can be again.
 fn report_unknown(unknown: &BTreeSet<Signal>, reported: &mut BTreeSet<Signal>) {
     if unknown == reported {
         return;
@@ -168,24 +144,30 @@ fn report_unknown(unknown: &BTreeSet<Signal>, reported: &mut BTreeSet<Signal>) {
     reported.clone_from(unknown);
 }
 
-/// What the node has left.
+/// How much the node has left.
 struct Measured {
     levels: BTreeMap<Signal, Level>,
-    /// What could not be measured. A signal that this machine does not have is in neither.
+    /// The signals that could not be measured. One that this machine does not have is in neither.
     unknown: BTreeSet<Signal>,
     layout: Layout,
 }
 
-async fn measure(node: &Arc<NodeContext>) -> Measured {
-    let cgroups = node.cgroups.clone();
+async fn measure(eviction: &Eviction) -> Measured {
+    let cgroups = eviction.cgroups.clone();
     let read = tokio::task::spawn_blocking(move || {
         let of_pods = cgroups.working_set();
         (stats::read_machine(), of_pods)
     });
-    let (read, found) = tokio::join!(read, stats::file_systems(node));
+    let (read, found) = tokio::join!(read, eviction.sampler.file_systems());
     let (machine, of_pods) = read.unwrap_or_default();
-    let reserved = node.configuration.reserved_milli("memory") / 1000;
-    judge(&machine, of_pods, node.capacity.memory - reserved, &found)
+    let settings = &eviction.settings;
+    let reserved = settings.configuration.reserved_milli("memory") / 1000;
+    judge(
+        &machine,
+        of_pods,
+        settings.capacity.memory - reserved,
+        &found,
+    )
 }
 
 /// `of_pods` is the memory that pods use, `theirs` how much they may have.
@@ -255,7 +237,7 @@ fn judge(
     }
 }
 
-/// A pod that was told to leave.
+/// A pod that was evicted and has not ended yet.
 struct Evicted {
     uid: String,
     grace: i64,
@@ -263,21 +245,24 @@ struct Evicted {
 
 /// One round of relief.
 struct Relief<'a> {
-    node: &'a Arc<NodeContext>,
-    pods: &'a Pods,
+    eviction: &'a Eviction,
     thresholds: &'a [Threshold],
     measured: &'a Measured,
 }
 
 impl Relief<'_> {
-    /// Ends pods that hold more than they may, else does something about `starved`, if anything is.
+    /// Evicts pods that use more than they may; if there are none, relieves `starved`.
     async fn relieve(&self, starved: Option<&Threshold>) -> Vec<Evicted> {
-        let mut running = self.pods.not_ending();
+        let mut running = self.eviction.pods.not_ending();
         running.retain(|pod| is_active(pod));
-        let isolation = self.node.configuration.local_storage_capacity_isolation;
+        let isolation = self
+            .eviction
+            .settings
+            .configuration
+            .local_storage_capacity_isolation;
         let is_limited = |pod: &Pod| isolation && storage::is_limited(pod) && !is_critical(pod);
         let needs_disk = starved.is_some_and(|one| one.signal.condition() == "DiskPressure");
-        // Nothing to relieve and nobody with a limit: nothing to measure.
+        // Nothing is starved and no pod has a limit: there is nothing to measure.
         if starved.is_none() && !running.iter().any(|pod| is_limited(pod)) {
             return Vec::new();
         }
@@ -285,8 +270,8 @@ impl Relief<'_> {
             true => Depth::Deep,
             false => Depth::Shallow,
         };
-        let collected = self.node.environment.now_micros();
-        let samples = match stats::collect(self.node, &running, depth).await {
+        let collected = self.eviction.environment.now_micros();
+        let samples = match self.eviction.sampler.collect(&running, depth).await {
             Ok(samples) => samples,
             Err(status) => {
                 tracing::warn!(%status, "the pods' use of resources could not be read");
@@ -316,8 +301,8 @@ impl Relief<'_> {
             return Vec::new();
         };
         tracing::warn!(signal = ?threshold.signal, "the node runs short");
-        self.node.events.node(
-            &self.node.node_name,
+        self.eviction.telemetry.events.node(
+            &self.eviction.settings.node_name,
             Severity::Warning,
             "EvictionThresholdMet",
             format!("Attempting to reclaim {}", threshold.signal.resource()),
@@ -338,32 +323,39 @@ impl Relief<'_> {
         };
         let level = self.measured.levels.get(&threshold.signal);
         let reason = rank::reason(victim, sample.as_ref(), threshold, level);
-        let longest = self.node.configuration.eviction_max_pod_grace_period;
+        let longest = self
+            .eviction
+            .settings
+            .configuration
+            .eviction_max_pod_grace_period;
         let grace = match threshold.grace {
             None => HARD_GRACE,
             Some(_) => longest.max(HARD_GRACE),
         };
         let signal = threshold.signal.name();
-        let (measures, now) = (&self.node.measures, self.node.environment.now_micros());
+        let (measures, now) = (
+            &self.eviction.telemetry.measures,
+            self.eviction.environment.now_micros(),
+        );
         measures.span(Histogram::EvictionStatsAge, &[signal], collected, now);
         vec![self.evict(victim, signal, reason, grace, true)]
     }
 
-    /// Removes what nobody needs from a starved disk. Returns whether that was enough.
+    /// Removes dead containers and unused images from a starved disk. Returns whether that was enough.
     async fn reclaim(&self, signal: Signal) -> bool {
-        let waste = signal.waste(self.measured.layout);
+        let waste = thresholds::waste(signal, self.measured.layout);
         if waste.containers {
-            container_gc::remove_ended(self.node, self.pods).await;
+            container_gc::remove_ended(&self.eviction.cri, &self.eviction.pods).await;
         }
         if waste.images {
-            image_gc::free_unused(self.node).await;
+            self.eviction.images.free_unused().await;
         }
         if !(waste.containers || waste.images) {
             return false;
         }
-        let again = measure(self.node).await;
+        let again = measure(self.eviction).await;
         let all = (0..self.thresholds.len()).collect();
-        // Where that cannot be told, the next round tells it: nobody is evicted on a guess.
+        // Where that is unknown, the next round decides: no pod is evicted on a guess.
         thresholds::met(self.thresholds, &again.levels, &all).is_empty()
     }
 
@@ -379,28 +371,27 @@ impl Relief<'_> {
             message,
             annotations,
         } = reason;
-        let events = &self.node.events;
+        let events = &self.eviction.telemetry.events;
         events.warning_annotated(pod, "Evicted", &message, annotations);
-        self.node.measures.count(Counter::Evictions, &[signal]);
+        self.eviction
+            .telemetry
+            .measures
+            .count(Counter::Evictions, &[signal]);
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let verdict = Verdict {
+        let termination = Termination {
             reason: "Evicted".to_owned(),
             message,
             disruption,
             grace: Some(grace),
-            ..Verdict::default()
+            ..Termination::default()
         };
-        self.pods.end(&uid, verdict);
+        self.eviction.pods.end(&uid, termination);
         Evicted { uid, grace }
     }
 }
 
 fn is_active(pod: &Pod) -> bool {
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
+    semantics::pod::is_active(pod)
 }
 
 #[cfg(test)]
@@ -438,43 +429,8 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_lasts_for_the_transition_period() {
-        let pressure = Pressure::default();
-        let period = Duration::from_secs(300);
-        let none = || std::iter::empty();
-        pressure.look(none(), none(), 0, period);
-        assert!(pressure.now().is_empty());
-        pressure.look(["MemoryPressure"].into_iter(), none(), 10, period);
-        pressure.look(none(), none(), 299_000_000, period);
-        assert_eq!(pressure.now(), ["MemoryPressure"]);
-        pressure.look(none(), none(), 301_000_000, period);
-        assert!(pressure.now().is_empty());
-        // The clock was set back meanwhile.
-        pressure.look(["MemoryPressure"].into_iter(), none(), 500_000_000, period);
-        pressure.look(none(), none(), 10, period);
-        assert!(pressure.now().is_empty());
-    }
-
-    #[test]
-    fn a_node_condition_stays_as_it_was_while_its_figure_cannot_be_read() {
-        let pressure = Pressure::default();
-        let period = Duration::from_secs(1);
-        let none = || std::iter::empty();
-        let memory = || ["MemoryPressure"].into_iter();
-        pressure.look(none(), memory(), 0, period);
-        assert!(pressure.now().is_empty(), "unknown is no pressure");
-        pressure.look(memory(), none(), 1_000_000, period);
-        for second in 2..100 {
-            pressure.look(none(), memory(), second * 1_000_000, period);
-            assert_eq!(pressure.now(), ["MemoryPressure"]);
-        }
-        pressure.look(none(), none(), 101_000_000, period);
-        assert!(pressure.now().is_empty(), "known to be over");
-    }
-
-    #[test]
     fn what_cannot_be_read_meets_no_threshold() {
-        let thresholds = thresholds::from_configuration(&Default::default());
+        let thresholds = eviction_thresholds::from_configuration(&Default::default());
         assert!(!thresholds.is_empty());
         let found = stats::FileSystems::default();
         let measured = judge(&stats::Machine::default(), None, 1 << 30, &found);

@@ -1,12 +1,13 @@
-//! Who leaves first, and what is said about it. Pure.
+//! Which pod is evicted first, and the message about it. Pure.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use api::quantity::{Format, Quantity};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::thresholds::{Level, Signal, Threshold};
+use super::thresholds::Level;
 use crate::{
+    configuration::eviction_thresholds::{Signal, Threshold},
     resources,
     stats::{Layout, PodSample, Usage},
 };
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn exceeding_then_priority_then_excess() {
+    fn pods_are_ranked_by_exceeding_requests_then_priority_then_excess() {
         let all = vec![
             candidate("modest", 0, "10Mi", 5 << 20),
             candidate("important", 100, "1Mi", 50 << 20),
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_lies_on_the_starved_disk_counts() {
+    fn only_usage_on_the_starved_disk_counts() {
         let holding = |name: &str, layer: u64, volume: u64| {
             let usage = |bytes| {
                 Some(Usage {

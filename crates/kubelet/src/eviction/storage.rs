@@ -1,4 +1,4 @@
-//! Pods that hold more of the node's disk than their limits say. Pure.
+//! Pods that use more of the node's disk than their limits allow. Pure.
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -99,7 +99,7 @@ fn at_least(parts: impl IntoIterator<Item = Option<Usage>>) -> i64 {
     Usage::at_least(parts).map_or(0, |known| known.bytes as i64)
 }
 
-/// What all containers together may hold, if any of them has a limit.
+/// What all containers together may use, if any of them has a limit.
 fn total(pod: &Pod) -> Option<i64> {
     resources::pod_limit_of_any(pod, "ephemeral-storage")
 }

@@ -1,95 +1,14 @@
-//! When the node is under pressure: thresholds as the configuration writes them, and which of them
-//! are met. Pure.
+//! When the node is under pressure: which thresholds are met, and what can be removed from a
+//! starved disk before pods are evicted. Pure.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    configuration::{Configuration, duration},
+    configuration::eviction_thresholds::{Signal, Threshold, amount},
     stats::Layout,
 };
 
-/// What is measured. The order is that in which pressure is relieved: memory before disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Signal {
-    MemoryAvailable,
-    /// What is left to pods of the memory that is theirs, the machine's own part set aside.
-    AllocatableMemory,
-    NodeFsAvailable,
-    NodeFsInodesFree,
-    ImageFsAvailable,
-    ImageFsInodesFree,
-    PidAvailable,
-}
-
-impl Signal {
-    fn parse(name: &str) -> Option<Signal> {
-        Some(match name {
-            "memory.available" => Signal::MemoryAvailable,
-            "nodefs.available" => Signal::NodeFsAvailable,
-            "nodefs.inodesFree" => Signal::NodeFsInodesFree,
-            "imagefs.available" => Signal::ImageFsAvailable,
-            "imagefs.inodesFree" => Signal::ImageFsInodesFree,
-            "pid.available" => Signal::PidAvailable,
-            "allocatableMemory.available" => Signal::AllocatableMemory,
-            _ => return None,
-        })
-    }
-
-    /// As the configuration and metrics name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Signal::MemoryAvailable => "memory.available",
-            Signal::AllocatableMemory => "allocatableMemory.available",
-            Signal::NodeFsAvailable => "nodefs.available",
-            Signal::NodeFsInodesFree => "nodefs.inodesFree",
-            Signal::ImageFsAvailable => "imagefs.available",
-            Signal::ImageFsInodesFree => "imagefs.inodesFree",
-            Signal::PidAvailable => "pid.available",
-        }
-    }
-
-    /// The resource that eviction wins back, as messages name it.
-    pub fn resource(self) -> &'static str {
-        match self {
-            Signal::MemoryAvailable | Signal::AllocatableMemory => "memory",
-            Signal::NodeFsAvailable | Signal::ImageFsAvailable => "ephemeral-storage",
-            Signal::NodeFsInodesFree | Signal::ImageFsInodesFree => "inodes",
-            Signal::PidAvailable => "pids",
-        }
-    }
-
-    pub fn is_of_images(self) -> bool {
-        matches!(self, Signal::ImageFsAvailable | Signal::ImageFsInodesFree)
-    }
-
-    /// What nobody needs of that which lies on the disk.
-    pub fn waste(self, layout: Layout) -> Waste {
-        let disk = self.condition() == "DiskPressure";
-        let (containers, images) = match layout {
-            Layout::Shared => (true, true),
-            Layout::ImagesApart => (self.is_of_images(), self.is_of_images()),
-            Layout::ImagesAloneApart => (!self.is_of_images(), self.is_of_images()),
-        };
-        Waste {
-            containers: disk && containers,
-            images: disk && images,
-        }
-    }
-
-    /// The node condition it raises.
-    pub fn condition(self) -> &'static str {
-        match self {
-            Signal::MemoryAvailable | Signal::AllocatableMemory => "MemoryPressure",
-            Signal::PidAvailable => "PIDPressure",
-            _ => "DiskPressure",
-        }
-    }
-}
-
-/// What may be removed for a starved disk before any pod must go.
+/// What can be removed from a starved disk before any pod is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waste {
     pub containers: bool,
@@ -103,146 +22,18 @@ pub struct Level {
     pub capacity: i64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Threshold {
-    pub signal: Signal,
-    /// A quantity or a percentage of the capacity.
-    pub value: String,
-    /// `None`: acts at once, with the least grace.
-    pub grace: Option<Duration>,
-    /// How much more must be free before it counts as no longer met; a quantity or a percentage.
-    pub reclaim: Option<String>,
-}
-
-impl Threshold {
-    pub fn quantity(&self, capacity: i64) -> Option<i64> {
-        amount(&self.value, capacity)
-    }
-
-    /// `acted`: it has been acted on and must be left behind by the minimum reclaim.
-    fn is_met(&self, level: &Level, acted: bool) -> bool {
-        let more = self.reclaim.as_ref().filter(|_| acted);
-        let more = more
-            .and_then(|text| amount(text, level.capacity))
-            .unwrap_or(0);
-        self.quantity(level.capacity)
-            .is_some_and(|quantity| level.available < quantity.saturating_add(more))
-    }
-}
-
-/// All that the configuration names; it has been checked.
-pub fn from_configuration(configuration: &Configuration) -> Vec<Threshold> {
-    parse(configuration).unwrap_or_default()
-}
-
-/// All that the configuration names, or what is wrong with it.
-pub fn parse(configuration: &Configuration) -> Result<Vec<Threshold>, String> {
-    for (name, text) in &configuration.eviction_minimum_reclaim {
-        check_reclaim(known(name)?, text)?;
-    }
-    let mut graces = BTreeMap::new();
-    for (name, text) in &configuration.eviction_soft_grace_period {
-        let grace = duration(text).ok_or_else(|| format!("{text:?} is not a duration"))?;
-        graces.insert(known(name)?, grace);
-    }
-    let mut thresholds = Vec::new();
-    let mut add = |name: &String, value: &String, grace: Option<Duration>| {
-        let Some(signal) = Signal::parse(name) else {
-            // Upstream overwrites these with those of the file system that containers lie on.
-            tracing::warn!(signal = name, "a threshold for containerfs is not used");
-            return;
-        };
-        if value != "0%" && value != "100%" {
-            thresholds.push(Threshold {
-                signal,
-                value: value.clone(),
-                grace,
-                reclaim: configuration.eviction_minimum_reclaim.get(name).cloned(),
-            });
-        }
+/// What nobody needs on the disk that the signal measures.
+pub fn waste(signal: Signal, layout: Layout) -> Waste {
+    let disk = signal.condition() == "DiskPressure";
+    let (containers, images) = match layout {
+        Layout::Shared => (true, true),
+        Layout::ImagesApart => (signal.is_of_images(), signal.is_of_images()),
+        Layout::ImagesAloneApart => (!signal.is_of_images(), signal.is_of_images()),
     };
-    for (name, value) in &configuration.eviction_hard {
-        check_value(known(name)?, value)?;
-        add(name, value, None);
+    Waste {
+        containers: disk && containers,
+        images: disk && images,
     }
-    for (name, value) in &configuration.eviction_soft {
-        check_value(known(name)?, value)?;
-        let grace = graces.get(name.as_str()).copied().ok_or_else(|| {
-            format!("grace period must be specified for the soft eviction threshold {name}")
-        })?;
-        add(name, value, Some(grace));
-    }
-    let of_pods = thresholds
-        .iter()
-        .filter(|_| configuration.enforces_allocatable())
-        .find(|threshold| threshold.signal == Signal::MemoryAvailable && threshold.grace.is_none())
-        .map(|threshold| Threshold {
-            signal: Signal::AllocatableMemory,
-            ..threshold.clone()
-        });
-    thresholds.extend(of_pods);
-    thresholds.sort_by_key(|threshold| (threshold.signal, threshold.grace.is_some()));
-    Ok(thresholds)
-}
-
-/// The name, if it is that of a signal.
-fn known(name: &str) -> Result<&str, String> {
-    let of_containers = ["containerfs.available", "containerfs.inodesFree"];
-    match Signal::parse(name).is_some() || of_containers.contains(&name) {
-        true => Ok(name),
-        false => Err(format!("unsupported eviction signal {name}")),
-    }
-}
-
-fn check_value(name: &str, text: &str) -> Result<(), String> {
-    if let Some(percent) = text.strip_suffix('%') {
-        let percent: f64 = percent
-            .parse()
-            .map_err(|_| format!("{name}: {text:?} is not a percentage"))?;
-        if percent < 0.0 {
-            return Err(format!(
-                "eviction percentage threshold {name} must be >= 0%: {text}"
-            ));
-        }
-        if percent.is_nan() || percent > 100.0 {
-            return Err(format!(
-                "eviction percentage threshold {name} must be <= 100%: {text}"
-            ));
-        }
-        return Ok(());
-    }
-    match quantity(name, text)? {
-        amount if amount > 0 => Ok(()),
-        _ => Err(format!(
-            "eviction threshold {name} must be positive: {text}"
-        )),
-    }
-}
-
-fn check_reclaim(name: &str, text: &str) -> Result<(), String> {
-    if let Some(percent) = text.strip_suffix('%') {
-        let percent: f64 = percent
-            .parse()
-            .map_err(|_| format!("{name}: {text:?} is not a percentage"))?;
-        return match percent > 0.0 {
-            true => Ok(()),
-            false => Err(format!(
-                "eviction percentage minimum reclaim {name} must be positive: {text}"
-            )),
-        };
-    }
-    match quantity(name, text)? {
-        amount if amount < 0 => Err(format!(
-            "negative eviction minimum reclaim specified for {name}"
-        )),
-        _ => Ok(()),
-    }
-}
-
-fn quantity(name: &str, text: &str) -> Result<i64, String> {
-    api::quantity::Quantity::parse(text)
-        .map(api::quantity::Quantity::value)
-        .map_err(|_| format!("{name}: {text:?} is not a quantity"))
 }
 
 /// The places of those that are met right now. `acted`: the places of those acted on last time.
@@ -254,7 +45,7 @@ pub fn met(
     let all = thresholds.iter().enumerate();
     all.filter(|(index, threshold)| {
         let level = levels.get(&threshold.signal);
-        level.is_some_and(|level| threshold.is_met(level, acted.contains(index)))
+        level.is_some_and(|level| is_met(threshold, level, acted.contains(index)))
     })
     .map(|(index, _)| index)
     .collect()
@@ -271,24 +62,24 @@ pub fn conditions_of(
     of.map(|threshold| threshold.signal.condition()).collect()
 }
 
-/// A quantity, or a percentage of `total`.
-pub fn amount(text: &str, total: i64) -> Option<i64> {
-    match text.strip_suffix('%') {
-        Some(percent) => {
-            let percent: f64 = percent.parse().ok()?;
-            (0.0..=100.0)
-                .contains(&percent)
-                .then_some((total as f64 * percent / 100.0) as i64)
-        }
-        None => api::quantity::Quantity::parse(text)
-            .ok()
-            .map(api::quantity::Quantity::value),
-    }
+/// `acted`: it has been acted on and must be left behind by the minimum reclaim.
+fn is_met(threshold: &Threshold, level: &Level, acted: bool) -> bool {
+    let more = threshold.reclaim.as_ref().filter(|_| acted);
+    let more = more
+        .and_then(|text| amount(text, level.capacity))
+        .unwrap_or(0);
+    threshold
+        .quantity(level.capacity)
+        .is_some_and(|quantity| level.available < quantity.saturating_add(more))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::configuration::{
+        Configuration,
+        eviction_thresholds::{from_configuration, parse},
+    };
 
     #[test]
     fn quantities_and_percentages_are_compared() {
@@ -327,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_thresholds_are_refused() {
+    fn invalid_thresholds_are_rejected() {
         let check = |hard: &[(&str, &str)],
                      soft: &[(&str, &str)],
                      grace: &[(&str, &str)],
@@ -345,6 +136,7 @@ mod tests {
                 eviction_minimum_reclaim: map(reclaim),
                 ..Configuration::default()
             })
+            .map_err(|error| error.to_string())
         };
         let hard = |name, value| check(&[(name, value)], &[], &[], &[]);
         assert_eq!(
@@ -390,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acted_on_is_left_behind_by_the_minimum_reclaim() {
+    fn a_relieved_threshold_must_be_exceeded_by_the_minimum_reclaim() {
         let thresholds = [Threshold {
             signal: Signal::NodeFsAvailable,
             value: "100".to_owned(),

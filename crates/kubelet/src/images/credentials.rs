@@ -62,13 +62,13 @@ struct Entry {
     identitytoken: String,
 }
 
-/// Those for `repository` (in full, with its host), the most particular first.
+/// The credentials for `repository` (in full, with its host), the most specific first.
 pub fn matching(secrets: &[Arc<Secret>], repository: &str) -> Vec<Credential> {
     let known = secrets.iter().flat_map(|secret| entries(secret));
     choose(known.collect(), repository)
 }
 
-/// Those of `known`, by their [`place`], that are for `repository`, the most particular first.
+/// The credentials of `known`, by their [`place`], that are for `repository`, the most specific first.
 pub fn choose(mut known: Vec<(String, Credential)>, repository: &str) -> Vec<Credential> {
     known.sort_by(|(a, _), (b, _)| Reverse(a).cmp(&Reverse(b)));
     let chosen = |test: &dyn Fn(&str) -> bool| -> Vec<Credential> {

@@ -1,6 +1,6 @@
 //! Makes sure that a container's image is on the node: the three pull policies, credentials from
-//! imagePullSecrets and from programs, upstream's reasons and messages. The waiting between tries is
-//! the plan's.
+//! imagePullSecrets and from provider programs, upstream's reasons and messages. The back-off between
+//! tries is the plan's.
 
 mod credentials;
 mod names;
@@ -11,6 +11,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use client::events::Severity;
 use cri::v1;
+use environment::Environment;
 use k8s_openapi::api::core::v1::{Container, Pod, Secret};
 use tokio::sync::Semaphore;
 
@@ -20,27 +21,41 @@ use crate::{
     backoff::go_duration,
     configuration::Configuration,
     measures::{Counter, Histogram, Measures},
-    node_context::NodeContext,
+    runtime::rpc_error,
+    telemetry::Telemetry,
     token_bucket::TokenBucket,
 };
 
-/// What all pulls of this node share: how many run at once, and who may use what was pulled.
-pub struct Pulls {
-    /// `None`: as many as there are.
+/// Makes sure that images are there, and limits how many are pulled at once.
+pub struct Images {
+    cri: cri::Client,
+    environment: Environment,
+    telemetry: Telemetry,
+    /// `None` means that any number of pulls may run at once.
     slots: Option<Semaphore>,
     rate: Option<TokenBucket>,
-    pub records: PullRecords,
-    pub providers: Option<Providers>,
+    records: PullRecords,
+    providers: Option<Providers>,
 }
 
-impl Pulls {
-    /// `root`: the kubelet's directory. Blocking.
-    pub fn open(root: &Path, configuration: &Configuration, providers: Option<Providers>) -> Pulls {
+impl Images {
+    /// `root` is the kubelet's directory. Blocking.
+    pub fn open(
+        root: &Path,
+        configuration: &Configuration,
+        providers: Option<Providers>,
+        cri: cri::Client,
+        telemetry: Telemetry,
+        environment: Environment,
+    ) -> Images {
         let at_once = match configuration.serialize_image_pulls {
             true => Some(1),
             false => configuration.max_parallel_image_pulls,
         };
-        Pulls {
+        Images {
+            cri,
+            environment,
+            telemetry,
             slots: at_once.map(|count| Semaphore::new(count.max(1))),
             rate: TokenBucket::new(
                 configuration.registry_pull_qps,
@@ -51,10 +66,167 @@ impl Pulls {
         }
     }
 
-    /// Adds what the programs know to those of the pod's Secrets.
+    /// The hash of the credential providers' configuration, if there is one.
+    pub fn provider_config_hash(&self) -> Option<&str> {
+        let providers = self.providers.as_ref();
+        providers.map(|providers| providers.hash.as_str())
+    }
+
+    /// The image was removed: who may use it is forgotten.
+    pub async fn forget(&self, id: &str) {
+        self.records.forget(id).await;
+    }
+
+    /// Adds the credentials of the provider programs to those of the pod's Secrets.
     async fn ask_providers(&self, found: &mut Vec<Credential>, repository: &str, pod: &Pod) {
         if let Some(providers) = &self.providers {
             found.extend(providers.credentials(repository, pod).await);
+        }
+    }
+
+    /// Finds or pulls the image of one container.
+    pub async fn ensure(&self, request: Request<'_>) -> Result<Image, PullFailure> {
+        let Request {
+            pod,
+            container,
+            secrets,
+        } = request;
+        let (cri, environment) = (&self.cri, &self.environment);
+        let policy = container
+            .image_pull_policy
+            .as_deref()
+            .unwrap_or("IfNotPresent");
+        let mut looked = EnsureCount {
+            measures: &self.telemetry.measures,
+            policy,
+            present: "unknown",
+            pull: "unknown",
+        };
+        let name = container.image.clone().unwrap_or_default();
+        let report = |severity, reason: &str, message: &str| {
+            let events = &self.telemetry.events;
+            events.container(pod, &container.name, severity, reason, message);
+        };
+        // Upstream posts a second event with the bare reason.
+        let failed = |reason: &'static str, message: String| {
+            report(Severity::Warning, "Failed", &format!("Error: {reason}"));
+            PullFailure {
+                reason,
+                message,
+                image: name.clone(),
+                was_pulled: false,
+            }
+        };
+        let full = match names::with_tag(&name) {
+            Ok(full) => full,
+            Err(why) => {
+                let message = format!(
+                    "Failed to apply default image tag \"{name}\": couldn't parse image name \"{name}\": {why}"
+                );
+                report(Severity::Warning, "InspectFailed", &message);
+                return Err(failed("InvalidImageName", message));
+            }
+        };
+        let repository = names::repository(&full);
+        let mut credentials = credentials::matching(secrets, &repository);
+        let mut asked = false;
+        if policy != "Always" {
+            let present = match status(cri, &full).await {
+                Ok(present) => present,
+                Err(error) => {
+                    let message = format!("Failed to inspect image \"\": {}", error.message());
+                    report(Severity::Warning, "InspectFailed", &message);
+                    return Err(failed("ImageInspectError", message));
+                }
+            };
+            looked.present = if present.is_some() { "true" } else { "false" };
+            looked.pull = "false";
+            let records = &self.records;
+            let mut usable = None;
+            if let Some(image) = &present {
+                let mut may_use = records.may_use(&name, &image.id, &credentials);
+                if !may_use && records.knows_accounts(&name, &image.id) {
+                    self.ask_providers(&mut credentials, &repository, pod).await;
+                    asked = true;
+                    may_use = records.may_use(&name, &image.id, &credentials);
+                }
+                usable = Some(image).filter(|_| may_use);
+            }
+            if let Some(image) = usable {
+                let message = format!(
+                    "Container image \"{name}\" already present on machine and can be accessed by the pod"
+                );
+                report(Severity::Normal, "Pulled", &message);
+                return Ok(found(image));
+            }
+            looked.pull = "true";
+            if policy == "Never" {
+                let message =
+                    format!("Container image \"{name}\" is not present with pull policy of Never");
+                report(Severity::Warning, "ErrImageNeverPull", &message);
+                return Err(failed("ErrImageNeverPull", message));
+            }
+        }
+        looked.pull = "true";
+        if !asked {
+            self.ask_providers(&mut credentials, &repository, pod).await;
+        }
+        report(
+            Severity::Normal,
+            "Pulling",
+            &format!("Pulling image \"{name}\""),
+        );
+        let wanted = environment.now_micros();
+        let slot = match &self.slots {
+            Some(slots) => slots.acquire().await.ok(),
+            None => None,
+        };
+        let start = environment.now_micros();
+        let intent = self.records.intend(&name).await;
+        let pulled = match &self.rate {
+            Some(rate) if !rate.try_take(start) => Err("pull QPS exceeded".to_owned()),
+            _ => pull(cri, &full, &credentials, pod).await,
+        };
+        drop(slot);
+        match pulled {
+            Ok((reference, used)) => {
+                let now = environment.now_micros();
+                let (took, waited) = (go_duration(now - start), go_duration(now - wanted));
+                let image = status(cri, &reference).await.ok().flatten();
+                let size = image.as_ref().map_or(0, |image| image.size);
+                let label = [size_label(size)];
+                let histogram = Histogram::ImagePullDuration;
+                self.telemetry.measures.span(histogram, &label, wanted, now);
+                if let Some(image) = &image {
+                    let now = environment.now();
+                    self.records.pulled(&name, &image.id, used, now).await;
+                }
+                drop(intent);
+                report(
+                    Severity::Normal,
+                    "Pulled",
+                    &format!(
+                        "Successfully pulled image \"{name}\" in {took} ({waited} including waiting). Image size: {size} bytes."
+                    ),
+                );
+                let mut found = image.as_ref().map(found).unwrap_or_default();
+                found.reference = reference;
+                found.pulled = Some((wanted, now));
+                Ok(found)
+            }
+            Err(text) => {
+                drop(intent);
+                report(
+                    Severity::Warning,
+                    "Failed",
+                    &format!("Failed to pull image \"{name}\": {text}"),
+                );
+                let (reason, message) = cause(&name, text);
+                Err(PullFailure {
+                    was_pulled: true,
+                    ..failed(reason, message)
+                })
+            }
         }
     }
 }
@@ -62,7 +234,7 @@ impl Pulls {
 /// An image that is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    /// What CreateContainer is given.
+    /// The reference that CreateContainer gets.
     pub reference: String,
     /// The user the image wants, by number or by name.
     pub uid: Option<i64>,
@@ -73,9 +245,9 @@ pub struct Image {
     pub pulled: Option<(i64, i64)>,
 }
 
-/// Why there is none: `reason` is the container's waiting reason.
+/// Why an image is not there. `reason` is the waiting reason of the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct PullFailure {
     pub reason: &'static str,
     pub message: String,
     /// As the pod names it.
@@ -90,15 +262,15 @@ pub struct Request<'a> {
     pub secrets: &'a [std::sync::Arc<Secret>],
 }
 
-/// What was found out before it came to an end.
-struct Looked<'a> {
+/// Counts the request for an image, with what was found out until it ended.
+struct EnsureCount<'a> {
     measures: &'a Measures,
     policy: &'a str,
     present: &'static str,
     pull: &'static str,
 }
 
-impl Drop for Looked<'_> {
+impl Drop for EnsureCount<'_> {
     fn drop(&mut self) {
         let policy = self.policy.to_lowercase();
         let labels = [policy.as_str(), self.present, self.pull];
@@ -106,156 +278,7 @@ impl Drop for Looked<'_> {
     }
 }
 
-pub async fn ensure(node: &NodeContext, request: Request<'_>) -> Result<Image, Failure> {
-    let Request {
-        pod,
-        container,
-        secrets,
-    } = request;
-    let (cri, environment, pulls) = (&node.cri, &node.environment, &node.pulls);
-    let policy = container
-        .image_pull_policy
-        .as_deref()
-        .unwrap_or("IfNotPresent");
-    let mut looked = Looked {
-        measures: &node.measures,
-        policy,
-        present: "unknown",
-        pull: "unknown",
-    };
-    let name = container.image.clone().unwrap_or_default();
-    let tell = |severity, reason: &str, message: &str| {
-        let events = &node.events;
-        events.container(pod, &container.name, severity, reason, message);
-    };
-    // Upstream posts a second event with the bare reason.
-    let failed = |reason: &'static str, message: String| {
-        tell(Severity::Warning, "Failed", &format!("Error: {reason}"));
-        Failure {
-            reason,
-            message,
-            image: name.clone(),
-            was_pulled: false,
-        }
-    };
-    let full = match names::with_tag(&name) {
-        Ok(full) => full,
-        Err(why) => {
-            let message = format!(
-                "Failed to apply default image tag \"{name}\": couldn't parse image name \"{name}\": {why}"
-            );
-            tell(Severity::Warning, "InspectFailed", &message);
-            return Err(failed("InvalidImageName", message));
-        }
-    };
-    let repository = names::repository(&full);
-    let mut credentials = credentials::matching(secrets, &repository);
-    let mut asked = false;
-    if policy != "Always" {
-        let present = match status(cri, &full).await {
-            Ok(present) => present,
-            Err(error) => {
-                let message = format!("Failed to inspect image \"\": {}", error.message());
-                tell(Severity::Warning, "InspectFailed", &message);
-                return Err(failed("ImageInspectError", message));
-            }
-        };
-        looked.present = if present.is_some() { "true" } else { "false" };
-        looked.pull = "false";
-        let records = &pulls.records;
-        let mut usable = None;
-        if let Some(image) = &present {
-            let mut may_use = records.may_use(&name, &image.id, &credentials);
-            if !may_use && records.knows_accounts(&name, &image.id) {
-                pulls
-                    .ask_providers(&mut credentials, &repository, pod)
-                    .await;
-                asked = true;
-                may_use = records.may_use(&name, &image.id, &credentials);
-            }
-            usable = Some(image).filter(|_| may_use);
-        }
-        if let Some(image) = usable {
-            let message = format!(
-                "Container image \"{name}\" already present on machine and can be accessed by the pod"
-            );
-            tell(Severity::Normal, "Pulled", &message);
-            return Ok(found(image));
-        }
-        looked.pull = "true";
-        if policy == "Never" {
-            let message =
-                format!("Container image \"{name}\" is not present with pull policy of Never");
-            tell(Severity::Warning, "ErrImageNeverPull", &message);
-            return Err(failed("ErrImageNeverPull", message));
-        }
-    }
-    looked.pull = "true";
-    if !asked {
-        pulls
-            .ask_providers(&mut credentials, &repository, pod)
-            .await;
-    }
-    tell(
-        Severity::Normal,
-        "Pulling",
-        &format!("Pulling image \"{name}\""),
-    );
-    let wanted = environment.now_micros();
-    let slot = match &pulls.slots {
-        Some(slots) => slots.acquire().await.ok(),
-        None => None,
-    };
-    let start = environment.now_micros();
-    let intent = pulls.records.intend(&name).await;
-    let pulled = match &pulls.rate {
-        Some(rate) if !rate.take(start) => Err("pull QPS exceeded".to_owned()),
-        _ => pull(cri, &full, &credentials, pod).await,
-    };
-    drop(slot);
-    match pulled {
-        Ok((reference, used)) => {
-            let now = environment.now_micros();
-            let (took, waited) = (go_duration(now - start), go_duration(now - wanted));
-            let image = status(cri, &reference).await.ok().flatten();
-            let size = image.as_ref().map_or(0, |image| image.size);
-            let label = [size_label(size)];
-            let histogram = Histogram::ImagePullDuration;
-            node.measures.span(histogram, &label, wanted, now);
-            if let Some(image) = &image {
-                let now = environment.now();
-                pulls.records.pulled(&name, &image.id, used, now).await;
-            }
-            drop(intent);
-            tell(
-                Severity::Normal,
-                "Pulled",
-                &format!(
-                    "Successfully pulled image \"{name}\" in {took} ({waited} including waiting). Image size: {size} bytes."
-                ),
-            );
-            let mut found = image.as_ref().map(found).unwrap_or_default();
-            found.reference = reference;
-            found.pulled = Some((wanted, now));
-            Ok(found)
-        }
-        Err(text) => {
-            drop(intent);
-            tell(
-                Severity::Warning,
-                "Failed",
-                &format!("Failed to pull image \"{name}\": {text}"),
-            );
-            let (reason, message) = cause(&name, text);
-            Err(Failure {
-                was_pulled: true,
-                ..failed(reason, message)
-            })
-        }
-    }
-}
-
-/// The reason in a failed pull's words, where the runtime gives one of those that have a name.
+/// The reason of a failed pull, if the runtime's message names one that has a reason of its own.
 fn cause(image: &str, text: String) -> (&'static str, String) {
     for (reason, why) in [
         ("RegistryUnavailable", "the registry is unavailable"),
@@ -270,15 +293,6 @@ fn cause(image: &str, text: String) -> (&'static str, String) {
         }
     }
     ("ErrImagePull", text)
-}
-
-/// A gRPC error as Go prints it.
-pub fn rpc_error(status: &tonic::Status) -> String {
-    format!(
-        "rpc error: code = {:?} desc = {}",
-        status.code(),
-        status.message()
-    )
 }
 
 async fn status(cri: &cri::Client, name: &str) -> Result<Option<v1::Image>, tonic::Status> {
@@ -384,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_with_a_name_are_told_by_it() {
+    fn pull_failures_with_a_reason_of_their_own_show_it() {
         let check = |text: &str, reason: &str, message: &str| {
             let found = cause("x:1", text.to_owned());
             assert_eq!(found, (reason, message.to_owned()));

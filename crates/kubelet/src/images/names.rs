@@ -1,4 +1,4 @@
-//! Image names: what is one, its default tag, and the repository it stands for. Pure.
+//! Image names: which are valid, their default tag, and their repository. Pure.
 
 const DEFAULT_HOST: &str = "docker.io";
 
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_get_a_tag_or_a_complaint() {
+    fn image_names_get_a_default_tag_and_wrong_ones_are_rejected() {
         assert_eq!(with_tag("nginx").as_deref(), Ok("nginx:latest"));
         assert_eq!(
             with_tag("127.0.0.1:5000/a/b").as_deref(),

@@ -1,10 +1,11 @@
-//! Who may use an image that this kubelet pulled: the pods that show the credentials it was pulled
+//! Records which pods may use an image that this kubelet pulled: those with the credentials it was pulled
 //! with, or all of them when it took none. Kept on disk in upstream's form, so that a restart
 //! forgets nothing; an image whose pull was begun and never seen to end counts as pulled by nobody
 //! known. Images that came otherwise (imported, there before) are everybody's by default.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use files::atomic_file::{self, Options};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -32,7 +33,7 @@ enum Policy {
     Never,
     /// For what this kubelet pulled.
     Pulled,
-    /// For all but these repositories; `*` at the end stands for all below.
+    /// For all but these repositories; `*` at the end matches all below.
     Allowlist(Vec<String>),
     Always,
 }
@@ -231,9 +232,7 @@ impl PullRecords {
             if let Some(parent) = file.parent() {
                 std::fs::create_dir_all(parent)?;
             }
-            let new = file.with_extension("new");
-            std::fs::write(&new, bytes)?;
-            std::fs::rename(&new, &file)
+            atomic_file::write(&file, &bytes, Options::plain())
         });
         if let Ok(Err(error)) = result.await {
             tracing::warn!(%error, "a record of a pull could not be written");
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_pulled_for_an_account_is_that_accounts() {
+    async fn an_image_pulled_for_a_service_account_needs_that_account() {
         let directory = tempfile::tempdir().expect("a directory");
         let account = |uid: &str| Credential {
             auth: Default::default(),
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_pulled_with_a_secret_needs_it_again() {
+    async fn an_image_pulled_with_a_secret_needs_the_secret_again() {
         let directory = tempfile::tempdir().expect("a directory");
         let records = open(directory.path());
         let (mine, theirs) = (credential("mine", "1"), credential("theirs", "2"));
@@ -384,7 +383,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn policies_say_when_to_ask() {
+    async fn verification_policies_decide_when_credentials_are_needed() {
         let directory = tempfile::tempdir().expect("a directory");
         let with = |policy: &str| {
             let configuration = Configuration {

@@ -1,4 +1,4 @@
-//! What the kubelet counts and times of its own work, for `/metrics`. A series is found by comparing
+//! Counts and times the kubelet's own work, for `/metrics`. A series is found by comparing
 //! its labels in place, so that a known one costs a lock and no allocation. Rendering is the
 //! server's.
 
@@ -46,7 +46,7 @@ impl Observations {
     }
 }
 
-/// One family as it stands.
+/// One family with its present values.
 pub struct Family<T> {
     pub description: &'static Description,
     pub series: Vec<(Box<[Box<str>]>, T)>,
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_fall_into_the_bucket_whose_bound_they_do_not_pass() {
+    fn values_are_counted_in_the_first_bucket_whose_bound_they_do_not_exceed() {
         let measures = Measures::default();
         let bounds = families::HISTOGRAMS[Histogram::PodWorkerDuration as usize].buckets;
         for value in [bounds[0], bounds[0] + 0.001, 1e9] {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn series_are_told_apart_by_their_labels_and_bounded() {
+    fn series_differ_by_labels_and_their_number_is_bounded() {
         let measures = Measures::default();
         for _ in 0..2 {
             measures.count(Counter::StartedContainersErrors, &["container", "a"]);

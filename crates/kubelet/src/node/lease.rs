@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
-use client::Informer;
 use client::retry;
 use environment::Environment;
 use k8s_openapi::{
-    api::{
-        coordination::v1::{Lease, LeaseSpec},
-        core::v1::Node,
-    },
+    api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference},
 };
 use kube::{
@@ -18,32 +14,33 @@ use kube::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::node_object::NodeObject;
+
 const NAMESPACE: &str = "kube-node-lease";
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Renews the lease of the node `node_name` until `shutdown`. It belongs to the Node as `nodes` has
-/// it: one that was deleted and registered again is another owner.
+/// Renews the lease of the node until `shutdown`. Its owner is the Node as the API has it: one that
+/// was deleted and registered again is another owner.
 pub async fn run(
     client: kube::Client,
     environment: Environment,
-    node_name: String,
-    nodes: Informer<Node>,
+    node_object: NodeObject,
     duration_seconds: i32,
     shutdown: CancellationToken,
 ) {
+    let node_name = node_object.name();
     // A quarter of its life, as upstream does: three renewals may be lost.
     let renewal = Duration::from_secs(duration_seconds.max(4) as u64 / 4);
     let api: Api<Lease> = Api::namespaced(client, NAMESPACE);
     // The owner that the lease is known to have.
-    let mut told: Option<String> = None;
+    let mut written_owner: Option<String> = None;
     loop {
-        let node = nodes.get("", &node_name);
-        let owner = node.and_then(|node| node.metadata.uid.clone());
-        let news = owner.as_deref().filter(|_| owner != told);
-        let lease = lease(&environment, &node_name, news, duration_seconds);
-        let pause = match renew(&api, lease, &node_name, owner.as_deref()).await {
+        let owner = node_object.uid();
+        let new_owner = owner.as_deref().filter(|_| owner != written_owner);
+        let lease = lease(&environment, node_name, new_owner, duration_seconds);
+        let pause = match renew(&api, lease, node_name, owner.as_deref()).await {
             Ok(()) => {
-                told = owner;
+                written_owner = owner;
                 renewal
             }
             Err(error) => {
@@ -61,7 +58,7 @@ pub async fn run(
     }
 }
 
-/// What is told of the lease: its owner only where there is one to tell.
+/// The lease to write. It names its owner only if there is a new one.
 fn lease(
     environment: &Environment,
     node_name: &str,

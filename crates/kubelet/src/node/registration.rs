@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use client::retry;
 use cri::v1;
+use environment::Environment;
 use k8s_openapi::{
     api::core::v1::{
         ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints,
@@ -20,15 +21,18 @@ use kube::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::transitions::{self, Told};
-use crate::node_context::NodeContext;
+use super::transitions::{self, NodeEvent};
+use crate::{
+    node_object::NodeObject, node_pressure::NodePressure, node_settings::NodeSettings,
+    shutdown_state::ShutdownState, telemetry::Telemetry,
+};
 
 /// While the node is not ready it is looked at often: pods wait for it.
 const CHECK_UNREADY: Duration = Duration::from_millis(50);
 /// How long the runtime may take to say how it is. Upstream calls it down after as long.
 const RUNTIME_ANSWERS: Duration = Duration::from_secs(30);
-/// What nodes declare so that schedulers and API servers may count on it: upstream's features that
-/// are on by default and that this kubelet has.
+/// The features that the node declares to schedulers and API servers: upstream's features that are on
+/// by default and that this kubelet has.
 const DECLARED_FEATURES: [&str; 4] = [
     "ExtendWebSocketsToKubelet",
     "InPlacePodLevelResourcesVerticalScaling",
@@ -37,7 +41,7 @@ const DECLARED_FEATURES: [&str; 4] = [
 ];
 const KUBELET_VERSION: &str = "v1.36.4";
 
-/// What the Node object says that does not change while we run.
+/// The part of the Node object that does not change while the kubelet runs.
 pub struct Identity {
     pub pod_cidr: String,
     pub labels: BTreeMap<String, String>,
@@ -45,32 +49,49 @@ pub struct Identity {
     pub runtime_version: String,
 }
 
+/// The sources of the Node object and its status.
+pub struct Registration {
+    pub identity: Identity,
+    pub settings: Arc<NodeSettings>,
+    pub telemetry: Telemetry,
+    pub environment: Environment,
+    pub client: kube::Client,
+    pub cri: cri::Client,
+    pub node_object: NodeObject,
+    pub pressure: Arc<NodePressure>,
+    pub shutdown: Arc<ShutdownState>,
+}
+
 /// Creates or adopts the Node object. Returns it as the server has it.
-pub async fn register(context: &NodeContext, identity: &Identity) -> kube::Result<Node> {
-    let api: Api<Node> = Api::all(context.client.clone());
-    if !context.configuration.register_node {
+pub async fn register(registration: &Registration) -> kube::Result<Node> {
+    let api: Api<Node> = Api::all(registration.client.clone());
+    if !registration.settings.configuration.register_node {
         // Somebody else makes it, and we keep it current.
-        return api.get(&context.node_name).await;
+        return api.get(&registration.settings.node_name).await;
     }
-    let mut status = self::status(context, identity, None).await;
+    let mut status = self::status(registration, None).await;
     let node = Node {
         status: Some(status.clone()),
-        ..initial(context, identity)
+        ..initial(registration)
     };
     let present = match api.create(&PostParams::default(), &node).await {
         Ok(created) => {
-            tell(context, None, &status);
+            report_changes(registration, None, &status);
             created
         }
         Err(kube::Error::Api(refused)) if refused.code == 409 => {
             let patch = serde_json::json!({"metadata": {"labels": node.metadata.labels}});
             let parameters = PatchParams::default();
             let present = api
-                .patch(&context.node_name, &parameters, &Patch::Merge(patch))
+                .patch(
+                    &registration.settings.node_name,
+                    &parameters,
+                    &Patch::Merge(patch),
+                )
                 .await?;
             // What has not changed keeps its times.
-            status = self::status(context, identity, present.status.as_ref()).await;
-            tell(context, present.status.as_ref(), &status);
+            status = self::status(registration, present.status.as_ref()).await;
+            report_changes(registration, present.status.as_ref(), &status);
             present
         }
         Err(error) => return Err(error),
@@ -81,15 +102,15 @@ pub async fn register(context: &NodeContext, identity: &Identity) -> kube::Resul
     if has_status {
         return Ok(present);
     }
-    write(&api, context, &status).await
+    write(&api, registration, &status).await
 }
 
 /// The Node object as it registers, but for its status.
-pub fn initial(context: &NodeContext, identity: &Identity) -> Node {
+pub fn initial(registration: &Registration) -> Node {
     Node {
         metadata: ObjectMeta {
-            name: Some(context.node_name.clone()),
-            labels: Some(labels(context, identity)),
+            name: Some(registration.settings.node_name.clone()),
+            labels: Some(labels(registration)),
             annotations: Some(BTreeMap::from([(
                 "volumes.kubernetes.io/controller-managed-attach-detach".to_owned(),
                 "true".to_owned(),
@@ -97,13 +118,19 @@ pub fn initial(context: &NodeContext, identity: &Identity) -> Node {
             ..ObjectMeta::default()
         },
         spec: Some(NodeSpec {
-            provider_id: Some(context.configuration.provider_id.clone())
+            provider_id: Some(registration.settings.configuration.provider_id.clone())
                 .filter(|provider_id| !provider_id.is_empty()),
-            pod_cidr: Some(identity.pod_cidr.clone()).filter(|cidr| !cidr.is_empty()),
-            pod_cidrs: Some(vec![identity.pod_cidr.clone()])
-                .filter(|_| !identity.pod_cidr.is_empty()),
-            taints: Some(context.configuration.register_with_taints.clone())
-                .filter(|taints| !taints.is_empty()),
+            pod_cidr: Some(registration.identity.pod_cidr.clone()).filter(|cidr| !cidr.is_empty()),
+            pod_cidrs: Some(vec![registration.identity.pod_cidr.clone()])
+                .filter(|_| !registration.identity.pod_cidr.is_empty()),
+            taints: Some(
+                registration
+                    .settings
+                    .configuration
+                    .register_with_taints
+                    .clone(),
+            )
+            .filter(|taints| !taints.is_empty()),
             ..NodeSpec::default()
         }),
         status: None,
@@ -111,52 +138,57 @@ pub fn initial(context: &NodeContext, identity: &Identity) -> Node {
 }
 
 /// Keeps the status current until `shutdown`.
-pub async fn run(
-    context: Arc<NodeContext>,
-    identity: Identity,
-    registered: Node,
-    shutdown: CancellationToken,
-) {
-    let api: Api<Node> = Api::all(context.client.clone());
+pub async fn run(registration: Arc<Registration>, registered: Node, shutdown: CancellationToken) {
+    let api: Api<Node> = Api::all(registration.client.clone());
     let mut written = registered.status;
-    let mut reported = context.environment.now_micros();
-    let check = context.configuration.status_update_frequency();
-    let report = context.configuration.status_report_frequency().as_micros() as i64;
-    let mut was_cordoned = is_cordoned(&context);
+    let mut reported = registration.environment.now_micros();
+    let check = registration
+        .settings
+        .configuration
+        .status_update_frequency();
+    let report = registration
+        .settings
+        .configuration
+        .status_report_frequency()
+        .as_micros() as i64;
+    let mut was_cordoned = registration.node_object.is_cordoned();
     loop {
         let pause = match &written {
             // Nobody waits for a node that goes down.
-            _ if context.shutting_down.now() => check,
+            _ if registration.shutdown.now() => check,
             Some(status) if ready_of(status) => check,
             _ => CHECK_UNREADY,
         };
         tokio::select! {
             () = shutdown.cancelled() => return,
-            () = context.shutting_down.changed() => {}
+            () = registration.shutdown.changed() => {}
             () = tokio::time::sleep(pause) => {}
         }
-        let cordoned = is_cordoned(&context);
+        let cordoned = registration.node_object.is_cordoned();
         if cordoned != was_cordoned {
             was_cordoned = cordoned;
-            event(&context, transitions::cordon(&context.node_name, cordoned));
+            record(
+                &registration,
+                transitions::cordon(&registration.settings.node_name, cordoned),
+            );
         }
-        let new = status(&context, &identity, written.as_ref()).await;
-        let now = context.environment.now_micros();
+        let new = status(&registration, written.as_ref()).await;
+        let now = registration.environment.now_micros();
         let changed = written
             .as_ref()
             .is_none_or(|old| without_times(old) != without_times(&new));
         if !changed && (0..report).contains(&(now - reported)) {
             continue;
         }
-        match write(&api, &context, &new).await {
+        match write(&api, &registration, &new).await {
             Ok(_) => {
-                tell(&context, written.as_ref(), &new);
+                report_changes(&registration, written.as_ref(), &new);
                 written = Some(new);
                 reported = now;
             }
             Err(kube::Error::Api(refused)) if refused.code == 404 => {
                 // Somebody deleted the Node: it is still here, so it registers again.
-                match register(&context, &identity).await {
+                match register(&registration).await {
                     Ok(node) => written = node.status,
                     Err(error) => tracing::warn!(
                         "the node was not registered again: {}",
@@ -172,38 +204,42 @@ pub async fn run(
     }
 }
 
-fn is_cordoned(context: &NodeContext) -> bool {
-    let node = context.nodes.get("", &context.node_name);
-    let spec = node.as_ref().and_then(|node| node.spec.as_ref());
-    spec.and_then(|spec| spec.unschedulable) == Some(true)
-}
-
 /// Events about what has changed.
-fn tell(context: &NodeContext, before: Option<&NodeStatus>, now: &NodeStatus) {
-    for told in transitions::between(&context.node_name, before, now) {
-        event(context, told);
+fn report_changes(registration: &Registration, before: Option<&NodeStatus>, now: &NodeStatus) {
+    for event in transitions::between(&registration.settings.node_name, before, now) {
+        record(registration, event);
     }
 }
 
-fn event(context: &NodeContext, told: Told) {
-    context
-        .events
-        .node(&context.node_name, told.severity, told.reason, told.message);
+fn record(registration: &Registration, event: NodeEvent) {
+    registration.telemetry.events.node(
+        &registration.settings.node_name,
+        event.severity,
+        event.reason,
+        event.message,
+    );
 }
 
-async fn write(api: &Api<Node>, context: &NodeContext, status: &NodeStatus) -> kube::Result<Node> {
+async fn write(
+    api: &Api<Node>,
+    registration: &Registration,
+    status: &NodeStatus,
+) -> kube::Result<Node> {
     let patch = serde_json::json!({"status": status});
     let parameters = PatchParams::default();
-    api.patch_status(&context.node_name, &parameters, &Patch::Strategic(patch))
-        .await
+    api.patch_status(
+        &registration.settings.node_name,
+        &parameters,
+        &Patch::Strategic(patch),
+    )
+    .await
 }
 
-async fn status(
-    context: &NodeContext,
-    identity: &Identity,
-    before: Option<&NodeStatus>,
-) -> NodeStatus {
-    let (mut runtime, mut images) = (context.cri.runtime.clone(), context.cri.images.clone());
+async fn status(registration: &Registration, before: Option<&NodeStatus>) -> NodeStatus {
+    let (mut runtime, mut images) = (
+        registration.cri.runtime.clone(),
+        registration.cri.images.clone(),
+    );
     let (health, images) = tokio::join!(
         answer(runtime.status(v1::StatusRequest { verbose: false })),
         answer(images.list_images(v1::ListImagesRequest { filter: None }))
@@ -220,37 +256,42 @@ async fn status(
         }
         Err(problem) => vec![problem],
     };
-    if context.shutting_down.now() {
+    if registration.shutdown.now() {
         problems.push("node is shutting down".to_owned());
     }
-    let now = context.environment.now();
+    let now = registration.environment.now();
     let images = images.map(|response| response.into_inner().images);
     NodeStatus {
-        capacity: Some(context.capacity.quantities()),
-        allocatable: Some(context.capacity.allocatable_quantities()),
-        conditions: Some(conditions(&problems, &context.pressures(), before, now)),
+        capacity: Some(registration.settings.capacity.quantities()),
+        allocatable: Some(registration.settings.capacity.allocatable_quantities()),
+        conditions: Some(conditions(
+            &problems,
+            &registration.pressure.now(),
+            before,
+            now,
+        )),
         addresses: Some(vec![
-            address("InternalIP", &context.host_ip),
-            address("Hostname", &context.node_name),
+            address("InternalIP", &registration.settings.host_ip),
+            address("Hostname", &registration.settings.node_name),
         ]),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint {
-                port: identity.kubelet_port.into(),
+                port: registration.identity.kubelet_port.into(),
             }),
         }),
         images: Some(image_list(
             images.unwrap_or_default(),
-            context.configuration.node_status_max_images,
+            registration.settings.configuration.node_status_max_images,
         )),
         declared_features: Some(DECLARED_FEATURES.map(str::to_owned).to_vec()),
-        node_info: Some(system_info(context, identity)),
+        node_info: Some(system_info(registration)),
         features,
         runtime_handlers: handlers.filter(|handlers| !handlers.is_empty()),
         ..NodeStatus::default()
     }
 }
 
-/// What the runtime answers, or what is wrong with it. The node is told to be unready long before a
+/// The answer of the runtime, or what is wrong with it. The node becomes unready long before a
 /// runtime that hangs has used up the time of an ordinary call.
 async fn answer<T>(
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
@@ -398,11 +439,14 @@ fn image_list(mut images: Vec<v1::Image>, most: i64) -> Vec<ContainerImage> {
         .collect()
 }
 
-fn labels(context: &NodeContext, identity: &Identity) -> BTreeMap<String, String> {
+fn labels(registration: &Registration) -> BTreeMap<String, String> {
     let architecture = architecture();
     let mut labels = BTreeMap::from(
         [
-            ("kubernetes.io/hostname", context.node_name.as_str()),
+            (
+                "kubernetes.io/hostname",
+                registration.settings.node_name.as_str(),
+            ),
             ("kubernetes.io/os", "linux"),
             ("kubernetes.io/arch", architecture),
             ("beta.kubernetes.io/os", "linux"),
@@ -410,11 +454,11 @@ fn labels(context: &NodeContext, identity: &Identity) -> BTreeMap<String, String
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned())),
     );
-    labels.extend(identity.labels.clone());
+    labels.extend(registration.identity.labels.clone());
     labels
 }
 
-fn system_info(context: &NodeContext, identity: &Identity) -> NodeSystemInfo {
+fn system_info(registration: &Registration) -> NodeSystemInfo {
     let read = |path: &str| {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         text.trim().to_owned()
@@ -437,7 +481,7 @@ fn system_info(context: &NodeContext, identity: &Identity) -> NodeSystemInfo {
         os_image,
         container_runtime_version: format!(
             "{}://{}",
-            context.runtime_name, identity.runtime_version
+            registration.settings.runtime_name, registration.identity.runtime_version
         ),
         kubelet_version: KUBELET_VERSION.to_owned(),
         kube_proxy_version: String::new(),

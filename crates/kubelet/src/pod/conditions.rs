@@ -6,7 +6,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-use super::{resize, status::Verdict};
+use super::{resize, termination::Termination};
 use crate::resources::is_sidecar;
 
 /// Shown only while they are so, beside [`OWNED`].
@@ -31,7 +31,7 @@ pub struct Input<'a> {
     pub statuses: &'a [ContainerStatus],
     pub phase: &'a str,
     pub sandbox_ready: bool,
-    pub disruption: Option<&'a Verdict>,
+    pub disruption: Option<&'a Termination>,
     pub resize: &'a resize::State,
     /// Whether all containers are being removed to begin anew; `None` where that cannot happen.
     pub restarting_all: Option<bool>,
@@ -79,14 +79,14 @@ pub fn compute(input: &Input<'_>) -> Vec<PodCondition> {
         })
         .cloned();
     let mut conditions: Vec<PodCondition> = foreign.collect();
-    if let Some(verdict) = input.disruption {
+    if let Some(termination) = input.disruption {
         let finding = Finding {
             reason: "TerminationByKubelet",
-            message: match verdict.reason.as_str() {
+            message: match termination.reason.as_str() {
                 "Preempting" => {
                     "Pod was preempted by Kubelet to accommodate a critical pod.".to_owned()
                 }
-                _ => verdict.message.clone(),
+                _ => termination.message.clone(),
             },
             ..Finding::new(true)
         };

@@ -1,5 +1,5 @@
-//! What reaches a pod's worker from outside: the newest pod and hints to look again. Latest wins,
-//! so it is bounded whatever the senders do.
+//! The mailbox of a pod's worker: the newest form of the pod and hints to look again. The latest
+//! message wins, so that it is bounded whatever the senders do.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::status::Verdict;
+use super::termination::Termination;
 use crate::{probes, runtime::Sighting};
 
 const SIGHTINGS_KEPT: usize = 16;
@@ -16,22 +16,22 @@ const SIGHTINGS_KEPT: usize = 16;
 #[derive(Default)]
 pub struct News {
     pub pod: Option<Arc<Pod>>,
-    /// What the API has of a static pod now.
+    /// The mirror pod that the API has of a static pod now.
     pub mirror: Option<Option<Arc<Pod>>>,
     /// The API no longer has the pod.
     pub removed: bool,
-    /// Something changed in the runtime, and nobody says what.
+    /// Something changed in the runtime, and it is not known what.
     pub runtime: bool,
-    /// What the runtime told beside that something changed.
+    /// The states that the runtime described when it announced changes.
     pub sightings: Vec<Sighting>,
     /// Somebody else on this node has decided that the pod must end.
-    pub end: Option<Verdict>,
-    /// Another pod gave resources back.
+    pub end: Option<Termination>,
+    /// Another pod released resources.
     pub room: bool,
     /// A ConfigMap or Secret the pod refers to changed.
     pub objects: bool,
-    /// The newest verdict of each probe, by container id and kind.
-    pub verdicts: BTreeMap<(String, probes::Kind), bool>,
+    /// Whether each probe whose result changed passed, by container id and kind. The newest counts.
+    pub probe_results: BTreeMap<(String, probes::Kind), bool>,
 }
 
 #[derive(Default)]
@@ -67,18 +67,18 @@ impl Mailbox {
         self.put(|news| news.objects = true);
     }
 
-    pub fn end(&self, verdict: Verdict) {
-        self.put(|news| news.end = Some(verdict));
+    pub fn end(&self, termination: Termination) {
+        self.put(|news| news.end = Some(termination));
     }
 
     pub fn room(&self) {
         self.put(|news| news.room = true);
     }
 
-    pub fn verdict(&self, verdict: probes::Verdict) {
+    pub fn probe_result(&self, result: probes::ProbeResult) {
         self.put(|news| {
-            let key = (verdict.container_id, verdict.kind);
-            news.verdicts.insert(key, verdict.good);
+            let key = (result.container_id, result.kind);
+            news.probe_results.insert(key, result.passed);
         });
     }
 
@@ -87,7 +87,7 @@ impl Mailbox {
         self.wake.notified().await;
     }
 
-    pub fn take(&self) -> News {
+    pub fn take_news(&self) -> News {
         std::mem::take(&mut *self.news.lock())
     }
 

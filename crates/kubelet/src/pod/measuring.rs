@@ -1,4 +1,4 @@
-//! What is counted and timed of a pod's steps, for `/metrics`.
+//! Counts and times the steps of a pod's life, for `/metrics`.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use crate::{
     container::users,
     measures::{Counter, Histogram, Measures},
+    pod_spec::{Role, role},
 };
 
 /// A sandbox being started.
@@ -48,18 +49,18 @@ impl SandboxStart<'_> {
     }
 }
 
-/// What of a pod's start does not count as the node's time. In microseconds since the epoch.
+/// The part of a pod's start that does not count as the node's time. In microseconds since the epoch.
 #[derive(Debug, Default)]
 pub struct Startup {
     /// When images were pulled, from and to.
     pulls: Vec<(i64, i64)>,
-    /// Told, or not to be told because it began under another kubelet.
-    pub told: bool,
+    /// Recorded, or not to be recorded because it began under another kubelet.
+    pub is_recorded: bool,
 }
 
 impl Startup {
     pub fn pulled(&mut self, from: i64, to: i64) {
-        if !self.told {
+        if !self.is_recorded {
             self.pulls.push((from, to));
         }
     }
@@ -76,9 +77,9 @@ impl Startup {
         total
     }
 
-    /// Records the start of a pod all of whose containers have been told to run.
-    pub fn tell(&mut self, measures: &Measures, pod: &Pod, status: &PodStatus, now: i64) {
-        self.told = true;
+    /// Records the start of a pod all of whose containers were reported to run.
+    pub fn record(&mut self, measures: &Measures, pod: &Pod, status: &PodStatus, now: i64) {
+        self.is_recorded = true;
         let created = pod.metadata.creation_timestamp.as_ref();
         let Some(created) = created.map(|time| time.0.as_microsecond()) else {
             return;
@@ -128,6 +129,15 @@ fn is_stateful(pod: &Pod) -> bool {
     })
 }
 
+/// The name that `/metrics` gives to a container of this role.
+pub fn container_kind(pod: &Pod, container: &str) -> &'static str {
+    match role(pod, container) {
+        Role::Init => "init_container",
+        Role::App => "container",
+        Role::Ephemeral => "ephemeral_container",
+    }
+}
+
 /// A change of cgroups that took so long.
 pub fn cgroups_changed(measures: &Measures, operation: &str, took: Duration) {
     measures.time(Histogram::CgroupManagerDuration, &[operation], took);
@@ -166,7 +176,7 @@ mod tests {
         assert!(has_started(&pod, &status));
         assert!(!has_started(&pod, &PodStatus::default()));
         let measures = Measures::default();
-        startup.tell(&measures, &pod, &status, 11 * second);
+        startup.record(&measures, &pod, &status, 11 * second);
         let total = read(Histogram::PodStartTotalDuration, &measures);
         assert_eq!(total, (1, 10.0));
         assert_eq!(read(Histogram::PodStartSliDuration, &measures), (1, 3.0));
@@ -175,7 +185,7 @@ mod tests {
         let volume = serde_json::from_value(volume).expect("a volume");
         let spec = pod.spec.as_mut().expect("a spec");
         spec.volumes.get_or_insert_default().push(volume);
-        Startup::default().tell(&measures, &pod, &status, 11 * second);
+        Startup::default().record(&measures, &pod, &status, 11 * second);
         assert_eq!(read(Histogram::PodStartTotalDuration, &measures).0, 2);
         let stateless = read(Histogram::PodStartSliDuration, &measures).0;
         assert_eq!(stateless, 1, "pods with state are not counted");

@@ -1,17 +1,20 @@
-//! One pod on this node: its worker ([`worker`]), what to do next ([`plan`]), how it is done
-//! ([`tasks`]), and what is told about it ([`status`], [`conditions`], [`phase`]).
+//! One pod on this node: where it is in its life ([`lifecycle`]), its worker ([`worker`]), what the
+//! worker is to do next ([`plan`]), and what is reported about the pod ([`status`], [`conditions`],
+//! [`phase`]).
 
 pub mod conditions;
-pub mod containers;
+pub mod lifecycle;
 pub mod mailbox;
 mod measuring;
+pub mod objects;
 mod overwritten;
 pub mod phase;
 pub mod plan;
 pub mod resize;
+pub mod services;
 pub mod status;
 mod status_writer;
-pub mod tasks;
+pub mod termination;
 pub mod worker;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Whether somebody else has changed what this kubelet wrote of a pod's status. Pure. Times, and
-//! what the server may word in its own way, do not count.
+//! what the server may format in its own way, do not count.
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodCondition, PodStatus};
 
@@ -56,7 +56,7 @@ fn containers_differ(api: &[ContainerStatus], ours: &[ContainerStatus]) -> bool 
         })
 }
 
-/// Which of the states it is, its reason and its exit code.
+/// The state's name, its reason and its exit code.
 fn outline(state: Option<&ContainerState>) -> Option<(&'static str, &str, i32)> {
     let state = state?;
     if let Some(ended) = &state.terminated {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ours_counts_and_times_and_order_do_not() {
+    fn own_fields_count_as_overwritten_but_times_and_order_do_not() {
         check("/phase", json!("Running"), false);
         check("/phase", json!("Pending"), true);
         check("/podIP", json!("10.0.0.2"), true);

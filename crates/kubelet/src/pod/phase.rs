@@ -2,8 +2,11 @@
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 
-use super::{plan::may_restart, status::RESTARTING_ALL};
+use super::plan::may_restart;
 use crate::resources::is_sidecar;
+
+/// Why a container ended and waits when another one's end made all of them begin anew.
+pub(super) const RESTARTING_ALL: &str = "RestartingAllContainers";
 
 /// `terminal`: nothing of the pod runs or will run again.
 pub fn of(

@@ -1,25 +1,26 @@
-//! What to do next for one pod: pure. `plan(situation) -> actions` is asked again after every
-//! event; the worker carries the actions out as tasks and comes back with what they found.
+//! Decides what to do next for one pod. Pure. `plan(situation) -> actions` is asked again after every
+//! event; the worker runs the actions as tasks and asks again with their results.
 //! Independent steps (volumes, image, sandbox) are planned together, so they run side by side.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, Pod, ResourceRequirements};
 
-use super::{containers, resize};
+use super::resize;
 use crate::{
     backoff::Backoff,
     images::Image,
+    pod_spec::{self, definition_hash},
     resources::is_sidecar,
     runtime::{ContainerRecord, ContainerState, Observed, Sandbox},
 };
 
-/// Dead containers kept per name beside the present one: the one `lastState` and
-/// `logs --previous` speak of.
+/// Dead containers that are kept per name besides the present one: the one that `lastState` and
+/// `logs --previous` show.
 const DEAD_KEPT: usize = 1;
 const RESTART_ALL: &str = "RestartAllContainers";
 
-/// How far one prerequisite has come.
+/// The state of one prerequisite of a container's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Step<T> {
     #[default]
@@ -32,7 +33,7 @@ pub enum Step<T> {
     },
 }
 
-/// What is wanted of the pod.
+/// The goal of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     Run,
@@ -94,18 +95,18 @@ pub struct Situation<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KillReason {
-    /// The pod ends.
+    /// The pod is terminated.
     PodEnds,
     LivenessProbe,
     StartupProbe,
     DefinitionChanged,
-    /// The runtime has lost sight of it: it may still run.
+    /// The runtime does not know its state: it may still run.
     StateUnknown,
     /// Its new resources need a new container.
     Resize,
     /// Its sandbox is gone; it cannot live on.
     SandboxGone,
-    /// Another container's end asks for all of them to begin anew.
+    /// Another container has ended whose rule restarts all containers.
     RestartAll,
 }
 
@@ -140,7 +141,7 @@ pub enum Action {
     },
     RemoveContainer {
         id: String,
-        /// Its log goes with the pod, not with it.
+        /// Its log is removed with the pod, not with the container.
         keep_log: bool,
     },
     StopSandbox {
@@ -149,7 +150,7 @@ pub enum Action {
     RemoveSandbox {
         id: String,
     },
-    /// Nothing runs any more, though the object stays: give back what its volumes hold.
+    /// Nothing runs any more, though the object stays: unmount the pod's volumes.
     ReleaseVolumes,
     /// Nothing runs any more: write the last status and clean up.
     Finish,
@@ -160,11 +161,7 @@ pub enum Action {
 /// Whether the pod has run to its end by itself: every app container ended and none may restart,
 /// or an init container failed for good.
 pub fn finished(pod: &Pod, observed: &Observed) -> bool {
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    if matches!(phase, Some("Succeeded" | "Failed")) {
+    if semantics::pod::is_terminal(pod) {
         return true;
     }
     let Some(spec) = &pod.spec else { return false };
@@ -216,8 +213,8 @@ pub fn restarts_failed(pod: &Pod, container: &Container) -> bool {
     policy != Some("Never")
 }
 
-/// The first of the container's own rules that speaks of this exit code. Rules count only beside
-/// a policy of the container's own.
+/// The first of the container's own rules that names this exit code. Rules count only if the
+/// container has a restart policy of its own.
 fn rule_for(container: &Container, exit_code: i32) -> Option<&ContainerRestartRule> {
     container.restart_policy.as_ref()?;
     container
@@ -438,7 +435,7 @@ fn resize(situation: &Situation<'_>, record: &ContainerRecord, actions: &mut Vec
     let Some(actual) = situation.actual.get(&record.id) else {
         return;
     };
-    let Some(container) = containers::find_lasting(situation.pod, &record.name) else {
+    let Some(container) = pod_spec::find_lasting(situation.pod, &record.name) else {
         return;
     };
     let changed = resize::changes(container.resources.as_ref(), actual);
@@ -459,7 +456,7 @@ fn resize(situation: &Situation<'_>, record: &ContainerRecord, actions: &mut Vec
 }
 
 /// Plans one container's start. Returns whether those after it may be planned too: a container
-/// with a postStart hook holds back the ones behind it, as upstream does.
+/// with a postStart hook delays the ones behind it, as upstream does.
 fn start(
     situation: &Situation<'_>,
     container: &Container,
@@ -525,7 +522,7 @@ fn new_ephemeral(situation: &Situation<'_>, sandbox: Option<&Sandbox>) -> Vec<Co
     if sandbox.is_none() {
         return Vec::new();
     }
-    let mut containers = containers::ephemeral(situation.pod);
+    let mut containers = pod_spec::ephemeral(situation.pod);
     containers.retain(|container| situation.observed.latest(&container.name).is_none());
     containers
 }
@@ -670,17 +667,6 @@ fn remove_old(situation: &Situation<'_>, actions: &mut Vec<Action>) {
             });
         }
     }
-}
-
-/// Identifies what of a container cannot change without a new one: its name and image.
-pub fn definition_hash(container: &Container) -> String {
-    use sha2::{Digest, Sha256};
-    let image = container.image.as_deref().unwrap_or_default();
-    let digest = Sha256::digest(format!("{}\0{image}", container.name));
-    digest[..8]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
 }
 
 fn has_post_start(container: &Container) -> bool {

@@ -305,7 +305,7 @@ fn rules_of_a_container_come_before_the_policy() {
 }
 
 #[test]
-fn a_crashing_container_waits_its_turn() {
+fn a_crashing_container_waits_for_its_back_off() {
     let mut backoff = Backoff::default();
     backoff.next(NOW - 20 * SECOND, NOW - 20 * SECOND, 300 * SECOND);
     Scene::new(one())
@@ -353,7 +353,7 @@ fn a_refused_container_is_tried_again_later() {
 }
 
 #[test]
-fn a_condemned_container_is_killed_once() {
+fn an_unhealthy_container_is_killed_once() {
     let condemned = Scene::new(one())
         .containers(&[("a", "running")])
         .with(|scene| {
@@ -370,7 +370,7 @@ fn a_condemned_container_is_killed_once() {
 }
 
 #[test]
-fn what_may_still_run_is_killed_and_started_anew_whatever_the_policy() {
+fn a_container_in_unknown_state_is_killed_and_replaced_whatever_the_policy() {
     for policy in ["Always", "OnFailure", "Never"] {
         let mut spec = with_init();
         spec["restartPolicy"] = json!(policy);
@@ -504,7 +504,7 @@ fn a_failed_probe_goes_by_the_policy_alone() {
 }
 
 #[test]
-fn what_has_succeeded_stays_so_in_another_sandbox() {
+fn a_succeeded_container_does_not_run_again_in_a_new_sandbox() {
     let spec = json!({"restartPolicy": "OnFailure", "containers": [{"name": "a"}, {"name": "b"}]});
     Scene::new(spec)
         .containers(&[("a", "exit 0"), ("b", "exit 1")])
@@ -545,7 +545,7 @@ fn a_hook_holds_back_the_containers_behind_it() {
 }
 
 #[test]
-fn the_end_comes_in_order() {
+fn containers_end_before_sandboxes_and_these_before_the_pod() {
     let end = |scene: &mut Scene| scene.goal = Goal::Stop { remove: true };
     let running = || Scene::new(one()).containers(&[("a", "running")]).with(end);
     running().expect(&["kill a PodEnds"]);

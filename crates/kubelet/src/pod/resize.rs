@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::resources;
 
-/// Where a resize stands, as the pod's conditions show it.
+/// How far a resize has come, as the pod's conditions show it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     pub pending: Option<Pending>,
@@ -64,7 +64,7 @@ pub fn as_granted(desired: &Pod, granted: &Pod) -> Option<Pod> {
     changed.then_some(pod)
 }
 
-/// What a pod that ran before this kubelet started was granted, from the status it was given.
+/// The pod with the resources that it was granted before this kubelet started, from its status.
 pub fn from_status(pod: &Pod, status: &PodStatus) -> Option<Pod> {
     let mut granted = pod.clone();
     let spec = granted.spec.as_mut()?;
@@ -92,7 +92,7 @@ pub fn from_status(pod: &Pod, status: &PodStatus) -> Option<Pod> {
     as_granted(pod, &granted)
 }
 
-/// Which of cpu and memory differ between what is wanted and what a container has.
+/// The resources of cpu and memory that differ between the wanted ones and a container's actual ones.
 pub fn changes(
     wanted: Option<&ResourceRequirements>,
     actual: &ResourceRequirements,
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restarted_kubelet_believes_the_status() {
+    fn a_restarted_kubelet_restores_granted_resources_from_the_status() {
         let status = json!({"containerStatuses": [{"name": "c", "containerID": "x://1", "image": "",
             "imageID": "", "ready": true, "restartCount": 0,
             "resources": {"requests": {"cpu": "1"}}}]});
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_say_what_needs_a_restart() {
+    fn resize_policies_decide_whether_a_container_restarts() {
         let pod = pod("2", json!({}));
         let container = &pod.spec.as_ref().expect("spec").containers[0];
         let actual: ResourceRequirements =

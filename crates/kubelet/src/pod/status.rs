@@ -1,4 +1,5 @@
-//! The pod's status, computed from the spec, what the runtime holds, and what probes say. Pure.
+//! The pod's status, computed from the spec, the runtime's state of it, and the results of probes.
+//! Pure.
 //! Writing it is `status_writer`'s; the conditions are `conditions`'.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,18 +16,17 @@ use k8s_openapi::{
 
 use super::{
     conditions,
-    containers::{self, Role},
-    phase,
+    phase::{self, RESTARTING_ALL},
     plan::{self, may_restart},
     resize,
+    termination::Termination,
 };
 use crate::{
+    pod_spec::{self, Role},
     resources::{is_sidecar, pod_level, qos_class},
     runtime::{ContainerRecord, ContainerState, Observed},
 };
 
-/// Why a container ended and waits when another one's end made all of them begin anew.
-pub(super) const RESTARTING_ALL: &str = "RestartingAllContainers";
 /// All containers together may leave this much to say, and each its share of it.
 const MOST_MESSAGES: usize = 12 * 1024;
 
@@ -35,19 +35,6 @@ const MOST_MESSAGES: usize = 12 * 1024;
 pub struct Waiting {
     pub reason: String,
     pub message: String,
-}
-
-/// A reason that ends the pod whatever its containers say (e.g. its deadline has passed).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
-    pub reason: String,
-    pub message: String,
-    /// The pod was never taken: nothing of it was made.
-    pub rejected: bool,
-    /// It must leave because of the node, not of itself: the DisruptionTarget condition says so.
-    pub disruption: bool,
-    /// The seconds its containers get, where the pod's own wish does not count.
-    pub grace: Option<i64>,
 }
 
 pub struct Input<'a> {
@@ -66,8 +53,8 @@ pub struct Input<'a> {
     pub previous: &'a PodStatus,
     /// Nothing of the pod runs or will run again.
     pub terminal: bool,
-    pub verdict: Option<&'a Verdict>,
-    /// Containers that make way for a new one of themselves: shown as before until it is there.
+    pub termination: Option<&'a Termination>,
+    /// Containers that are being replaced: they are shown as before until the new one is there.
     pub replacing: &'a BTreeSet<String>,
     /// What running containers have of cpu and memory, by id.
     pub actual: &'a BTreeMap<String, ResourceRequirements>,
@@ -77,8 +64,8 @@ pub struct Input<'a> {
 
 pub fn compute(input: &Input<'_>) -> PodStatus {
     let Input { pod, previous, .. } = input;
-    if let Some(verdict) = input.verdict.filter(|verdict| verdict.rejected) {
-        return rejected(input, verdict);
+    if let Some(termination) = input.termination.filter(|termination| termination.rejected) {
+        return rejected(input, termination);
     }
     let spec = pod.spec.clone().unwrap_or_default();
     let init: Vec<Container> = spec.init_containers.clone().unwrap_or_default();
@@ -96,7 +83,7 @@ pub fn compute(input: &Input<'_>) -> PodStatus {
     );
     let ephemeral_statuses = statuses(
         input,
-        &containers::ephemeral(pod),
+        &pod_spec::ephemeral(pod),
         previous.ephemeral_container_statuses.as_deref(),
         Role::Ephemeral,
     );
@@ -126,11 +113,11 @@ pub fn compute(input: &Input<'_>) -> PodStatus {
         message = previous.message.clone();
     }
     // Nobody may take the pod for ended while something of it runs.
-    let verdict = input.verdict.filter(|_| input.terminal);
-    if let Some(verdict) = verdict {
+    let termination = input.termination.filter(|_| input.terminal);
+    if let Some(termination) = termination {
         phase = "Failed".to_owned();
-        reason = Some(verdict.reason.clone());
-        message = Some(verdict.message.clone());
+        reason = Some(termination.reason.clone());
+        message = Some(termination.message.clone());
     }
 
     let host_network = spec.host_network == Some(true);
@@ -151,7 +138,7 @@ pub fn compute(input: &Input<'_>) -> PodStatus {
         statuses: &all,
         phase: &phase,
         sandbox_ready: input.observed.ready_sandbox().is_some(),
-        disruption: verdict.filter(|verdict| verdict.disruption),
+        disruption: termination.filter(|termination| termination.disruption),
         resize: input.resize,
         restarting_all: plan::all_may_restart(pod).then(|| restarting_all(input)),
         now: input.now,
@@ -189,11 +176,11 @@ pub fn compute(input: &Input<'_>) -> PodStatus {
 }
 
 /// A pod that this node did not take: nothing is known of its containers, and never will be.
-fn rejected(input: &Input<'_>, verdict: &Verdict) -> PodStatus {
+fn rejected(input: &Input<'_>, termination: &Termination) -> PodStatus {
     PodStatus {
         phase: Some("Failed".to_owned()),
-        reason: Some(verdict.reason.clone()),
-        message: Some(verdict.message.clone()),
+        reason: Some(termination.reason.clone()),
+        message: Some(termination.message.clone()),
         start_time: input.previous.start_time.clone().or(Some(Time(input.now))),
         observed_generation: input.pod.metadata.generation,
         qos_class: input
@@ -356,7 +343,7 @@ fn from_record(
     }
 }
 
-/// The runtime holds nothing of this container: it was never made, or it is lost.
+/// The runtime has nothing of this container: it was never created, or it is lost.
 fn from_memory(
     input: &Input<'_>,
     container: &Container,

@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 
-use super::status::*;
+use super::{status::*, termination::Termination};
 use crate::runtime::{ContainerRecord, ContainerState, Observed, Sandbox};
 
 struct Scene {
@@ -18,7 +18,7 @@ struct Scene {
     ready: BTreeSet<String>,
     terminal: bool,
     previous: PodStatus,
-    verdict: Option<Verdict>,
+    termination: Option<Termination>,
     replacing: BTreeSet<String>,
     resize: crate::pod::resize::State,
     now: Timestamp,
@@ -44,7 +44,7 @@ impl Scene {
             ready: BTreeSet::new(),
             terminal: false,
             previous: PodStatus::default(),
-            verdict: None,
+            termination: None,
             replacing: BTreeSet::new(),
             resize: Default::default(),
             now: Timestamp::UNIX_EPOCH,
@@ -97,7 +97,7 @@ impl Scene {
             host_ip: "192.0.2.1",
             previous: &self.previous,
             terminal: self.terminal,
-            verdict: self.verdict.as_ref(),
+            termination: self.termination.as_ref(),
             replacing: &self.replacing,
             actual: &BTreeMap::new(),
             resize: &self.resize,
@@ -169,7 +169,7 @@ fn one(policy: &str) -> Value {
 use ContainerState::{Exited, Running};
 
 #[test]
-fn a_pod_is_born() {
+fn a_new_pod_is_pending_until_its_container_runs() {
     let scene = Scene::new(one("Always"));
     scene.expect("Pending | TFF | a:ContainerCreating #0");
     let running = Scene::new(one("Always")).container("a", 0, Running, 0);
@@ -190,7 +190,7 @@ fn a_pod_is_born() {
 }
 
 #[test]
-fn init_containers_hold_the_pod_back() {
+fn a_pod_is_pending_while_init_containers_run() {
     let spec = json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]});
     Scene::new(spec.clone()).expect("Pending | FFF | i:PodInitializing #0, a:PodInitializing #0");
     Scene::new(spec.clone())
@@ -206,7 +206,7 @@ fn init_containers_hold_the_pod_back() {
 }
 
 #[test]
-fn containers_that_never_had_their_turn_go_on_waiting() {
+fn containers_that_never_started_stay_waiting() {
     let spec = json!({
         "restartPolicy": "Never",
         "initContainers": [{"name": "i"}, {"name": "j"}],
@@ -230,7 +230,7 @@ fn containers_that_never_had_their_turn_go_on_waiting() {
 }
 
 #[test]
-fn ends_follow_the_policy() {
+fn the_phase_of_ended_containers_follows_the_restart_policy() {
     Scene::new(one("Never"))
         .container("a", 0, Exited, 0)
         .expect("Succeeded | TFF | a:exit 0 Completed #0");
@@ -285,7 +285,7 @@ fn readiness_and_its_gates_decide_ready() {
 }
 
 #[test]
-fn transition_times_move_only_with_the_condition() {
+fn transition_times_change_only_with_the_condition() {
     let mut scene = Scene::new(one("Always")).container("a", 0, Running, 0);
     scene.previous = scene.compute();
     scene.now = "2030-01-01T00:00:00Z".parse().expect("a time");
@@ -325,7 +325,7 @@ fn a_deleted_pod_ends_by_its_exit_codes() {
 }
 
 #[test]
-fn a_container_the_runtime_lost_is_remembered() {
+fn a_container_that_the_runtime_lost_keeps_its_status() {
     let mut scene = Scene::new(one("Always")).container("a", 3, Running, 0);
     scene.previous = scene.compute();
     scene.observed.containers.clear();
@@ -351,11 +351,11 @@ fn a_container_that_is_replaced_is_shown_as_before() {
 fn a_rejected_pod_has_failed_and_nothing_else() {
     let mut scene = Scene::new(json!({"containers": [{"name": "a"}]}));
     scene.observed = Observed::default();
-    scene.verdict = Some(Verdict {
+    scene.termination = Some(Termination {
         reason: "OutOfcpu".to_owned(),
         message: "Pod was rejected: m".to_owned(),
         rejected: true,
-        ..Verdict::default()
+        ..Termination::default()
     });
     let status = scene.compute();
     assert_eq!(status.phase.as_deref(), Some("Failed"));
@@ -394,10 +394,10 @@ fn disruption_and_resize_are_conditions() {
         message: "m".to_owned(),
         generation: Some(2),
     });
-    scene.verdict = Some(Verdict {
+    scene.termination = Some(Termination {
         reason: "Evicted".to_owned(),
         disruption: true,
-        ..Verdict::default()
+        ..Termination::default()
     });
     let status = scene.compute();
     assert_eq!(status.phase.as_deref(), Some("Running"), "something runs");
@@ -416,7 +416,7 @@ fn disruption_and_resize_are_conditions() {
 }
 
 #[test]
-fn a_container_that_is_made_but_not_started_waits_for_a_reason() {
+fn a_created_container_that_did_not_start_shows_its_waiting_reason() {
     let reason = |spec: Value, name: &str| {
         let status = Scene::new(spec)
             .container(name, 0, ContainerState::Created, 0)
@@ -435,7 +435,7 @@ fn a_container_that_is_made_but_not_started_waits_for_a_reason() {
 }
 
 #[test]
-fn containers_that_begin_anew_say_so() {
+fn a_restart_of_all_containers_is_a_condition() {
     let mut scene = Scene::new(json!({"restartPolicy": "Never", "containers": [
         {"name": "a", "restartPolicy": "Never", "restartPolicyRules": [
             {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]},
@@ -491,7 +491,7 @@ fn containers_that_begin_anew_say_so() {
 }
 
 #[test]
-fn last_words_are_shared_out() {
+fn termination_messages_share_one_limit() {
     let containers: Vec<Value> = (0..24).map(|n| json!({"name": format!("c{n}")})).collect();
     let mut scene = Scene::new(json!({"restartPolicy": "Never", "containers": containers}));
     scene = scene.container("c0", 0, ContainerState::Exited, 1);

@@ -27,7 +27,7 @@ pub fn to_value(status: &PodStatus) -> Value {
     serde_json::to_value(status).unwrap_or(Value::Null)
 }
 
-/// What of a status others act upon: the phase, what containers do, and the conditions but for the
+/// The part of a status that others act upon: the phase, the containers' states, and the conditions but for the
 /// sandbox's. The rest, such as addresses and ids, comes with the containers.
 pub fn essence(status: &Value) -> Vec<&Value> {
     let mut essence: Vec<&Value> = Vec::new();
@@ -61,7 +61,7 @@ pub fn essence(status: &Value) -> Vec<&Value> {
 }
 
 /// The patch that turns `old` into `new`. Fields that vanished are nulled; lists that the server
-/// would merge by key are told to be replaced.
+/// would merge by key are marked to be replaced.
 pub fn patch(uid: &str, old: &Value, new: &Value) -> Value {
     let empty = Map::new();
     let old = old.as_object().unwrap_or(&empty);
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_ids_are_not_the_essence() {
+    fn addresses_and_ids_do_not_make_a_status_urgent() {
         let waiting = json!({"phase": "Pending",
             "conditions": [{"type": "PodReadyToStartContainers", "status": "False"},
                 {"type": "Ready", "status": "False"}],
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn only_another_pod_of_the_name_means_that_it_is_gone() {
+    fn only_not_found_and_another_uid_mean_that_the_pod_is_gone() {
         let other = "Precondition failed: UID in precondition: 1, UID in object meta: 2";
         assert!(is_gone(404, "pods \"a\" not found"));
         assert!(is_gone(409, other));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_that_did_not_change_are_not_named() {
+    fn unchanged_conditions_are_not_in_the_patch() {
         let (gate, ready) = (
             json!({"type": "example.com/gate", "status": "False"}),
             json!({"type": "Ready", "status": "False"}),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_names_what_changed_and_what_vanished() {
+    fn a_patch_has_changed_and_removed_fields() {
         let old = json!({"phase": "Pending", "message": "m", "hostIP": "a", "podIPs": [{"ip": "1"}],
                 "conditions": [{"type": "Gone", "status": "True"}]});
         let new = json!({"phase": "Running", "hostIP": "a", "podIPs": [{"ip": "2"}],

@@ -1,340 +1,161 @@
-//! The worker of one pod: it gathers events, asks `plan` what to do, starts the tasks, and writes
+//! The worker of one pod: it gathers events, asks `plan` what to do, begins the actions, and writes
 //! the status the moment it changes. One per pod, all in parallel.
 //!
-//! The loop: 1. something happens (news in the mailbox, a task's outcome, a time is reached);
-//! 2. the worker's knowledge is updated; 3. the plan is asked and its actions begun as tasks;
-//! 4. probes are matched with the running containers; 5. the status is computed and, if it
-//! differs from what the API has, written. Nothing in the loop waits for a task.
+//! The loop: 1. something happens (news in the mailbox, a task ends, a time is reached); 2. the
+//! worker's knowledge is updated; 3. the plan is asked and its actions are begun as tasks; 4. probes
+//! are matched with the running containers; 5. the status is computed and, if it differs from the one
+//! that the API has, written. Nothing in the loop waits for a task.
+//!
+//! Each part of what a worker knows is a type of its own with private fields, in a file of its own;
+//! [`actions`] has one file for each thing that a worker does.
 
+mod actions;
 mod attempts;
-mod clock;
-mod measuring;
-mod outcomes;
+mod forms;
+mod image_state;
+mod probing;
+mod reporting;
 mod resizing;
+mod runtime_view;
+mod sandbox_state;
 mod sightings;
-mod telling;
+mod start_state;
+mod tasks;
+mod timing;
+mod turns;
+mod volume_state;
+mod wake;
+mod watches;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use client::events::Severity;
-use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements};
-use serde_json::Value;
-use tokio::{
-    sync::watch,
-    task::{AbortHandle, JoinSet},
-};
-use tokio_util::sync::CancellationToken;
-use trace::Hop;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use tokio::task::JoinError;
 
 use self::{
-    attempts::Attempts,
-    measuring::{Round, Told},
+    attempts::Attempts, forms::PodForms, image_state::ImageState, probing::Probing,
+    reporting::Reporting, resizing::Resizing, runtime_view::RuntimeView,
+    sandbox_state::SandboxState, start_state::StartState, tasks::TaskResult, tasks::Tasks,
+    timing::Timing, turns::Turns, volume_state::VolumeState, wake::Wake, watches::Watches,
 };
 use super::{
-    containers::{self, find_lasting as find_container},
+    lifecycle::Lifecycle,
     mailbox::{Mailbox, News},
-    measuring::Startup,
-    overwritten,
-    plan::{self, Action, Busy, Goal, KillReason, Situation, Step},
-    resize::{self, Pending, Progress},
-    status::{self, Verdict, Waiting},
-    status_writer,
-    tasks::{self, Kill, Start, StartFailure, Turn, uid},
+    plan::{self, Action, Goal, Situation},
+    services::PodServices,
+    status,
+    termination::Termination,
 };
 use crate::{
-    backoff::{self, Backoff},
-    container::security::format_pod,
-    images::{self, Image},
-    node_context::NodeContext,
-    probes,
-    resources::is_sidecar,
-    runtime::{ContainerRecord, Observed, Sandbox},
-    volumes::{self, HeldObjects, Mounted},
+    pod_spec::uid,
+    runtime::{Observed, Sighting},
 };
 
 const SECOND: i64 = 1_000_000;
-/// When a container whose configuration was refused is tried again, unless something changes.
-const START_RETRY: i64 = 10 * SECOND;
-const FIRST_MOUNT_RETRY: i64 = SECOND / 2;
-const LAST_MOUNT_RETRY: i64 = 122 * SECOND;
-/// When a volume that was not brought up to date is tried again, unless what it shows changes.
-const REFRESH_RETRY: i64 = 60 * SECOND;
-/// Steps as the timeline names them.
-const VOLUMES: &str = "volumes";
-const SANDBOX: &str = "RunPodSandbox";
-
-/// What a task came back with.
-enum Outcome {
-    Observed {
-        epoch: u64,
-        observed: Result<Observed, tonic::Status>,
-    },
-    Volumes(Mounted, Vec<volumes::Failure>),
-    Refreshed(Mounted, Vec<volumes::Failure>),
-    Sandbox(Result<Sandbox, String>),
-    Image {
-        container: String,
-        result: Result<Image, images::Failure>,
-    },
-    Started {
-        container: String,
-        result: Result<ContainerRecord, StartFailure>,
-        /// With which it was started.
-        resources: ResourceRequirements,
-    },
-    Resized {
-        id: String,
-        resources: ResourceRequirements,
-        result: Result<(), String>,
-    },
-    /// The pod's cgroup has the limits of a resize.
-    Settled(Result<(), String>),
-    Killed {
-        id: String,
-        record: Option<ContainerRecord>,
-    },
-    Removed {
-        id: String,
-        done: bool,
-    },
-    SandboxStopped {
-        id: String,
-        done: bool,
-    },
-    SandboxRemoved {
-        id: String,
-        done: bool,
-    },
-    StatusWritten {
-        value: Value,
-        told: Told,
-        /// The version that the API gave it.
-        result: Result<u64, status_writer::Error>,
-    },
-    /// What the volumes held is given back, or not yet.
-    Released(bool),
-    Finished,
-}
-
-/// A pull that failed and how it is shown.
-struct PullFailure {
-    failure: images::Failure,
-    /// From here on it is shown as a backoff.
-    backoff_from: i64,
-    announced: bool,
-}
+/// The grace period of a pod that names none, in seconds.
+const DEFAULT_GRACE: i64 = 30;
 
 pub struct Worker {
-    node: Arc<NodeContext>,
+    services: Arc<PodServices>,
     mailbox: Arc<Mailbox>,
-    /// As the API has it, but with the resources this node granted.
-    pod: Arc<Pod>,
-    /// As the API has it.
-    desired: Arc<Pod>,
-    /// What the API has of it, should it be a static pod.
-    mirror: Option<Arc<Pod>>,
-    /// The API no longer has the pod.
-    removed: bool,
-    tasks: JoinSet<Outcome>,
-
-    /// `None` until the runtime has been read once.
-    observed: Option<Observed>,
-    /// Counts own changes: an observation begun before one is stale after it.
-    epoch: u64,
-    observing: bool,
-    look_again: bool,
-
-    held: HeldObjects,
-    watchers: JoinSet<()>,
-    volumes: Step<()>,
-    mounted: Mounted,
-    mount_failures: u32,
-    refresh_volumes: bool,
-    /// One refresh at a time: two would take each other's files away.
-    refreshing: bool,
-    images: BTreeMap<String, Step<Image>>,
-    pull_failures: BTreeMap<String, PullFailure>,
-    pull_backoffs: BTreeMap<String, Backoff>,
-    restarts: BTreeMap<String, Backoff>,
-    start_failures: BTreeMap<String, i64>,
-    sandbox_retry: Option<i64>,
-    sandbox_failures: u32,
-    busy: Busy,
-    /// Tasks that end early when the pod is to end.
-    abort_on_stop: Vec<AbortHandle>,
-    /// Cancelled when the pod is to end.
-    ending: CancellationToken,
-    kills: BTreeMap<String, (AbortHandle, i64)>,
-    /// Names of the containers that run, for sidecars that end after the others.
-    alive: watch::Sender<BTreeSet<String>>,
-
-    resize: resize::State,
-    /// When a resize without room asks again.
-    room_retry: Option<i64>,
-    /// When a failed change of limits is tried again.
-    resize_retry: Option<i64>,
-    settling: bool,
-    /// What running containers have of cpu and memory, by id.
-    actual: BTreeMap<String, ResourceRequirements>,
-    /// Containers killed to make way for a new one of themselves, by name.
-    replacing: BTreeSet<String>,
-
-    probes: BTreeMap<(String, probes::Kind), CancellationToken>,
-    /// Containers whose startup probe has passed, by id.
-    startup_passed: BTreeSet<String>,
-    /// Containers whose readiness probe says yes, by id.
-    readiness_passed: BTreeSet<String>,
-    unhealthy: BTreeMap<String, KillReason>,
-    /// See [`plan::Situation`].
-    ended_by_probe: BTreeMap<String, String>,
-
-    waiting: BTreeMap<String, Waiting>,
-    verdict: Option<Verdict>,
-    status: Option<PodStatus>,
-    /// What the API has.
-    written: Value,
-    /// The version in which the API has it.
-    written_version: u64,
-    writing: bool,
-    /// Since when a status is held back.
-    held_back: Option<i64>,
-    told_running: bool,
-    /// The timeline has that a container runs.
-    traced_running: bool,
-    told_ready: bool,
-    received: i64,
-    /// This pod had begun to run before this worker.
-    known_before: bool,
-    startup: Startup,
-    /// Ids of ended containers that have been counted; `None` before the first look.
-    counted_ends: Option<BTreeSet<String>>,
-    round: Option<Round>,
+    lifecycle: Lifecycle,
+    /// Why the node ends the pod, if it does.
+    termination: Option<Termination>,
+    forms: PodForms,
+    tasks: Tasks,
+    runtime: RuntimeView,
+    watches: Watches,
+    volumes: VolumeState,
+    images: ImageState,
+    sandbox: SandboxState,
+    starts: StartState,
+    turns: Turns,
+    resizing: Resizing,
+    probing: Probing,
+    reporting: Reporting,
+    timing: Timing,
     attempts: Attempts,
-    /// What the next round is for.
-    next_round: &'static str,
-    wake_at: Option<i64>,
-    /// Wall and steady clock when last looked at.
-    clocks: Option<(i64, tokio::time::Instant)>,
-    done: bool,
+    wake: Wake,
+}
+
+/// The grace period that the pod itself asks for, in seconds. `probe`: that of the probe that failed.
+fn own_grace_period(pod: &Pod, probe: Option<i64>) -> i64 {
+    pod.metadata
+        .deletion_grace_period_seconds
+        .filter(|_| pod.metadata.deletion_timestamp.is_some())
+        .or(probe)
+        .or_else(|| pod.spec.as_ref()?.termination_grace_period_seconds)
+        .unwrap_or(DEFAULT_GRACE)
+        .max(0)
 }
 
 impl Worker {
     /// `received`: when the pod reached this node, in microseconds.
     pub fn new(
-        node: Arc<NodeContext>,
+        services: Arc<PodServices>,
         mailbox: Arc<Mailbox>,
         pod: Arc<Pod>,
         received: i64,
     ) -> Worker {
+        let telemetry = &services.telemetry;
         let mut worker = Worker {
-            node,
+            reporting: Reporting::new(&pod),
+            timing: Timing::new(telemetry.measures.clone(), received),
+            attempts: Attempts::new(telemetry.spans.clone(), &pod),
+            services,
             mailbox,
-            written: pod
-                .status
-                .as_ref()
-                .map(status_writer::to_value)
-                .unwrap_or(Value::Null),
-            written_version: status_writer::version(&pod),
-            desired: pod.clone(),
-            pod,
-            mirror: None,
-            removed: false,
-            tasks: JoinSet::new(),
-            observed: None,
-            epoch: 0,
-            observing: false,
-            look_again: true,
-            held: HeldObjects::default(),
-            watchers: JoinSet::new(),
-            volumes: Step::Idle,
-            mounted: Mounted::default(),
-            mount_failures: 0,
-            refresh_volumes: false,
-            refreshing: false,
-            images: BTreeMap::new(),
-            pull_failures: BTreeMap::new(),
-            pull_backoffs: BTreeMap::new(),
-            restarts: BTreeMap::new(),
-            start_failures: BTreeMap::new(),
-            sandbox_retry: None,
-            sandbox_failures: 0,
-            busy: Busy::default(),
-            abort_on_stop: Vec::new(),
-            ending: CancellationToken::new(),
-            kills: BTreeMap::new(),
-            alive: watch::Sender::new(BTreeSet::new()),
-            resize: resize::State::default(),
-            room_retry: None,
-            resize_retry: None,
-            settling: false,
-            actual: BTreeMap::new(),
-            replacing: BTreeSet::new(),
-            probes: BTreeMap::new(),
-            startup_passed: BTreeSet::new(),
-            readiness_passed: BTreeSet::new(),
-            unhealthy: BTreeMap::new(),
-            ended_by_probe: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            verdict: None,
-            status: None,
-            writing: false,
-            held_back: None,
-            told_running: false,
-            traced_running: false,
-            told_ready: false,
-            received,
-            known_before: false,
-            startup: Startup::default(),
-            counted_ends: None,
-            round: None,
-            attempts: Attempts::default(),
-            next_round: "create",
-            wake_at: None,
-            clocks: None,
-            done: false,
+            lifecycle: Lifecycle::Running,
+            termination: None,
+            forms: PodForms::new(pod),
+            tasks: Tasks::new(),
+            runtime: RuntimeView::new(),
+            watches: Watches::default(),
+            volumes: VolumeState::default(),
+            images: ImageState::default(),
+            sandbox: SandboxState::default(),
+            starts: StartState::default(),
+            turns: Turns::new(),
+            resizing: Resizing::default(),
+            probing: Probing::default(),
+            wake: Wake::default(),
         };
-        worker.remember();
+        worker.check_deletion();
+        worker.restore();
         worker
     }
 
     /// A worker for what is left of a pod that the API no longer has: it only ends it.
-    pub fn orphaned(node: Arc<NodeContext>, mailbox: Arc<Mailbox>, pod: Arc<Pod>) -> Worker {
-        let received = node.environment.now_micros();
-        Worker {
-            removed: true,
-            ..Worker::new(node, mailbox, pod, received)
-        }
+    pub fn orphaned(services: Arc<PodServices>, mailbox: Arc<Mailbox>, pod: Arc<Pod>) -> Worker {
+        let received = services.environment.now_micros();
+        let mut worker = Worker::new(services, mailbox, pod, received);
+        worker.lifecycle.advance(Lifecycle::Deleted);
+        worker
     }
 
-    /// A worker for a pod that this node does not take: it only says so.
+    /// A worker for a pod that this node does not admit: it only reports that.
     pub fn rejected(
-        node: Arc<NodeContext>,
+        services: Arc<PodServices>,
         mailbox: Arc<Mailbox>,
         pod: Arc<Pod>,
-        verdict: Verdict,
+        termination: Termination,
     ) -> Worker {
-        let received = node.environment.now_micros();
-        Worker {
-            verdict: Some(verdict),
-            ..Worker::new(node, mailbox, pod, received)
-        }
+        let received = services.environment.now_micros();
+        let mut worker = Worker::new(services, mailbox, pod, received);
+        worker.end(termination);
+        worker
     }
 
     /// Runs until the pod is gone from the node.
     pub async fn run(mut self) {
-        if !self.stopping() {
+        if !self.is_ending() {
             self.hold_objects();
         }
         loop {
             self.step();
-            if self.done {
+            if self.lifecycle == Lifecycle::Finished {
                 break;
             }
-            let pause = self.wake_at.map(|at| {
+            let pause = self.wake.at().map(|at| {
                 let micros = (at - self.now()).max(0) as u64;
                 tokio::time::sleep(Duration::from_micros(micros))
             });
@@ -346,624 +167,340 @@ impl Worker {
             };
             tokio::select! {
                 () = self.mailbox.wait() => {}
-                Some(outcome) = self.tasks.join_next() => self.take(outcome),
+                Some(result) = self.tasks.next() => self.apply(result),
                 () = reached => {}
             }
-            while let Some(outcome) = self.tasks.try_join_next() {
-                self.take(outcome);
+            while let Some(result) = self.tasks.try_next() {
+                self.apply(result);
             }
-            let news = self.mailbox.take();
-            self.hear(news);
+            let news = self.mailbox.take_news();
+            self.receive(news);
         }
-        for stop in self.probes.values() {
-            stop.cancel();
-        }
+        self.probing.stop_all();
+    }
+
+    /// The pod with the resources that it was granted.
+    fn pod(&self) -> &Arc<Pod> {
+        self.forms.granted()
     }
 
     fn now(&self) -> i64 {
-        self.node.environment.now_micros()
+        self.services.environment.now_micros()
     }
 
-    fn goal(&self) -> Goal {
-        if self.removed || self.pod.metadata.deletion_timestamp.is_some() {
-            Goal::Stop { remove: true }
-        } else if self.verdict.is_some() {
-            Goal::Stop { remove: false }
-        } else {
-            Goal::Run
-        }
+    /// Whether the pod is to end, for whatever reason.
+    fn is_ending(&self) -> bool {
+        self.lifecycle > Lifecycle::Running
     }
 
     /// Whether the pod has run to its end by itself.
-    fn finished(&self, observed: &Observed) -> bool {
-        self.replacing.is_empty() && plan::finished(&self.pod, observed)
+    fn has_completed(&self, observed: &Observed) -> bool {
+        self.starts.replacing().is_empty() && plan::finished(self.pod(), observed)
     }
 
-    fn stopping(&self) -> bool {
-        self.goal() != Goal::Run
+    /// The node ends the pod. The first reason counts.
+    fn end(&mut self, termination: Termination) {
+        self.termination.get_or_insert(termination);
+        self.lifecycle.advance(Lifecycle::Ending);
     }
 
-    /// What probes said before this kubelet started is believed until they speak again.
-    fn remember(&mut self) {
-        let pod = self.pod.clone();
+    fn check_deletion(&mut self) {
+        if self.pod().metadata.deletion_timestamp.is_some() {
+            self.lifecycle.advance(Lifecycle::Terminating);
+        }
+    }
+
+    /// Restores what an earlier kubelet reported. It counts until it is known anew.
+    fn restore(&mut self) {
+        let pod = self.pod().clone();
         let Some(status) = &pod.status else {
             return;
         };
+        self.forms.restore_granted(status);
         let statuses = status
             .container_statuses
             .iter()
             .flatten()
             .chain(status.init_container_statuses.iter().flatten());
-        if let Some(granted) = resize::from_status(&self.pod, status) {
-            self.pod = Arc::new(granted);
-        }
         for status in statuses {
             let id = status.container_id.as_deref().unwrap_or_default();
             let Some((_, id)) = id.split_once("://") else {
                 continue;
             };
             if let Some(resources) = &status.resources {
-                self.actual.insert(id.to_owned(), resources.clone());
+                self.resizing.started_with(id.to_owned(), resources.clone());
             }
-            if status.started == Some(true) {
-                self.startup_passed.insert(id.to_owned());
-            }
-            if status.ready {
-                self.readiness_passed.insert(id.to_owned());
-            }
+            self.probing.restore(id, status);
         }
-        self.known_before = status.start_time.is_some();
-        self.startup.told = self.known_before;
-        self.told_running = status.phase.as_deref() == Some("Running");
-        self.traced_running = self.told_running;
-        self.told_ready = self.told_running;
+        self.timing.restore(status);
+        self.reporting.restore(status);
     }
 
-    /// Takes hold of the ConfigMaps and Secrets the pod refers to, and watches them.
+    /// Watches the ConfigMaps and Secrets that the pod refers to.
     fn hold_objects(&mut self) {
-        self.held = HeldObjects::of(&self.pod, &self.node.config_maps, &self.node.secrets);
-        for held in self.held.config_maps.values() {
-            let (mut changes, mailbox) = (held.subscribe(), self.mailbox.clone());
-            self.watchers.spawn(async move {
-                loop {
-                    changes.next().await;
-                    mailbox.objects_changed();
-                }
-            });
-        }
-        for held in self.held.secrets.values() {
-            let (mut changes, mailbox) = (held.subscribe(), self.mailbox.clone());
-            self.watchers.spawn(async move {
-                loop {
-                    changes.next().await;
-                    mailbox.objects_changed();
-                }
-            });
-        }
+        let held = self.services.objects.referred_to_by(self.pod());
+        self.watches.hold(held, &self.mailbox);
     }
 
-    fn hear(&mut self, news: News) {
+    /// Takes over everything that came since the worker last looked.
+    fn receive(&mut self, news: News) {
         if let Some(pod) = news.pod {
-            self.next_round = "update";
-            let metadata_changed = self.pod.metadata.labels != pod.metadata.labels
-                || self.pod.metadata.annotations != pod.metadata.annotations;
-            self.refresh_volumes |= metadata_changed;
-            if metadata_changed {
-                self.start_failures.clear();
-            }
-            let ephemeral = |pod: &Pod| {
-                let spec = pod.spec.as_ref();
-                spec.and_then(|spec| Some(spec.ephemeral_containers.as_ref()?.len()))
-            };
-            let more_containers = ephemeral(&self.pod) != ephemeral(&pod);
-            self.take_pod(pod);
-            self.check_written();
-            if more_containers && !self.stopping() {
-                self.hold_objects();
-            }
+            self.update(pod);
         }
         if let Some(mirror) = news.mirror {
-            self.take_mirror(mirror);
+            let is_another = self.forms.set_mirror(mirror);
+            match self.forms.mirror() {
+                Some(_) if !is_another => self.compare_written(),
+                mirror => self.reporting.shown_on(mirror.map(AsRef::as_ref)),
+            }
         }
-        if let Some(verdict) = news.end
-            && self.verdict.is_none()
-        {
-            self.verdict = Some(verdict);
+        if let Some(termination) = news.end {
+            self.end(termination);
         }
         if news.room {
-            self.room_retry = None;
+            self.resizing.room_was_made();
         }
-        self.removed |= news.removed;
-        self.look_again |= news.runtime || news.sightings.iter().any(|seen| self.is_news(seen));
+        if news.removed {
+            self.lifecycle.advance(Lifecycle::Deleted);
+        }
+        let mut sightings = news.sightings.iter();
+        if news.runtime || sightings.any(|seen| self.is_new(seen)) {
+            self.runtime.read_again();
+        }
         if news.objects {
-            self.refresh_volumes = true;
-            self.start_failures.clear();
+            self.volumes.want_refresh();
+            self.starts.retry_failed();
         }
-        for ((id, kind), good) in news.verdicts {
-            match (kind, good) {
-                (probes::Kind::Startup, true) => {
-                    self.startup_passed.insert(id);
-                }
-                (probes::Kind::Startup, false) => {
-                    self.unhealthy.insert(id, KillReason::StartupProbe);
-                }
-                (probes::Kind::Readiness, true) => {
-                    self.readiness_passed.insert(id);
-                }
-                (probes::Kind::Readiness, false) => {
-                    self.readiness_passed.remove(&id);
-                }
-                (probes::Kind::Liveness, true) => {}
-                (probes::Kind::Liveness, false) => {
-                    self.unhealthy.insert(id, KillReason::LivenessProbe);
-                }
-            }
+        for ((id, kind), passed) in news.probe_results {
+            self.probing.result(id, kind, passed);
         }
     }
 
-    /// One round: plan, act, probe, tell.
-    fn step(&mut self) {
-        self.wake_at = None;
-        self.check_clock();
-        if self.look_again && !self.observing {
-            self.look_again = false;
-            self.observing = true;
-            let (node, pod, epoch) = (self.node.clone(), self.pod.clone(), self.epoch);
-            self.tasks.spawn(async move {
-                let observed = tasks::observe_pod(node, pod).await;
-                Outcome::Observed { epoch, observed }
-            });
+    fn update(&mut self, pod: Arc<Pod>) {
+        self.timing.updated();
+        let before = self.pod().clone();
+        if before.metadata.labels != pod.metadata.labels
+            || before.metadata.annotations != pod.metadata.annotations
+        {
+            self.volumes.want_refresh();
+            self.starts.retry_failed();
         }
-        self.check_deadline();
-        if self.stopping() {
-            self.let_go();
+        let ephemeral = |pod: &Pod| {
+            let spec = pod.spec.as_ref();
+            spec.and_then(|spec| Some(spec.ephemeral_containers.as_ref()?.len()))
+        };
+        let has_more_containers = ephemeral(&before) != ephemeral(&pod);
+        self.forms.update(pod);
+        self.check_deletion();
+        self.compare_written();
+        if has_more_containers && !self.is_ending() {
+            self.hold_objects();
         }
-        if self.observed.is_some() {
-            // First: what is decided about a container that ended is told with its end.
-            self.count_ends();
-            self.ask_for_resources();
-            self.refresh();
-            self.show_pull_backoffs();
-            for action in self.plan() {
-                self.act(action);
+    }
+
+    fn is_new(&self, sighting: &Sighting) -> bool {
+        match self.runtime.observed() {
+            None => true,
+            Some(observed) => sightings::is_new(observed, self.tasks.busy(), sighting),
+        }
+    }
+
+    fn apply(&mut self, result: Result<TaskResult, JoinError>) {
+        match result {
+            Ok(apply) => apply(self),
+            Err(error) if error.is_panic() => {
+                tracing::error!(pod = uid(self.pod()), %error, "a task of a pod failed");
             }
-            self.tell_alive();
-            self.settle_resize();
-            self.match_probes();
+            Err(_) => {}
         }
-        self.tell();
-        self.time_round();
+    }
+
+    /// One round: plan, act, probe, write the status.
+    fn step(&mut self) {
+        self.wake.clear();
+        let now = self.now();
+        if self.wake.clock_was_set(now) {
+            tracing::info!("the clock was set: what waits is tried again");
+            self.forget_waits(now);
+        }
+        actions::observe_pod::begin_if_due(self);
+        self.check_deadline();
+        if self.is_ending() {
+            self.stop_preparing();
+        }
+        if self.runtime.observed().is_some() {
+            // First: what is decided about a container that ended is recorded with its end.
+            self.count_ends();
+            actions::request_resize::begin_if_due(self);
+            actions::refresh_volumes::begin_if_due(self);
+            actions::back_off::show_pull_backoffs(self);
+            for action in self.plan() {
+                actions::begin(self, action);
+            }
+            if let Some(observed) = self.runtime.observed() {
+                self.turns.publish(observed, self.tasks.busy());
+            }
+            actions::settle_resize::begin_if_due(self);
+            actions::run_probes::begin_and_end(self);
+        }
+        actions::write_status::begin_if_due(self);
+        let is_ending = self.is_ending();
+        self.timing.round(self.tasks.is_empty(), is_ending);
     }
 
     fn plan(&self) -> Vec<Action> {
-        let Some(observed) = &self.observed else {
+        let Some(observed) = self.runtime.observed() else {
             return Vec::new();
         };
-        let started = self.started(observed);
         plan::plan(&Situation {
-            pod: &self.pod,
-            goal: self.goal(),
+            pod: self.pod(),
+            goal: match self.lifecycle {
+                Lifecycle::Running => Goal::Run,
+                Lifecycle::Ending => Goal::Stop { remove: false },
+                _ => Goal::Stop { remove: true },
+            },
             observed,
-            volumes: &self.volumes,
-            images: &self.images,
-            busy: &self.busy,
-            restarts: &self.restarts,
-            start_failures: &self.start_failures,
-            sandbox_retry: self.sandbox_retry,
-            unhealthy: &self.unhealthy,
-            ended_by_probe: &self.ended_by_probe,
-            started: &started,
-            actual: &self.actual,
-            replacing: &self.replacing,
-            resize_retry: self.resize_retry,
+            volumes: self.volumes.step(),
+            images: self.images.steps(),
+            busy: self.tasks.busy(),
+            restarts: self.starts.restarts(),
+            start_failures: self.starts.failures(),
+            sandbox_retry: self.sandbox.retry(),
+            unhealthy: self.probing.unhealthy(),
+            ended_by_probe: self.probing.ended_by_probe(),
+            started: &self.probing.started(self.pod(), observed),
+            actual: self.resizing.actual(),
+            replacing: self.starts.replacing(),
+            resize_retry: self.resizing.change_retry(),
             now: self.now(),
         })
     }
 
-    fn act(&mut self, action: Action) {
-        let (node, pod, now) = (self.node.clone(), self.pod.clone(), self.now());
-        match action {
-            Action::MountVolumes => self.mount_volumes(),
-            Action::CreateSandbox { attempt } => {
-                self.busy.sandbox = true;
-                self.attempt_begins(SANDBOX);
-                if attempt > 0 {
-                    node.events.normal(
-                        &pod,
-                        "SandboxChanged",
-                        "Pod sandbox changed, it will be killed and re-created.",
-                    );
-                }
-                self.tasks.spawn(async move {
-                    Outcome::Sandbox(tasks::create_sandbox(node, pod, attempt, now).await)
-                });
-            }
-            Action::EnsureImage { container } => {
-                let Some(spec) = containers::find(&self.pod, &container) else {
-                    return;
-                };
-                self.images.insert(container.clone(), Step::Busy);
-                self.attempt_begins(format!("EnsureImage {container}"));
-                let (held, received) = (self.held.clone(), self.received);
-                let handle = self.tasks.spawn(async move {
-                    let result =
-                        tasks::ensure_image(node, pod, spec, held, received.max(now)).await;
-                    Outcome::Image { container, result }
-                });
-                self.abort_on_stop.retain(|handle| !handle.is_finished());
-                self.abort_on_stop.push(handle);
-            }
-            Action::StartContainer {
-                container,
-                image,
-                restart_count,
-            } => self.start(container, image, restart_count),
-            Action::KillContainer {
-                id,
-                container,
-                reason,
-            } => self.kill(id, container, reason),
-            Action::ResizeContainer { id, container } => self.resize_container(id, container),
-            Action::BackOff { container, until } => {
-                self.replacing.remove(&container);
-                self.ended_by_probe.remove(&container);
-                self.show_crash_loop(&container, until);
-            }
-            Action::RemoveContainer { id, keep_log } => {
-                self.busy.removing.insert(id.clone());
-                let log = self
-                    .observed
-                    .iter()
-                    .flat_map(|observed| &observed.containers)
-                    .find(|record| record.id == id && !keep_log)
-                    .map(|record| record.log_path.clone())
-                    .unwrap_or_default();
-                self.tasks.spawn(async move {
-                    let done = tasks::remove_container(node, id.clone(), log).await;
-                    Outcome::Removed { id, done }
-                });
-            }
-            Action::StopSandbox { id } => {
-                self.busy.stopping.insert(id.clone());
-                let uid = uid(&pod);
-                self.tasks.spawn(async move {
-                    let done = tasks::stop_sandbox(node, uid, id.clone()).await;
-                    Outcome::SandboxStopped { id, done }
-                });
-            }
-            Action::RemoveSandbox { id } => {
-                self.busy.removing.insert(id.clone());
-                self.tasks.spawn(async move {
-                    let done = tasks::remove_sandbox(&node, id.clone()).await;
-                    Outcome::SandboxRemoved { id, done }
-                });
-            }
-            // A refresh that is under way would make them anew.
-            Action::ReleaseVolumes if self.refreshing => {}
-            Action::ReleaseVolumes => {
-                self.busy.released = true;
-                self.volumes = Step::Idle;
-                self.mounted = Mounted::default();
-                self.tasks.spawn(async move {
-                    Outcome::Released(tasks::release_volumes(&node, &uid(&pod)).await)
-                });
-            }
-            Action::Finish => self.finish(),
-            Action::WakeAt(at) => self.wake(at),
-        }
-    }
-
-    fn mount_volumes(&mut self) {
-        self.volumes = Step::Busy;
-        self.refresh_volumes = false;
-        self.attempt_begins(VOLUMES);
-        let (node, pod, held) = (self.node.clone(), self.pod.clone(), self.held.clone());
-        let wanted = self.now();
-        let handle = self.tasks.spawn(async move {
-            let start = node.spans.now();
-            let facts = node.facts(Vec::new());
-            let nothing = Mounted::default();
-            let (mounted, failures) = node.volumes.set_up(&pod, &facts, &held, nothing).await;
-            if failures.is_empty() {
-                node.spans
-                    .record(&uid(&pod), Hop::Node, VOLUMES, wanted, start);
-            }
-            Outcome::Volumes(mounted, failures)
-        });
-        self.abort_on_stop.push(handle);
-    }
-
-    /// Brings volumes up to date when what they show has changed or a token grows old.
-    fn refresh(&mut self) {
-        if self.stopping() {
-            return;
-        }
-        let now = self.now();
-        let due = self.mounted.refresh_at.is_some_and(|at| now >= at);
-        match self.volumes {
-            Step::Failed { .. } if self.refresh_volumes => self.mount_volumes(),
-            Step::Done(()) if (self.refresh_volumes || due) && !self.refreshing => {
-                self.refresh_volumes = false;
-                self.refreshing = true;
-                // Containers may start meanwhile: what is mounted stays mounted.
-                let (node, pod, held) = (self.node.clone(), self.pod.clone(), self.held.clone());
-                self.mounted.refresh_at = Some(now + REFRESH_RETRY);
-                let mounted = self.mounted.clone();
-                let handle = self.tasks.spawn(async move {
-                    let facts = node.facts(Vec::new());
-                    let refreshed = node.volumes.set_up(&pod, &facts, &held, mounted);
-                    let (mounted, failures) = refreshed.await;
-                    Outcome::Refreshed(mounted, failures)
-                });
-                self.abort_on_stop.push(handle);
-            }
-            _ => {}
-        }
-        if let Some(at) = self.mounted.refresh_at {
-            self.wake(at);
-        }
-    }
-
-    fn start(&mut self, container: String, image: Image, restart_count: i32) {
-        let Some(spec) = containers::find(&self.pod, &container) else {
-            return;
-        };
-        let Some(observed) = &self.observed else {
-            return;
-        };
-        let Some(sandbox) = observed.ready_sandbox().cloned() else {
-            return;
-        };
-        let now = self.now();
-        let by_probe = self.ended_by_probe.remove(&container);
-        let cause = match observed.latest(&container).filter(|record| record.ended()) {
-            Some(record) if by_probe.as_ref() == Some(&record.id) => observed.before(record),
-            latest => latest,
-        };
-        if let Some(record) = cause {
-            let backoff = self.restarts.entry(container.clone()).or_default();
-            let longest = self.node.configuration.longest_restart_pause();
-            backoff.next(record.finished_at / 1000, now, longest);
-        }
-        self.busy.starting.insert(container.clone());
-        let resources = spec.resources.clone().unwrap_or_default();
-        let target_id = containers::target(&self.pod, &container)
-            .and_then(|target| observed.latest(target))
-            .map(|record| record.id.clone());
-        let start = Start {
-            pod: self.pod.clone(),
-            container: spec,
-            image,
-            restart_count,
-            sandbox,
-            mounted: self.mounted.clone(),
-            held: self.held.clone(),
-            target_id,
-            wanted: now,
-            stop: self.ending.clone(),
-        };
-        let node = self.node.clone();
-        self.attempt_begins(format!("StartContainer {container}"));
-        self.tasks.spawn(async move {
-            let result = tasks::start_container(node, start).await;
-            Outcome::Started {
-                container,
-                result,
-                resources,
-            }
-        });
-    }
-
-    fn kill(&mut self, id: String, container: String, reason: KillReason) {
-        let Some(observed) = &self.observed else {
-            return;
-        };
-        let Some(record) = observed.containers.iter().find(|record| record.id == id) else {
-            return;
-        };
-        let spec = find_container(&self.pod, &container);
-        // It still runs: its policy counts, not its rules about exit codes.
-        let restarts = reason == KillReason::DefinitionChanged
-            || spec.is_some_and(|spec| plan::restarts_failed(&self.pod, spec));
-        let cause = match reason {
-            KillReason::PodEnds | KillReason::SandboxGone | KillReason::RestartAll => None,
-            KillReason::LivenessProbe => Some("failed liveness probe"),
-            KillReason::StartupProbe => Some("failed startup probe"),
-            KillReason::DefinitionChanged => Some("definition changed"),
-            KillReason::Resize => Some("resize requires restart"),
-            KillReason::StateUnknown => None,
-        };
-        let message = match cause {
-            None if reason == KillReason::RestartAll => "killing".to_owned(),
-            None if reason == KillReason::StateUnknown => {
-                "Container is in \"unknown\" state, try killing it before restart".to_owned()
-            }
-            None => format!("Stopping container {container}"),
-            Some(cause) if reason == KillReason::Resize => format!("Container {container} {cause}"),
-            Some(cause) if restarts => format!("Container {container} {cause}, will be restarted"),
-            Some(cause) => format!("Container {container} {cause}"),
-        };
-        if reason == KillReason::StateUnknown {
-            self.replacing.insert(container.clone());
-        }
-        if matches!(reason, KillReason::DefinitionChanged | KillReason::Resize) {
-            self.replacing.insert(container.clone());
-            // A new definition starts with a clean slate.
-            self.restarts.remove(&container);
-        }
-        let probe_grace = match reason {
-            KillReason::LivenessProbe => spec.and_then(|spec| spec.liveness_probe.as_ref()),
-            KillReason::StartupProbe => spec.and_then(|spec| spec.startup_probe.as_ref()),
-            _ => None,
-        };
-        let probe_grace = probe_grace.and_then(|probe| probe.termination_grace_period_seconds);
-        let turn = (reason == KillReason::PodEnds).then(|| self.turn(&container));
-        let kill = Kill {
-            turn: turn.flatten(),
-            pod: self.pod.clone(),
-            id: id.clone(),
-            sandbox_id: record.sandbox_id.clone(),
-            container,
-            message,
-            grace: match reason {
-                KillReason::RestartAll => 0,
-                _ => self.grace(probe_grace),
-            },
-            pod_ip: observed
-                .sandbox()
-                .and_then(|sandbox| {
-                    tasks::pod_ips(&self.node, &self.pod, sandbox)
-                        .first()
-                        .cloned()
-                })
-                .unwrap_or_default(),
-        };
-        self.busy.killing.insert(id.clone());
-        let (node, grace) = (self.node.clone(), kill.grace);
-        let for_task = id.clone();
-        let handle = self.tasks.spawn(async move {
-            let record = tasks::kill_container(node, kill).await;
-            Outcome::Killed {
-                id: for_task,
-                record,
-            }
-        });
-        self.kills.insert(id, (handle, grace));
-    }
-
-    /// Whom a container waits for when the pod ends: a sidecar for the app containers and for the
-    /// sidecars that came after it.
-    fn turn(&self, container: &str) -> Option<Turn> {
-        let spec = self.pod.spec.as_ref()?;
-        let sidecars = || {
-            let init = spec.init_containers.iter().flatten();
-            init.filter(|container| is_sidecar(container))
-        };
-        if !sidecars().any(|one| one.name == container) {
-            return None;
-        }
-        let later = sidecars().skip_while(|one| one.name != container).skip(1);
-        let others = spec.containers.iter().chain(later);
-        let turn = Turn {
-            after: others.map(|one| one.name.clone()).collect(),
-            alive: self.alive.subscribe(),
-        };
-        self.tell_alive();
-        Some(turn)
-    }
-
-    /// Tells those that wait for their turn who still runs.
-    fn tell_alive(&self) {
-        let Some(observed) = &self.observed else {
-            return;
-        };
-        if self.alive.receiver_count() == 0 {
-            return;
-        }
-        let running = observed.running().map(|record| record.name.clone());
-        let alive: BTreeSet<String> = running.chain(self.busy.starting.iter().cloned()).collect();
-        self.alive.send_if_modified(|known| {
-            let changed = *known != alive;
-            *known = alive;
-            changed
-        });
+    /// Somebody has set the machine's clock: what was to be tried at a time that may now be a day
+    /// ahead is tried at once instead.
+    fn forget_waits(&mut self, now: i64) {
+        self.starts.forget_waits();
+        self.images.forget_waits();
+        self.sandbox.forget_waits();
+        self.resizing.forget_waits();
+        self.volumes.forget_waits(now);
     }
 
     /// The pod is to end: pulls and mounts stop, and kills that would take longer than is now
-    /// allowed are begun anew.
-    fn let_go(&mut self) {
-        self.ending.cancel();
-        for handle in self.abort_on_stop.drain(..) {
-            handle.abort();
-        }
-        for step in self.images.values_mut() {
-            if *step == Step::Busy {
-                *step = Step::Idle;
-            }
-        }
-        if self.volumes == Step::Busy {
-            self.volumes = Step::Idle;
-        }
-        self.replacing.clear();
-        let grace = self.grace(None);
-        let overdue: Vec<String> = self
-            .kills
-            .iter()
-            .filter(|(_, (_, allowed))| grace < *allowed)
-            .map(|(id, _)| id.clone())
-            .collect();
-        for id in overdue {
-            if let Some((handle, _)) = self.kills.remove(&id) {
-                handle.abort();
-                self.busy.killing.remove(&id);
-            }
-        }
-        self.watchers.abort_all();
+    /// allowed are begun again.
+    fn stop_preparing(&mut self) {
+        self.tasks.end_pod(self.grace_period(None));
+        self.images.pulls_aborted();
+        self.volumes.mount_aborted();
+        self.starts.replace_nothing();
+        self.watches.end();
     }
 
-    /// The seconds a container gets: a verdict may leave less than the pod asked for.
-    fn grace(&self, probe: Option<i64>) -> i64 {
-        let grace = tasks::grace(&self.pod, probe);
-        let verdict = self.verdict.as_ref().and_then(|verdict| verdict.grace);
-        let grace = verdict.map_or(grace, |limit| grace.min(limit));
-        // However hasty the end of a pod, its hooks get their second.
-        grace.max(i64::from(self.stopping()))
+    /// The seconds that a container gets to end. The node may give less than the pod asks for.
+    fn grace_period(&self, probe: Option<i64>) -> i64 {
+        let own = own_grace_period(self.pod(), probe);
+        let limit = self.termination.as_ref().and_then(|why| why.grace);
+        let grace = limit.map_or(own, |limit| own.min(limit));
+        // However short the grace period of a pod that ends, its hooks get one second.
+        grace.max(i64::from(self.is_ending()))
     }
 
-    fn finish(&mut self) {
-        self.busy.finishing = true;
-        let sandboxes = self
-            .observed
-            .iter()
-            .flat_map(|observed| observed.sandboxes.iter().rev())
-            .map(|sandbox| sandbox.id.clone())
-            .collect();
-        let last = (!self.removed).then(|| (self.compute(), self.written.clone()));
-        let (node, pod) = (self.node.clone(), self.pod.clone());
-        self.tasks.spawn(async move {
-            tasks::finish(node, pod, sandboxes, last).await;
-            Outcome::Finished
+    /// After kills have ended or the pod was read: which containers still have to be replaced or
+    /// killed.
+    fn settle_kills(&mut self) {
+        let Some(observed) = self.runtime.observed() else {
+            return;
+        };
+        let killing = &self.tasks.busy().killing;
+        // One that could not be killed, and runs after all, is not replaced.
+        self.starts.retain_replacing(|name| {
+            let latest = observed.latest(name);
+            latest.is_none_or(|record| !record.running() || killing.contains(&record.id))
+        });
+        self.probing.settle(observed, killing);
+    }
+
+    fn count_ends(&mut self) {
+        let Some(observed) = self.runtime.observed() else {
+            return;
+        };
+        let ended = self.timing.count_ends(self.forms.granted(), observed);
+        if self.is_ending() {
+            return;
+        }
+        for record in ended {
+            self.attempts.run_ended(self.forms.granted(), &record);
+        }
+    }
+
+    /// Ends the pod when its activeDeadlineSeconds have passed.
+    fn check_deadline(&mut self) {
+        let spec = self.pod().spec.as_ref();
+        let Some(seconds) = spec.and_then(|spec| spec.active_deadline_seconds) else {
+            return;
+        };
+        let status = self.reporting.status();
+        let Some(started) = status.and_then(|status| status.start_time.as_ref()) else {
+            return;
+        };
+        let deadline = started.0.as_microsecond() + seconds * SECOND;
+        if self.now() < deadline {
+            self.wake.no_later_than(deadline);
+            return;
+        }
+        let observed = self.runtime.observed();
+        let has_completed = observed.is_some_and(|observed| self.has_completed(observed));
+        if self.termination.is_some() || has_completed {
+            return;
+        }
+        let message = "Pod was active on the node longer than the specified deadline";
+        let events = &self.services.telemetry.events;
+        events.normal(self.pod(), "DeadlineExceeded", message);
+        self.end(Termination {
+            reason: "DeadlineExceeded".to_owned(),
+            message: message.to_owned(),
+            ..Termination::default()
         });
     }
 
-    fn check_deadline(&mut self) {
-        let Some(seconds) = self
-            .pod
-            .spec
-            .as_ref()
-            .and_then(|s| s.active_deadline_seconds)
-        else {
-            return;
-        };
-        let started = self
-            .status
-            .as_ref()
-            .and_then(|status| status.start_time.as_ref());
-        let Some(started) = started.map(|time| time.0.as_microsecond()) else {
-            return;
-        };
-        let deadline = started + seconds * SECOND;
-        if self.now() < deadline {
-            self.wake(deadline);
-        } else if self.verdict.is_none()
-            && !self
-                .observed
-                .as_ref()
-                .is_some_and(|observed| self.finished(observed))
-        {
-            let message = "Pod was active on the node longer than the specified deadline";
-            self.node
-                .events
-                .normal(&self.pod, "DeadlineExceeded", message);
-            self.verdict = Some(Verdict {
-                reason: "DeadlineExceeded".to_owned(),
-                message: message.to_owned(),
-                ..Verdict::default()
-            });
-        }
+    fn compute_status(&mut self) -> PodStatus {
+        let nothing = Observed::default();
+        let known = self.runtime.observed();
+        let observed = known.unwrap_or(&nothing);
+        let pod = self.pod();
+        let started = self.probing.started(pod, observed);
+        let ready = self.probing.ready(pod, observed, &started);
+        let busy = self.tasks.busy();
+        let is_idle = known.is_some()
+            && observed.running().next().is_none()
+            && busy.starting.is_empty()
+            && !busy.sandbox;
+        let empty = PodStatus::default();
+        let previous = self.reporting.status().or(pod.status.as_ref());
+        let status = status::compute(&status::Input {
+            pod,
+            observed,
+            waiting: self.starts.waiting(),
+            started: &started,
+            ready: &ready,
+            runtime_name: &self.services.settings.runtime_name,
+            host_ip: &self.services.settings.host_ip,
+            previous: previous.unwrap_or(&empty),
+            terminal: (self.is_ending() || self.has_completed(observed)) && is_idle,
+            termination: self.termination.as_ref(),
+            replacing: self.starts.replacing(),
+            actual: self.resizing.actual(),
+            resize: self.resizing.state(),
+            now: self.services.environment.now(),
+        });
+        self.reporting.computed(status.clone());
+        status
     }
 
-    fn wake(&mut self, at: i64) {
-        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    /// Compares the status that the API shows with ours: others may have overwritten it.
+    fn compare_written(&mut self) {
+        if let Some(shown) = self.forms.shown() {
+            self.reporting.compare_with(shown);
+        }
     }
 }

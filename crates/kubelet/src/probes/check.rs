@@ -9,39 +9,35 @@ use tokio::net::TcpStream;
 use super::Target;
 use crate::{container::expansion::expand, http_get};
 
-/// What one probe found.
+/// The outcome of one probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    Good,
-    /// Good, but with something to say.
+pub enum ProbeOutcome {
+    Success,
+    /// Success, but with a message.
     Warning(String),
-    /// With the output that the Unhealthy event shows.
-    Bad(String),
+    /// Failure, with the output that the Unhealthy event shows.
+    Failure(String),
     /// The probe itself could not be made.
     Error(String),
 }
 
-impl Outcome {
-    /// `None` where nothing was learnt.
-    pub fn is_good(&self) -> Option<bool> {
+impl ProbeOutcome {
+    /// Whether the probe succeeded; `None` if it could not be made.
+    pub fn succeeded(&self) -> Option<bool> {
         match self {
-            Outcome::Good | Outcome::Warning(_) => Some(true),
-            Outcome::Bad(_) => Some(false),
-            Outcome::Error(_) => None,
+            ProbeOutcome::Success | ProbeOutcome::Warning(_) => Some(true),
+            ProbeOutcome::Failure(_) => Some(false),
+            ProbeOutcome::Error(_) => None,
         }
     }
 }
 
-impl From<Result<(), String>> for Outcome {
-    fn from(result: Result<(), String>) -> Outcome {
-        match result {
-            Ok(()) => Outcome::Good,
-            Err(output) => Outcome::Bad(output),
-        }
-    }
-}
-
-pub async fn run(cri: &cri::Client, probe: &Probe, target: &Target, timeout: Duration) -> Outcome {
+pub async fn run(
+    cri: &cri::Client,
+    probe: &Probe,
+    target: &Target,
+    timeout: Duration,
+) -> ProbeOutcome {
     if let Some(action) = &probe.exec {
         let command = expanded(target, action.command.as_deref().unwrap_or_default());
         return exec(cri, &target.container_id, command, timeout).await;
@@ -50,23 +46,23 @@ pub async fn run(cri: &cri::Client, probe: &Probe, target: &Target, timeout: Dur
         let answer =
             http_get::get(action, &target.container, &target.pod_ip, "probe", timeout).await;
         return match answer {
-            Ok(answer) if (200..300).contains(&answer.status) => Outcome::Good,
-            Ok(answer) if (300..400).contains(&answer.status) => Outcome::Warning(format!(
+            Ok(answer) if (200..300).contains(&answer.status) => ProbeOutcome::Success,
+            Ok(answer) if (300..400).contains(&answer.status) => ProbeOutcome::Warning(format!(
                 "Probe terminated redirects, Response body: {}",
                 answer.body
             )),
-            Ok(answer) => Outcome::Bad(format!(
+            Ok(answer) => ProbeOutcome::Failure(format!(
                 "HTTP probe failed with statuscode: {}",
                 answer.status
             )),
-            Err(http_get::Error::Port(why)) => Outcome::Error(why),
-            Err(error) => Outcome::Bad(error.to_string()),
+            Err(http_get::Error::Port(why)) => ProbeOutcome::Error(why),
+            Err(error) => ProbeOutcome::Failure(error.to_string()),
         };
     }
     if let Some(action) = &probe.tcp_socket {
         let port = match http_get::port(&action.port, &target.container) {
             Ok(port) => port,
-            Err(error) => return Outcome::Error(error.to_string()),
+            Err(error) => return ProbeOutcome::Error(error.to_string()),
         };
         let host = action
             .host
@@ -75,20 +71,24 @@ pub async fn run(cri: &cri::Client, probe: &Probe, target: &Target, timeout: Dur
             .unwrap_or(&target.pod_ip);
         let address = format!("{}:{port}", http_get::bracketed(host));
         return match tokio::time::timeout(timeout, TcpStream::connect(&address)).await {
-            Ok(Ok(_)) => Outcome::Good,
-            Ok(Err(error)) => Outcome::Bad(http_get::dial_error(&address, &error)),
-            Err(_) => Outcome::Bad(format!("dial tcp {address}: i/o timeout")),
+            Ok(Ok(_)) => ProbeOutcome::Success,
+            Ok(Err(error)) => ProbeOutcome::Failure(http_get::dial_error(&address, &error)),
+            Err(_) => ProbeOutcome::Failure(format!("dial tcp {address}: i/o timeout")),
         };
     }
     if let Some(action) = &probe.grpc {
         let address = format!("{}:{}", http_get::bracketed(&target.pod_ip), action.port);
         let service = action.service.clone().unwrap_or_default();
-        return super::grpc::check(&address, service, timeout).await.into();
+        let checked = super::grpc::check(&address, service, timeout).await;
+        return match checked {
+            Ok(()) => ProbeOutcome::Success,
+            Err(failure) => ProbeOutcome::Failure(failure.to_string()),
+        };
     }
-    Outcome::Error("missing probe handler".to_owned())
+    ProbeOutcome::Error("missing probe handler".to_owned())
 }
 
-/// `$(VAR)` in a command stands for what the container's `env` says literally.
+/// `$(VAR)` in a command is replaced by the literal value in the container's `env`.
 fn expanded(target: &Target, command: &[String]) -> Vec<String> {
     let variables = target.container.env.iter().flatten();
     let known: BTreeMap<String, String> = variables
@@ -102,7 +102,7 @@ async fn exec(
     container_id: &str,
     command: Vec<String>,
     timeout: Duration,
-) -> Outcome {
+) -> ProbeOutcome {
     let shown = command.join(" ");
     let request = v1::ExecSyncRequest {
         container_id: container_id.to_owned(),
@@ -116,17 +116,17 @@ async fn exec(
         Ok(Ok(response)) => {
             let response = response.into_inner();
             if response.exit_code == 0 {
-                return Outcome::Good;
+                return ProbeOutcome::Success;
             }
             let mut output = String::from_utf8_lossy(&response.stdout).into_owned();
             output.push_str(&String::from_utf8_lossy(&response.stderr));
-            Outcome::Bad(output.chars().take(10 * 1024).collect())
+            ProbeOutcome::Failure(output.chars().take(10 * 1024).collect())
         }
         Ok(Err(status)) if status.code() == tonic::Code::DeadlineExceeded => {
-            Outcome::Bad(timed_out(&shown, timeout))
+            ProbeOutcome::Failure(timed_out(&shown, timeout))
         }
-        Ok(Err(status)) => Outcome::Error(crate::images::rpc_error(&status)),
-        Err(_) => Outcome::Bad(timed_out(&shown, timeout)),
+        Ok(Err(status)) => ProbeOutcome::Error(crate::runtime::rpc_error(&status)),
+        Err(_) => ProbeOutcome::Failure(timed_out(&shown, timeout)),
     }
 }
 

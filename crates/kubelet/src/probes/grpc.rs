@@ -18,7 +18,16 @@ struct HealthCheckResponse {
 
 const SERVING: i32 = 1;
 
-pub async fn check(address: &str, service: String, timeout: Duration) -> Result<(), String> {
+/// A failed probe. The message is the one of the event.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct GrpcFailure(String);
+
+pub async fn check(address: &str, service: String, timeout: Duration) -> Result<(), GrpcFailure> {
+    ask(address, service, timeout).await.map_err(GrpcFailure)
+}
+
+async fn ask(address: &str, service: String, timeout: Duration) -> Result<(), String> {
     let work = async {
         let endpoint =
             Endpoint::try_from(format!("http://{address}")).map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
-//! Probes: one task per probe of a running container, telling the pod's worker when the verdict
-//! changes. What follows from a verdict is the worker's.
+//! Probes: one task per probe of a running container, which reports to the pod's worker whenever the
+//! result changes. The worker decides what follows from a result.
 
 mod check;
 mod counts;
@@ -12,7 +12,7 @@ use client::events::Severity;
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use tokio_util::sync::CancellationToken;
 
-use self::check::Outcome;
+use self::check::ProbeOutcome;
 use crate::events::Events;
 pub use counts::ProbeCounts;
 use tally::Tally;
@@ -44,15 +44,15 @@ impl Kind {
     }
 }
 
-/// A verdict that changed.
+/// A result that differs from the one before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ProbeResult {
     pub container_id: String,
     pub kind: Kind,
-    pub good: bool,
+    pub passed: bool,
 }
 
-/// What one probe is asked of.
+/// The container that a probe asks, and what it needs for that.
 pub struct Target {
     pub pod: Arc<Pod>,
     pub container: Container,
@@ -61,18 +61,18 @@ pub struct Target {
     /// When the container started, and now, in microseconds: the initial delay counts from then.
     pub started_at: i64,
     pub now: i64,
-    /// What was known of it before this probe began, where an earlier kubelet told it.
+    /// Whether the probe had passed before, as an earlier kubelet reported it.
     pub passed: bool,
 }
 
-/// Probes until cancelled. `report` takes verdicts.
+/// Probes until cancelled. `report` is called with each result that changed.
 pub async fn run(
     cri: cri::Client,
     events: Events,
     counts: Arc<ProbeCounts>,
     kind: Kind,
     target: Target,
-    report: impl Fn(Verdict) + Send + 'static,
+    report: impl Fn(ProbeResult) + Send + 'static,
     stop: CancellationToken,
 ) {
     let Some(probe) = kind.of(&target.container).cloned() else {
@@ -105,23 +105,23 @@ pub async fn run(
             () = stop.cancelled() => return,
             outcome = with_tries(|| check::run(&cri, &probe, &target, timeout)) => outcome,
         };
-        let good = outcome.is_good();
+        let good = outcome.succeeded();
         if let Some(good) = good {
             counts.count(&target.pod, &target.container.name, kind.word(), good);
         }
-        if let Some((reason, message)) = told(kind, outcome) {
+        if let Some((reason, message)) = event_of(kind, outcome) {
             let name = &target.container.name;
             events.container(&target.pod, name, Severity::Warning, reason, message);
         }
         if let Some(good) = good.and_then(|good| tally.count(good)) {
-            report(Verdict {
+            report(ProbeResult {
                 container_id: target.container_id.clone(),
                 kind,
-                good,
+                passed: good,
             });
             let decided = kind == Kind::Startup || (kind == Kind::Liveness && !good);
             if decided {
-                // Started is for good, and a condemned container gets no second opinion.
+                // Started is final, and a container that is to be killed is not probed again.
                 return;
             }
         }
@@ -130,10 +130,10 @@ pub async fn run(
 
 /// A probe that could not be made is tried again at once, a few times. What then still is an error
 /// says nothing about the container.
-async fn with_tries<F: Future<Output = Outcome>>(check: impl Fn() -> F) -> Outcome {
+async fn with_tries<F: Future<Output = ProbeOutcome>>(check: impl Fn() -> F) -> ProbeOutcome {
     let mut outcome = check().await;
     for _ in 1..TRIES {
-        if !matches!(outcome, Outcome::Error(_)) {
+        if !matches!(outcome, ProbeOutcome::Error(_)) {
             break;
         }
         outcome = check().await;
@@ -141,16 +141,18 @@ async fn with_tries<F: Future<Output = Outcome>>(check: impl Fn() -> F) -> Outco
     outcome
 }
 
-/// The event about one result, if there is anything to tell.
-fn told(kind: Kind, outcome: Outcome) -> Option<(&'static str, String)> {
+/// The event about one result, if there is one.
+fn event_of(kind: Kind, outcome: ProbeOutcome) -> Option<(&'static str, String)> {
     let kind = kind.word();
     match outcome {
-        Outcome::Good => None,
-        Outcome::Warning(output) => {
+        ProbeOutcome::Success => None,
+        ProbeOutcome::Warning(output) => {
             Some(("ProbeWarning", format!("{kind} probe warning: {output}")))
         }
-        Outcome::Bad(output) => Some(("Unhealthy", format!("{kind} probe failed: {output}"))),
-        Outcome::Error(why) => Some((
+        ProbeOutcome::Failure(output) => {
+            Some(("Unhealthy", format!("{kind} probe failed: {output}")))
+        }
+        ProbeOutcome::Error(why) => Some((
             "Unhealthy",
             format!("{kind} probe errored and resulted in unknown state: {why}"),
         )),
@@ -162,48 +164,48 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_what_could_not_be_probed_is_tried_again() {
-        let check = async |outcomes: &[Outcome], expected: (usize, Option<bool>)| {
+    async fn only_probes_that_could_not_be_made_are_tried_again() {
+        let check = async |outcomes: &[ProbeOutcome], expected: (usize, Option<bool>)| {
             let made = std::cell::Cell::new(0);
             let outcome = with_tries(|| {
                 let outcome = outcomes[made.get()].clone();
                 made.set(made.get() + 1);
                 std::future::ready(outcome)
             });
-            let good = outcome.await.is_good();
+            let good = outcome.await.succeeded();
             assert_eq!((made.get(), good), expected);
         };
-        let error = Outcome::Error("no runtime".to_owned());
-        let bad = Outcome::Bad("no".to_owned());
-        check(&[Outcome::Good], (1, Some(true))).await;
+        let error = ProbeOutcome::Error("no runtime".to_owned());
+        let bad = ProbeOutcome::Failure("no".to_owned());
+        check(&[ProbeOutcome::Success], (1, Some(true))).await;
         check(std::slice::from_ref(&bad), (1, Some(false))).await;
         check(&[error.clone(), bad], (2, Some(false))).await;
         check(&[error.clone(), error.clone(), error], (3, None)).await;
     }
 
     #[test]
-    fn results_are_told_in_upstreams_words() {
-        let check = |outcome: Outcome, expected: Option<(&str, &str)>| {
-            let found = told(Kind::Liveness, outcome);
+    fn results_are_reported_with_upstreams_messages() {
+        let check = |outcome: ProbeOutcome, expected: Option<(&str, &str)>| {
+            let found = event_of(Kind::Liveness, outcome);
             let found = found
                 .as_ref()
                 .map(|(reason, message)| (*reason, message.as_str()));
             assert_eq!(found, expected);
         };
-        check(Outcome::Good, None);
+        check(ProbeOutcome::Success, None);
         check(
-            Outcome::Bad("HTTP probe failed with statuscode: 500".to_owned()),
+            ProbeOutcome::Failure("HTTP probe failed with statuscode: 500".to_owned()),
             Some((
                 "Unhealthy",
                 "Liveness probe failed: HTTP probe failed with statuscode: 500",
             )),
         );
         check(
-            Outcome::Warning("gone".to_owned()),
+            ProbeOutcome::Warning("gone".to_owned()),
             Some(("ProbeWarning", "Liveness probe warning: gone")),
         );
         check(
-            Outcome::Error("no such port".to_owned()),
+            ProbeOutcome::Error("no such port".to_owned()),
             Some((
                 "Unhealthy",
                 "Liveness probe errored and resulted in unknown state: no such port",

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_decide() {
+    fn a_probe_result_changes_after_its_threshold() {
         check(Kind::Readiness, 1, 3, "-+--+---+", ".+.....-+");
         check(Kind::Readiness, 2, 1, "+++-+", ".+.-.");
         check(Kind::Liveness, 1, 3, "+--+---", "......-");
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_of_what_was_ready_before_this_kubelet() {
+    fn a_failure_is_reported_for_a_container_that_was_ready_before_this_kubelet() {
         check_from(true, Kind::Readiness, 1, 2, "--+", ".-+");
         check_from(true, Kind::Readiness, 1, 2, "++--", "...-");
     }

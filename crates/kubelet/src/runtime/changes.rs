@@ -1,6 +1,6 @@
-//! Tells which pods changed in the runtime: the CRI event stream, and a slow period as a safety
+//! Reports which pods changed in the runtime: the CRI event stream, and a slow period as a safety
 //! net. An event is only a hint to read that pod again, and not even that when the pod's worker
-//! knows all it tells.
+//! knows everything that it describes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -135,7 +135,7 @@ mod tests {
             id: id.into(),
             ..Default::default()
         };
-        let told = |container: &str, containers: &[&str]| {
+        let describes = |container: &str, containers: &[&str]| {
             let hint = hint_of(v1::ContainerEventResponse {
                 container_id: container.into(),
                 pod_sandbox_status: Some(v1::PodSandboxStatus {
@@ -157,9 +157,9 @@ mod tests {
                 }
             )
         };
-        assert!(told("s", &[]));
-        assert!(told("a", &["a", "b"]));
-        assert!(!told("a", &[]));
-        assert!(!told("a", &["b"]));
+        assert!(describes("s", &[]));
+        assert!(describes("a", &["a", "b"]));
+        assert!(!describes("a", &[]));
+        assert!(!describes("a", &["b"]));
     }
 }

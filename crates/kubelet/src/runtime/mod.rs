@@ -4,10 +4,14 @@
 pub mod changes;
 pub mod observe;
 pub mod observed;
+mod remove;
+mod rpc_error;
 
 pub use observed::{ContainerRecord, ContainerState, Observed, Sandbox, Seen, Sighting, User};
+pub use remove::{remove_container, remove_sandbox};
+pub use rpc_error::rpc_error;
 
-/// Labels and annotations that tie what the runtime holds to pods; upstream's names, so that its
+/// Labels and annotations that tie containers and sandboxes to pods; upstream's names, so that its
 /// tools and a replaced kubelet find the same containers.
 pub mod label {
     pub const POD_NAME: &str = "io.kubernetes.pod.name";

@@ -7,7 +7,7 @@ use cri::v1;
 
 use super::{ContainerRecord, ContainerState, Observed, Sandbox, Seen, Sighting, User, label};
 
-/// Who a sandbox belongs to, enough to end a pod that the API no longer has.
+/// The pod of a sandbox: enough to end a pod that the API no longer has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     pub uid: String,
@@ -15,7 +15,7 @@ pub struct Owner {
     pub name: String,
 }
 
-/// Everything the runtime holds of the pod with this UID.
+/// Everything that the runtime has of the pod with this UID.
 pub async fn pod(cri: &cri::Client, uid: &str) -> Result<Observed, tonic::Status> {
     let selector = HashMap::from([(label::POD_UID.to_owned(), uid.to_owned())]);
     let sandboxes = v1::ListPodSandboxRequest {
@@ -111,7 +111,7 @@ pub async fn owners(cri: &cri::Client) -> Result<Vec<Owner>, tonic::Status> {
     Ok(owners.into_values().collect())
 }
 
-/// What an event tells beside that something happened; `None` when it tells nothing.
+/// The state that an event describes; `None` if it only says that something happened.
 pub fn sighting(
     sandbox: &v1::PodSandboxStatus,
     containers: &[v1::ContainerStatus],

@@ -1,4 +1,4 @@
-//! What the runtime holds of one pod, as plain data: the observed side of `pod::plan`.
+//! One pod as the runtime has it, as plain data: the observed side of `pod::plan`.
 
 /// A pod's sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum ContainerState {
     Unknown,
 }
 
-/// Who a container's first process runs as.
+/// The user and groups of a container's first process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     pub uid: i64,
@@ -53,11 +53,11 @@ pub struct ContainerRecord {
     pub image_ref: String,
     /// Identifies the part of the spec that a change of which needs a new container.
     pub hash: String,
-    /// Where the log is, as the runtime tells it.
+    /// Where the log is, as the runtime reports it.
     pub log_path: String,
-    /// Who its first process runs as.
+    /// The user and groups of its first process.
     pub user: Option<User>,
-    /// Where something is mounted read-only with all that is mounted below it.
+    /// The mount points that are read-only recursively.
     pub recursively_read_only: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ impl ContainerRecord {
     }
 }
 
-/// What an event of the runtime says of one sandbox and all its containers.
+/// The state of one sandbox and all its containers, as an event of the runtime describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sighting {
     pub sandbox: String,

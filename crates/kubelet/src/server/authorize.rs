@@ -1,37 +1,17 @@
-//! Who calls, from the client certificate or a token, and whether they may, from a SubjectAccessReview.
+//! Authenticates callers by their bearer token (TokenReview) and authorizes them (SubjectAccessReview).
 
-use api::certificate::Subject;
 use http::{HeaderMap, Method, StatusCode};
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec},
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
 };
 use kube::{Api, api::PostParams};
-use rustls_pki_types::CertificateDer;
 
-use super::{Refusal, reviews::Reviews};
-use crate::node_context::NodeContext;
+use super::{Backend, Refusal, reviews::Reviews, user::User};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
-    pub name: String,
-    pub groups: Vec<String>,
-}
-
-/// The user a verified client certificate names: common name, and organizations as groups.
-pub fn user_of(certificates: Option<&[CertificateDer<'_>]>) -> Option<User> {
-    let first = certificates?.first()?;
-    let Subject {
-        common_name: name,
-        organizations: mut groups,
-    } = Subject::of_certificate(first).ok()?;
-    groups.push("system:authenticated".to_owned());
-    (!name.is_empty()).then_some(User { name, groups })
-}
-
-/// The user a bearer token stands for, as the API server's TokenReview tells it.
+/// The user whose bearer token it is, according to the API server's TokenReview.
 pub async fn user_of_token(
-    node: &NodeContext,
+    backend: &Backend,
     reviews: &Reviews,
     headers: &HeaderMap,
 ) -> Option<User> {
@@ -46,7 +26,7 @@ pub async fn user_of_token(
         },
         ..TokenReview::default()
     };
-    let api: Api<TokenReview> = Api::all(node.client.clone());
+    let api: Api<TokenReview> = Api::all(backend.client.clone());
     let answer = match api.create(&PostParams::default(), &review).await {
         Ok(answer) => answer.status.unwrap_or_default(),
         Err(error) => {
@@ -72,9 +52,9 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// Asks the API server whether `user` may do this to the node.
+/// Asks the API server whether `user` may do this to the backend.
 pub async fn check(
-    node: &NodeContext,
+    backend: &Backend,
     reviews: &Reviews,
     user: &User,
     method: &Method,
@@ -97,14 +77,14 @@ pub async fn check(
                     version: Some("v1".to_owned()),
                     resource: Some("nodes".to_owned()),
                     subresource: Some((*subresource).to_owned()),
-                    name: Some(node.node_name.clone()),
+                    name: Some(backend.settings.node_name.clone()),
                     ..ResourceAttributes::default()
                 }),
                 ..SubjectAccessReviewSpec::default()
             },
             ..SubjectAccessReview::default()
         };
-        let api: Api<SubjectAccessReview> = Api::all(node.client.clone());
+        let api: Api<SubjectAccessReview> = Api::all(backend.client.clone());
         match api.create(&PostParams::default(), &review).await {
             Ok(answer) => {
                 let allowed = answer.status.as_ref().is_some_and(|status| status.allowed);
@@ -187,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn only_reading_methods_are_asked_about_as_reading() {
+    fn methods_map_to_the_verbs_of_a_review() {
         assert_eq!(verb(&Method::GET), "get");
         assert_eq!(verb(&Method::POST), "create");
         let unknown = Method::from_bytes(b"PROPFIND").unwrap();

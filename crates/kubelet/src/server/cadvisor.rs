@@ -4,11 +4,14 @@
 use cri::v1;
 
 use super::metrics::Page;
-use crate::stats::{ContainerSample, Cpu, Machine, Memory, PodSample, Space};
+use crate::{
+    disk_space::Space,
+    stats::{ContainerSample, Cpu, Machine, Memory, PodSample},
+};
 
 const NANOS: f64 = 1e9;
 
-/// What the rows of one thing are about.
+/// The labels of the rows of one container, pod or machine.
 struct Subject<'a> {
     container: &'a str,
     /// Its path in the cgroup hierarchy.
@@ -35,7 +38,7 @@ impl Subject<'_> {
     }
 }
 
-/// `more`: what the runtime itself tells, of which only names that are not here are taken.
+/// `more`: the metrics that the runtime itself reports, of which only names that are not here are used.
 pub fn page(
     machine: &Machine,
     cpus: usize,

@@ -7,25 +7,25 @@ use cri::v1;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Refusal, logs};
-use crate::{node_context::NodeContext, pod::containers, pods::Pods, runtime::observe};
+use super::{Backend, Refusal, query};
+use crate::{pod_spec, runtime::observe};
 
 pub async fn make(
-    node: &Arc<NodeContext>,
-    pods: &Pods,
+    backend: &Arc<Backend>,
     namespace: &str,
     name: &str,
     container: &str,
     query: &str,
 ) -> Result<Value, Refusal> {
-    let pod = pods
+    let pod = backend
+        .pods
         .find(namespace, name)
         .ok_or_else(|| not_found("pod does not exist".to_owned()))?;
-    if containers::find(&pod, container).is_none() {
+    if pod_spec::find(&pod, container).is_none() {
         return Err(not_found(format!("container {container} does not exist")));
     }
     let mut timeout = 0;
-    for (_, value) in logs::pairs(query)
+    for (_, value) in query::pairs(query)
         .iter()
         .filter(|(key, _)| key == "timeout")
     {
@@ -38,18 +38,18 @@ pub async fn make(
         message: format!("checkpointing of {namespace}/{name}/{container} failed ({why})"),
     };
     let uid = pod.metadata.uid.clone().unwrap_or_default();
-    let observed = observe::pod(&node.cri, &uid)
+    let observed = observe::pod(&backend.cri, &uid)
         .await
-        .map_err(|status| failed(crate::images::rpc_error(&status)))?;
+        .map_err(|status| failed(crate::runtime::rpc_error(&status)))?;
     let record = observed
         .latest(container)
         .filter(|record| record.running())
         .ok_or_else(|| failed(format!("container \"{container}\" not found")))?;
-    let directory = node.volumes.pods_root().with_file_name("checkpoints");
+    let directory = backend.volumes.pods_root().with_file_name("checkpoints");
     tokio::fs::create_dir_all(&directory)
         .await
         .map_err(|error| failed(error.to_string()))?;
-    let now = node.environment.now().strftime("%Y-%m-%dT%H:%M:%SZ");
+    let now = backend.environment.now().strftime("%Y-%m-%dT%H:%M:%SZ");
     let file = directory.join(format!(
         "checkpoint-{name}_{namespace}-{container}-{now}.tar"
     ));
@@ -59,10 +59,10 @@ pub async fn make(
         location: location.clone(),
         timeout,
     };
-    let mut runtime = node.cri.runtime.clone();
+    let mut runtime = backend.cri.runtime.clone();
     match runtime.checkpoint_container(request).await {
         Ok(_) => Ok(json!({"items": [location]})),
-        Err(status) => Err(failed(crate::images::rpc_error(&status))),
+        Err(status) => Err(failed(crate::runtime::rpc_error(&status))),
     }
 }
 

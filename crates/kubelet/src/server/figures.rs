@@ -1,86 +1,74 @@
 //! The pages of numbers: `/stats/summary`, the metrics, `/configz`.
 
-use std::sync::Arc;
-
 use cri::v1;
 use http::{HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 
-use super::{Body, cadvisor, json, metrics, own, resources, text};
+use super::{Backend, Body, cadvisor, json, metrics, own, resources, text};
 use crate::{
-    node_context::NodeContext,
-    pods::Pods,
+    disk_space,
     runtime::observe,
     stats::{self, Cpu, Depth, Memory, PodSample, summary},
 };
 
-pub async fn answer(
-    node: &Arc<NodeContext>,
-    pods: &Pods,
-    path: &[&str],
-    query: &str,
-) -> Response<Body> {
+pub async fn answer(backend: &Backend, path: &[&str], query: &str) -> Response<Body> {
     let result = match path {
         ["stats", "summary"] => {
-            summarize(node, pods, query.contains("only_cpu_and_memory=true")).await
+            summarize(backend, query.contains("only_cpu_and_memory=true")).await
         }
         ["configz"] => Ok(json(
-            serde_json::json!({"kubeletconfig": node.configuration}).to_string(),
+            serde_json::json!({"kubeletconfig": backend.settings.configuration}).to_string(),
         )),
-        ["metrics"] => itself(node, pods).await,
-        ["metrics", "probes"] => Ok(plain(metrics::probes(&node.probe_counts))),
-        ["metrics", "resource"] => Ok(resource(node, pods).await),
-        ["metrics", "cadvisor"] => cadvisor(node, pods).await,
+        ["metrics"] => itself(backend).await,
+        ["metrics", "probes"] => Ok(plain(metrics::probes(&backend.probe_counts))),
+        ["metrics", "resource"] => Ok(resource(backend).await),
+        ["metrics", "cadvisor"] => cadvisor(backend).await,
         _ => return text(StatusCode::NOT_FOUND, "404 page not found"),
     };
     result.unwrap_or_else(|status| {
         text(
             StatusCode::INTERNAL_SERVER_ERROR,
-            crate::images::rpc_error(&status),
+            crate::runtime::rpc_error(&status),
         )
     })
 }
 
-async fn summarize(
-    node: &Arc<NodeContext>,
-    pods: &Pods,
-    shallow: bool,
-) -> Result<Response<Body>, tonic::Status> {
+async fn summarize(backend: &Backend, shallow: bool) -> Result<Response<Body>, tonic::Status> {
     let depth = if shallow { Depth::Shallow } else { Depth::Deep };
-    let samples = samples(node, pods, depth).await?;
-    let told = node.runtime_places.ask(&node.cri).await;
-    let (machine, spaces) = tokio::join!(machine(), stats::file_systems(node));
-    let now = node.environment.now_micros();
+    let samples = samples(backend, depth).await?;
+    let disk = backend.sampler.ask_runtime().await;
+    let (machine, spaces) = tokio::join!(machine(), backend.sampler.file_systems());
+    let now = backend.environment.now_micros();
     let summary = summary::build(&summary::Input {
-        node_name: &node.node_name,
-        now: node.environment.now(),
+        node_name: &backend.settings.node_name,
+        now: backend.environment.now(),
         machine_cpu_rate: machine
             .cpu_total
-            .and_then(|total| node.rates.sample("", total, now)),
+            .and_then(|total| backend.sampler.cpu_rate("", total, now)),
         machine: &machine,
         spaces,
-        image_usage: told.image_usage,
-        container_usage: told.container_usage,
+        image_usage: disk.image_usage,
+        container_usage: disk.container_usage,
         pods: &samples,
-        all_pods: all_pods(node, &machine).await,
+        all_pods: all_pods(backend, &machine).await,
         kubelet: own_process().await,
     });
     Ok(json(summary.to_string()))
 }
 
 /// The cgroup of all pods.
-async fn all_pods(node: &NodeContext, machine: &stats::Machine) -> Option<summary::Group> {
-    let cgroups = node.cgroups.clone();
+async fn all_pods(backend: &Backend, machine: &stats::Machine) -> Option<summary::Group> {
+    let cgroups = backend.cgroups.clone();
     let read = tokio::task::spawn_blocking(move || (cgroups.cpu_total(), cgroups.working_set()));
     let (cpu, memory) = read.await.ok()?;
-    let now = node.environment.now_micros();
+    let now = backend.environment.now_micros();
     let (total, working_set) = (cpu?, u64::try_from(memory?).ok()?);
-    let reserved = node.configuration.reserved_milli("memory") / 1000;
-    let theirs = u64::try_from(node.capacity.memory - reserved).ok()?;
+    let reserved = backend.settings.configuration.reserved_milli("memory") / 1000;
+    let theirs = u64::try_from(backend.settings.capacity.memory - reserved).ok()?;
     Some(summary::Group {
         started_at: machine.boot_time?.saturating_mul(1_000_000_000),
         cpu: Cpu {
             total,
-            rate: node.rates.sample("kubepods", total, now),
+            rate: backend.sampler.cpu_rate("kubepods", total, now),
             stall: None,
         },
         memory: Memory {
@@ -112,10 +100,10 @@ async fn own_process() -> Option<summary::Group> {
     })
 }
 
-async fn resource(node: &Arc<NodeContext>, pods: &Pods) -> Response<Body> {
+async fn resource(backend: &Backend) -> Response<Body> {
     let machine = machine().await;
-    let millis = node.environment.now_micros() / 1000;
-    plain(match samples(node, pods, Depth::Shallow).await {
+    let millis = backend.environment.now_micros() / 1000;
+    plain(match samples(backend, Depth::Shallow).await {
         Ok(samples) => resources::page(&machine, &samples, millis),
         Err(status) => {
             tracing::warn!(%status, "the pods' use of resources could not be read");
@@ -124,23 +112,23 @@ async fn resource(node: &Arc<NodeContext>, pods: &Pods) -> Response<Body> {
     })
 }
 
-async fn cadvisor(node: &Arc<NodeContext>, pods: &Pods) -> Result<Response<Body>, tonic::Status> {
-    let samples = samples(node, pods, Depth::Shallow).await?;
-    let (machine, spaces) = tokio::join!(machine(), stats::file_systems(node));
-    let cpus = (node.capacity.milli_cpu / 1000) as usize;
-    let more = runtime_metrics(node).await;
+async fn cadvisor(backend: &Backend) -> Result<Response<Body>, tonic::Status> {
+    let samples = samples(backend, Depth::Shallow).await?;
+    let (machine, spaces) = tokio::join!(machine(), backend.sampler.file_systems());
+    let cpus = (backend.settings.capacity.milli_cpu / 1000) as usize;
+    let more = runtime_metrics(backend).await;
     let page = cadvisor::page(&machine, cpus, spaces.containers, &samples, &more);
     Ok(plain(page))
 }
 
-/// What the runtime tells in cAdvisor's names; nothing where it tells nothing.
-async fn runtime_metrics(node: &NodeContext) -> cadvisor::RuntimeMetrics {
-    let (mut runtime, mut other) = (node.cri.runtime.clone(), node.cri.runtime.clone());
-    let told = tokio::try_join!(
+/// The metrics that the runtime reports with cAdvisor's names; empty if it reports none.
+async fn runtime_metrics(backend: &Backend) -> cadvisor::RuntimeMetrics {
+    let (mut runtime, mut other) = (backend.cri.runtime.clone(), backend.cri.runtime.clone());
+    let answers = tokio::try_join!(
         runtime.list_metric_descriptors(v1::ListMetricDescriptorsRequest {}),
         other.list_pod_sandbox_metrics(v1::ListPodSandboxMetricsRequest {})
     );
-    let Ok((descriptors, pods)) = told else {
+    let Ok((descriptors, pods)) = answers else {
         return cadvisor::RuntimeMetrics::default();
     };
     let values = pods.into_inner().pod_metrics.into_iter().flat_map(|pod| {
@@ -154,8 +142,8 @@ async fn runtime_metrics(node: &NodeContext) -> cadvisor::RuntimeMetrics {
     }
 }
 
-async fn itself(node: &NodeContext, pods: &Pods) -> Result<Response<Body>, tonic::Status> {
-    let (mut runtime, mut other) = (node.cri.runtime.clone(), node.cri.runtime.clone());
+async fn itself(backend: &Backend) -> Result<Response<Body>, tonic::Status> {
+    let (mut runtime, mut other) = (backend.cri.runtime.clone(), backend.cri.runtime.clone());
     let (sandboxes, containers) = tokio::try_join!(
         runtime.list_pod_sandbox(v1::ListPodSandboxRequest { filter: None }),
         other.list_containers(v1::ListContainersRequest { filter: None })
@@ -163,28 +151,27 @@ async fn itself(node: &NodeContext, pods: &Pods) -> Result<Response<Body>, tonic
     let ready = v1::PodSandboxState::SandboxReady as i32;
     let running = sandboxes.into_inner().items;
     let running = running.iter().filter(|item| item.state == ready).count();
-    let claims = node.volumes.claims.list();
+    let claims = backend.volumes.claims();
     let read = tokio::task::spawn_blocking(move || {
         let spaces = claims.into_iter().filter_map(|(claim, path)| {
-            let space = stats::space(&path)?;
+            let space = disk_space::space(&path)?;
             Some((claim, space))
         });
         (stats::read_process(), spaces.collect())
     });
     let (process, claims) = read.await.unwrap_or_default();
-    let providers = node.pulls.providers.as_ref();
     let mut gauges = own::Gauges {
-        node_name: &node.node_name,
+        node_name: &backend.settings.node_name,
         running_pods: running,
-        shutdown: node.shutting_down.times(),
-        cgroup_version: node.cgroups.version(),
-        last_seen: pods.came_around() as f64 / 1e6,
-        provider_config: providers.map(|providers| providers.hash.as_str()),
+        shutdown: backend.shutdown.times(),
+        cgroup_version: backend.cgroups.version(),
+        last_seen: backend.pods.came_around() as f64 / 1e6,
+        provider_config: backend.images.provider_config_hash(),
         process,
         claims,
         ..own::Gauges::default()
     };
-    gauges.count_pods(&pods.list(), &pods.active());
+    gauges.count_pods(&backend.pods.list(), &backend.pods.active());
     for container in containers.into_inner().containers {
         let state = match v1::ContainerState::try_from(container.state) {
             Ok(v1::ContainerState::ContainerCreated) => "created",
@@ -194,22 +181,18 @@ async fn itself(node: &NodeContext, pods: &Pods) -> Result<Response<Body>, tonic
         };
         *gauges.containers.entry(state).or_insert(0) += 1;
     }
-    Ok(plain(own::page(&gauges, &node.measures)))
+    Ok(plain(own::page(&gauges, &backend.telemetry.measures)))
 }
 
-async fn samples(
-    node: &Arc<NodeContext>,
-    pods: &Pods,
-    depth: Depth,
-) -> Result<Vec<PodSample>, tonic::Status> {
-    let known = pods.list();
-    let mut samples = stats::collect(node, &known, |_| depth).await?;
+async fn samples(backend: &Backend, depth: Depth) -> Result<Vec<PodSample>, tonic::Status> {
+    let known = backend.pods.list();
+    let mut samples = backend.sampler.collect(&known, |_| depth).await?;
     for sample in &mut samples {
         let mut known = known.iter();
         let pod = known.find(|pod| pod.metadata.uid.as_deref() == Some(&sample.uid));
-        sample.cgroup = pod.map_or_else(String::new, |pod| node.cgroups.pod_path(pod));
+        sample.cgroup = pod.map_or_else(String::new, |pod| backend.cgroups.pod_path(pod));
         // When they started, and from what, is not among the statistics.
-        let observed = observe::pod(&node.cri, &sample.uid).await?;
+        let observed = observe::pod(&backend.cri, &sample.uid).await?;
         sample.started_at = observed.sandbox().map_or(0, |sandbox| sandbox.created_at);
         for container in &mut sample.containers {
             if let Some(record) = observed.latest(&container.name) {

@@ -1,5 +1,5 @@
 //! `/healthz` on a port of its own (`healthzPort`), for programs of this machine: no TLS, nobody is
-//! asked who they are, and nothing is told but that the kubelet answers.
+//! authenticated, and learn nothing but that the kubelet answers.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -81,7 +81,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
-    async fn whoever_asks_is_answered() {
+    async fn healthz_answers_without_authentication() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let shutdown = CancellationToken::new();

@@ -12,7 +12,7 @@ use tokio::{
     sync::{Notify, mpsc},
 };
 
-use super::logs::Options;
+use super::log_options::LogOptions;
 use crate::{log_format, notices::Notices};
 
 const BLOCK: usize = 32 * 1024;
@@ -20,11 +20,11 @@ const BLOCK: usize = 32 * 1024;
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 const GROWTH: AddWatchFlags = AddWatchFlags::IN_MODIFY.union(AddWatchFlags::IN_CLOSE_WRITE);
 
-/// Sends the log's text. `running` tells whether the container may still write; `changed` wakes
+/// Sends the log's text. `running` returns whether the container may still write; `changed` wakes
 /// when it may have ended.
 pub async fn read<F: Future<Output = bool>>(
     path: &Path,
-    options: &Options,
+    options: &LogOptions,
     sender: &mpsc::Sender<Bytes>,
     running: impl Fn() -> F,
     changed: &Arc<Notify>,
@@ -60,7 +60,7 @@ pub async fn read<F: Future<Output = bool>>(
                 continue;
             };
             let rest = pending.split_off(end + 1);
-            let text = output.take(&pending);
+            let text = output.format(&pending);
             pending = rest;
             if !text.is_empty() && sender.send(text.into()).await.is_err() {
                 return Ok(());
@@ -82,7 +82,7 @@ pub async fn read<F: Future<Output = bool>>(
             continue;
         }
         if last_round {
-            let text = output.take(&pending);
+            let text = output.format(&pending);
             if !text.is_empty() {
                 let _ = sender.send(text.into()).await;
             }
@@ -117,7 +117,7 @@ async fn replaced(file: &File, path: &Path) -> bool {
 }
 
 struct Output<'a> {
-    options: &'a Options,
+    options: &'a LogOptions,
     /// The next record begins a line (the one before was not a part).
     new_line: bool,
     left: Option<usize>,
@@ -125,7 +125,7 @@ struct Output<'a> {
 
 impl Output<'_> {
     /// The text of whole records, as the client is to see it.
-    fn take(&mut self, lines: &[u8]) -> Vec<u8> {
+    fn format(&mut self, lines: &[u8]) -> Vec<u8> {
         let mut text = Vec::with_capacity(lines.len());
         for line in lines.split(|byte| *byte == b'\n') {
             let Some(record) = log_format::parse(line) else {
@@ -193,7 +193,7 @@ mod tests {
                        2026-01-01T00:00:01Z stdout F o\n\
                        2026-01-01T00:00:02Z stderr F three\n";
 
-    async fn check(options: Options, expected: &str) {
+    async fn check(options: LogOptions, expected: &str) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("0.log");
         std::fs::write(&path, LOG).expect("written");
@@ -212,9 +212,9 @@ mod tests {
 
     #[tokio::test]
     async fn options_choose_what_is_read() {
-        check(Options::default(), "one\ntwo\nthree\n").await;
-        let options = |change: fn(&mut Options)| {
-            let mut options = Options::default();
+        check(LogOptions::default(), "one\ntwo\nthree\n").await;
+        let options = |change: fn(&mut LogOptions)| {
+            let mut options = LogOptions::default();
             change(&mut options);
             options
         };
@@ -245,10 +245,10 @@ mod tests {
         let reader = {
             let (path, running, changed) = (path.clone(), running.clone(), changed.clone());
             tokio::spawn(async move {
-                let options = Options {
+                let options = LogOptions {
                     follow: true,
                     tail_lines: Some(0),
-                    ..Options::default()
+                    ..LogOptions::default()
                 };
                 let state = || {
                     let running = running.clone();

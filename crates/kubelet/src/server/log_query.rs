@@ -10,7 +10,7 @@ use tokio::{
     process::Command,
 };
 
-use super::{Body, logs, text};
+use super::{Body, query, text};
 
 const ROOT: &str = "/var/log";
 const MOST_LINES: i64 = 100_000;
@@ -20,7 +20,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// How much of a log is sent.
 const LONGEST: u64 = 64 << 20;
 
-/// What is asked for.
+/// A log query.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Query {
     services: Vec<String>,
@@ -37,7 +37,7 @@ struct Options {
     pattern: String,
 }
 
-/// What a request turns out to be.
+/// How a request to `/logs/` is to be answered.
 pub enum Asked {
     /// A file or a directory, by its path.
     Path,
@@ -80,7 +80,7 @@ fn parse(text: &str) -> Result<Option<Query>, Vec<String>> {
     let mut query = Query::default();
     let mut errors = Vec::new();
     let mut asked = Vec::new();
-    for (key, value) in logs::pairs(text) {
+    for (key, value) in query::pairs(text) {
         let wrong = |why: &str| format!("{key}: Invalid value: {value:?}: {why}");
         let mut time = || match value.as_str() {
             "" => None,
@@ -192,8 +192,8 @@ async fn collect(query: &Query) -> String {
     }
     let mut found = String::new();
     if !journal.is_empty() {
-        let told = run("journalctl", &arguments(&query.options, &journal)).await;
-        found.push_str(&told.unwrap_or_else(|| "\nerror: journal output not available\n".into()));
+        let output = run("journalctl", &arguments(&query.options, &journal)).await;
+        found.push_str(&output.unwrap_or_else(|| "\nerror: journal output not available\n".into()));
     }
     if !files.is_empty() && query.options != Options::default() {
         found.push_str(&format!(
@@ -231,7 +231,7 @@ fn arguments(options: &Options, services: &[&str]) -> Vec<String> {
     all
 }
 
-/// What the program writes, if it is there and ends in time.
+/// The output of the program, if it exists and ends in time.
 async fn run(program: &str, arguments: &[String]) -> Option<String> {
     let mut child = Command::new(program)
         .args(arguments)
@@ -248,7 +248,7 @@ async fn run(program: &str, arguments: &[String]) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What comes, as far as it is sent; the rest is not waited for.
+/// The beginning of the output, as far as it is sent.
 async fn up_to_longest(source: impl AsyncRead + Unpin) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = source.take(LONGEST).read_to_end(&mut bytes).await;
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_is_asked_in_its_own_words() {
+    fn a_log_query_becomes_arguments_of_journalctl() {
         let query = parse("query=kubelet&sinceTime=2026-01-02T03:04:05Z&pattern=x%20y&tailLines=7")
             .expect("read")
             .expect("a query");
@@ -338,8 +338,8 @@ mod tests {
         assert_eq!(from_file(root.path(), "a").await, "of a");
         assert_eq!(from_file(root.path(), "b").await, "of b");
         for none in ["c", ".."] {
-            let told = from_file(root.path(), none).await;
-            assert_eq!(told, format!("\nlog not found for {none}\n"));
+            let answer = from_file(root.path(), none).await;
+            assert_eq!(answer, format!("\nlog not found for {none}\n"));
         }
     }
 }

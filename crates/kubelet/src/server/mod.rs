@@ -8,20 +8,28 @@ mod checkpoint;
 mod figures;
 pub mod health;
 mod log_file;
+mod log_options;
 mod log_query;
 mod logs;
 mod metrics;
 mod node_logs;
 mod own;
+mod query;
 mod requests;
 mod resources;
 mod reviews;
 mod running_pods;
 mod sessions;
+mod user;
 
 use std::{convert::Infallible, sync::Arc};
 
+use crate::{
+    cgroups::Cgroups, images::Images, node_settings::NodeSettings, pods::Pods, probes::ProbeCounts,
+    shutdown_state::ShutdownState, stats::Sampler, telemetry::Telemetry, volumes::Volumes,
+};
 use bytes::Bytes;
+use environment::Environment;
 use futures::StreamExt;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
@@ -31,8 +39,23 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
-use self::{authorize::User, reviews::Reviews};
-use crate::{node_context::NodeContext, pods::Pods};
+use self::{log_options::LogOptions, reviews::Reviews, user::User};
+
+/// The parts of the kubelet that the server answers from.
+pub struct Backend {
+    pub settings: Arc<NodeSettings>,
+    pub telemetry: Telemetry,
+    pub environment: Environment,
+    pub client: kube::Client,
+    pub cri: cri::Client,
+    pub pods: Pods,
+    pub sampler: Arc<Sampler>,
+    pub volumes: Volumes,
+    pub images: Arc<Images>,
+    pub cgroups: Cgroups,
+    pub probe_counts: Arc<ProbeCounts>,
+    pub shutdown: Arc<ShutdownState>,
+}
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -43,26 +66,29 @@ const NOT_ALLOWED: &str = "405: Method Not Allowed";
 pub async fn run(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
-    node: Arc<NodeContext>,
-    pods: Pods,
+    backend: Arc<Backend>,
     shutdown: CancellationToken,
 ) {
-    let reviews = Arc::new(Reviews::new(node.environment.clone()));
+    let reviews = Arc::new(Reviews::new(backend.environment.clone()));
     let connected = move |connected: Connected<'_>| {
-        let user = authorize::user_of(connected.certificates);
+        let user = user::of_certificate(connected.certificates);
         let slot = connected.slot.clone();
         if let Some(user) = &user {
             // Without a place as a user the connection stays a stranger's until its first request
             // is refused.
             let _ = slot.authenticated(&user.name);
         }
-        let (node, pods, reviews) = (node.clone(), pods.clone(), reviews.clone());
+        let (backend, reviews) = (backend.clone(), reviews.clone());
         move |request: Request<Incoming>| {
-            let (node, pods, reviews) = (node.clone(), pods.clone(), reviews.clone());
+            let (backend, reviews) = (backend.clone(), reviews.clone());
             let (user, slot) = (user.clone(), slot.clone());
             async move {
-                let timed = requests::Timed::begin(&node.measures, request.method(), request.uri());
-                let response = admit(&node, &pods, &reviews, (user, slot), request).await;
+                let timed = requests::Timed::begin(
+                    &backend.telemetry.measures,
+                    request.method(),
+                    request.uri(),
+                );
+                let response = admit(&backend, &reviews, (user, slot), request).await;
                 drop(timed);
                 response
             }
@@ -73,17 +99,16 @@ pub async fn run(
     serving::serve(listener, tls, ledger, shutdown, connected).await;
 }
 
-/// Who asks, and whether they may.
+/// Authenticates and authorizes a request, then answers it.
 async fn admit(
-    node: &Arc<NodeContext>,
-    pods: &Pods,
+    backend: &Arc<Backend>,
     reviews: &Reviews,
     (user, slot): (Option<User>, Slot),
     request: Request<Incoming>,
 ) -> Response<Body> {
     let user = match user {
         Some(user) => Some(user),
-        None => authorize::user_of_token(node, reviews, request.headers()).await,
+        None => authorize::user_of_token(backend, reviews, request.headers()).await,
     };
     let Some(user) = user else {
         return text(StatusCode::UNAUTHORIZED, "Unauthorized");
@@ -93,27 +118,23 @@ async fn admit(
         return text(StatusCode::TOO_MANY_REQUESTS, message);
     }
     let (method, path) = (request.method(), request.uri().path());
-    match authorize::check(node, reviews, &user, method, path).await {
-        Ok(()) => answer(node, pods, request).await,
+    match authorize::check(backend, reviews, &user, method, path).await {
+        Ok(()) => answer(backend, request).await,
         Err(refusal) => text(refusal.status, refusal.message),
     }
 }
 
-async fn answer(
-    node: &Arc<NodeContext>,
-    pods: &Pods,
-    request: Request<Incoming>,
-) -> Response<Body> {
+async fn answer(backend: &Arc<Backend>, request: Request<Incoming>) -> Response<Body> {
     let path = request.uri().path().to_owned();
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    if !node.configuration.enable_debugging_handlers && is_for_debugging(&parts) {
+    if !backend.settings.configuration.enable_debugging_handlers && is_for_debugging(&parts) {
         return text(
             StatusCode::METHOD_NOT_ALLOWED,
             "Debug endpoints are disabled.",
         );
     }
     if let Some(target) = sessions::Target::parse(&parts, request.uri().query()) {
-        return match sessions::answer(node, pods, target, request).await {
+        return match sessions::answer(backend, target, request).await {
             Ok(response) => response,
             Err(refusal) => text(refusal.status, refusal.message),
         };
@@ -122,7 +143,7 @@ async fn answer(
         && request.method() == Method::POST
     {
         let query = request.uri().query().unwrap_or_default();
-        return match checkpoint::make(node, pods, namespace, name, container, query).await {
+        return match checkpoint::make(backend, namespace, name, container, query).await {
             Ok(list) => json(list.to_string()),
             Err(refusal) => text(refusal.status, refusal.message),
         };
@@ -133,26 +154,26 @@ async fn answer(
     }
     match parts.as_slice() {
         ["healthz"] | ["healthz", "ping" | "log" | "syncloop"] => health(
-            pods.is_stuck(node.environment.now_micros()),
+            backend.pods.is_stuck(backend.environment.now_micros()),
             parts.get(1).copied(),
         ),
         ["pods"] => {
-            let items: Vec<_> = pods.list();
+            let items: Vec<_> = backend.pods.list();
             let list = serde_json::json!({
                 "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items,
             });
             json(list.to_string())
         }
-        ["runningpods"] => match running_pods::list(node).await {
+        ["runningpods"] => match running_pods::list(&backend.cri).await {
             Ok(list) => json(list.to_string()),
             Err(status) => text(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                crate::images::rpc_error(&status),
+                crate::runtime::rpc_error(&status),
             ),
         },
-        ["logs", rest @ ..] if node.configuration.enable_system_log_handler => {
+        ["logs", rest @ ..] if backend.settings.configuration.enable_system_log_handler => {
             let query = request.uri().query().unwrap_or_default();
-            let asked = match node.configuration.enable_system_log_query {
+            let asked = match backend.settings.configuration.enable_system_log_query {
                 true => log_query::answer(query, rest.is_empty()).await,
                 false => log_query::Asked::Path,
             };
@@ -167,21 +188,15 @@ async fn answer(
         }
         ["logs", ..] => text(StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled."),
         ["stats", "summary"] | ["metrics", ..] | ["configz"] => {
-            figures::answer(
-                node,
-                pods,
-                &parts,
-                request.uri().query().unwrap_or_default(),
-            )
-            .await
+            figures::answer(backend, &parts, request.uri().query().unwrap_or_default()).await
         }
         ["containerLogs", namespace, name, container] => {
             let query = request.uri().query().unwrap_or_default();
-            let options = match logs::Options::parse(query, node.environment.now()) {
+            let options = match LogOptions::parse(query, backend.environment.now()) {
                 Ok(options) => options,
-                Err(message) => return text(StatusCode::BAD_REQUEST, message),
+                Err(error) => return text(StatusCode::BAD_REQUEST, error.to_string()),
             };
-            match logs::open(node, pods, namespace, name, container, options).await {
+            match logs::open(backend, namespace, name, container, options).await {
                 Ok(chunks) => {
                     let frames = ReceiverStream::new(chunks).map(|chunk| Ok(Frame::data(chunk)));
                     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
@@ -203,7 +218,7 @@ fn answers_head(parts: &[&str]) -> bool {
     matches!(parts.first(), Some(&"healthz" | &"metrics" | &"configz"))
 }
 
-/// What `enableDebuggingHandlers: false` takes away.
+/// Whether `enableDebuggingHandlers: false` switches the path off.
 fn is_for_debugging(parts: &[&str]) -> bool {
     let first = parts.first().copied().unwrap_or_default();
     [

@@ -36,11 +36,11 @@ pub async fn answer(parts: &[&str], slash: bool) -> Response<Body> {
     }
 }
 
-/// Where a request's path leads, if it stays below `root`.
+/// The file that a request's path names, if it is below `root`.
 fn place(root: &Path, parts: &[&str]) -> Option<PathBuf> {
     let mut path = root.to_path_buf();
     for part in parts {
-        let part = super::logs::decode(part);
+        let part = super::query::decode(part);
         let mut components = Path::new(&part).components();
         match (components.next(), components.next()) {
             (Some(Component::Normal(name)), None) => path.push(name),

@@ -6,31 +6,32 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::metrics::Page;
 use crate::{
+    disk_space::Space,
     measures::{Description, Measures, Observations},
-    static_pods::is_static,
-    stats::{Process, Space},
+    pod_spec::is_static,
+    stats::Process,
     volumes::Claim,
 };
 
-/// What is read when somebody asks.
+/// The figures that are read for one page.
 #[derive(Default)]
 pub struct Gauges<'a> {
     pub node_name: &'a str,
     /// Sandboxes that run.
     pub running_pods: usize,
-    /// By state.
+    /// The number of containers by state.
     pub containers: BTreeMap<&'static str, usize>,
     /// Start and end, in seconds since the epoch.
     pub shutdown: (f64, f64),
-    /// Those it is told to run, by whether they are static.
+    /// The pods that it is to run, by whether they are static.
     pub desired: [usize; 2],
-    /// Those that hold room on the node.
+    /// The pods that use resources of the node.
     pub active: [usize; 2],
     pub ephemeral_containers: usize,
     pub cgroup_version: u8,
     /// When the loop that takes pods last came around, in seconds since the epoch.
     pub last_seen: f64,
-    /// Of the credential providers' configuration, where there is one.
+    /// The hash of the credential providers' configuration, if there is one.
     pub provider_config: Option<&'a str>,
     pub process: Process,
     /// Claims that pods have mounted, and the file systems they are on.

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_told_by_their_beginning() {
+    fn request_metrics_are_labelled_by_the_first_part_of_the_path() {
         for (path, expected) in [
             ("/pods", "pods"),
             ("/metrics", "metrics"),

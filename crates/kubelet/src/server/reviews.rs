@@ -1,5 +1,5 @@
-//! What the API server has answered to TokenReviews and SubjectAccessReviews, for as long as
-//! upstream's kubelet believes it: `authentication.webhook.cacheTTL` and
+//! Remembers the API server's answers to TokenReviews and SubjectAccessReviews, for as long as
+//! upstream's kubelet does: `authentication.webhook.cacheTTL` and
 //! `authorization.webhook.cacheAuthorizedTTL` and `cacheUnauthorizedTTL` with their defaults. Reviews
 //! that failed are not remembered. Neither tokens nor names are kept, only their hashes.
 
@@ -12,7 +12,7 @@ use environment::Environment;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::authorize::User;
+use super::user::User;
 
 const TOKENS: Duration = Duration::from_secs(120);
 const ALLOWED: Duration = Duration::from_secs(300);
@@ -27,7 +27,7 @@ pub struct Reviews {
     environment: Environment,
     /// Makes the hashes useless to whoever reads this process's memory elsewhere.
     salt: [u8; 32],
-    /// None: not a valid token.
+    /// The user of each token; `None` if the token is not valid.
     tokens: Mutex<Remembered<Option<User>>>,
     decisions: Mutex<Remembered<bool>>,
 }
@@ -44,7 +44,7 @@ impl Reviews {
         }
     }
 
-    /// What was answered about a token, if that is still believed.
+    /// The answer about a token, if it is recent enough to be used again.
     pub fn token(&self, token: &str) -> Option<Option<User>> {
         let now = self.environment.now_micros();
         self.tokens.lock().find(&self.key(&[token]), now).cloned()
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_believed_for_their_time() {
+    fn reviews_are_reused_until_they_expire() {
         let shift = Arc::new(AtomicI64::new(0));
         let reviews = Reviews::new(Environment::shifted(shift.clone()));
         let jane = user("jane");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_answers_are_kept() {
+    fn the_number_of_remembered_reviews_is_bounded() {
         let reviews = Reviews::new(Environment::system());
         for number in 0..MOST_TOKENS + 100 {
             reviews.put_token(&number.to_string(), None);

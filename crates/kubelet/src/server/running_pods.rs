@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use cri::v1;
 use serde_json::{Value, json};
 
-use crate::{node_context::NodeContext, runtime::label};
+use crate::runtime::label;
 
-pub async fn list(node: &NodeContext) -> Result<Value, tonic::Status> {
-    let (mut runtime, mut other) = (node.cri.runtime.clone(), node.cri.runtime.clone());
+pub async fn list(cri: &cri::Client) -> Result<Value, tonic::Status> {
+    let (mut runtime, mut other) = (cri.runtime.clone(), cri.runtime.clone());
     let (sandboxes, containers) = tokio::try_join!(
         runtime.list_pod_sandbox(v1::ListPodSandboxRequest { filter: None }),
         other.list_containers(v1::ListContainersRequest { filter: None })
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_runs_is_listed() {
+    fn running_sandboxes_and_containers_are_listed() {
         let sandbox = |id: &str, state: v1::PodSandboxState| v1::PodSandbox {
             id: id.to_owned(),
             metadata: Some(v1::PodSandboxMetadata {

@@ -12,8 +12,8 @@ use hyper_util::rt::TokioIo;
 use streaming::{proxy, upgrade};
 use tokio::net::TcpStream;
 
-use super::{Body, NOT_ALLOWED, Refusal, logs};
-use crate::{measures::Counter, node_context::NodeContext, pods::Pods, runtime::observe};
+use super::{Backend, Body, NOT_ALLOWED, Refusal, query};
+use crate::{measures::Counter, runtime::observe};
 
 /// A refusal of the runtime's streaming server is never longer.
 const LARGEST_REFUSAL: usize = 64 * 1024;
@@ -27,7 +27,7 @@ enum Action {
     Run,
 }
 
-/// What a path and its query ask for.
+/// The container and the action that a path and its query name.
 #[derive(Debug)]
 pub struct Target {
     action: Action,
@@ -61,7 +61,7 @@ impl Target {
             pod: (*pod).to_owned(),
             uid: uid.map(str::to_owned),
             container: container.to_owned(),
-            query: logs::pairs(query.unwrap_or_default()),
+            query: query::pairs(query.unwrap_or_default()),
         })
     }
 
@@ -76,8 +76,7 @@ impl Target {
 }
 
 pub async fn answer(
-    node: &Arc<NodeContext>,
-    pods: &Pods,
+    backend: &Arc<Backend>,
     target: Target,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Refusal> {
@@ -88,7 +87,7 @@ pub async fn answer(
     if !allowed {
         return Err(refusal(StatusCode::METHOD_NOT_ALLOWED, NOT_ALLOWED));
     }
-    let pod = pods.find(&target.namespace, &target.pod);
+    let pod = backend.pods.find(&target.namespace, &target.pod);
     let pod = pod.ok_or_else(|| refusal(StatusCode::NOT_FOUND, "pod does not exist"))?;
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     if target.uid.as_ref().is_some_and(|wanted| *wanted != uid) {
@@ -102,10 +101,10 @@ pub async fn answer(
     };
     if let Some(subresource) = subresource.filter(|_| upgrade::is_websocket(request.headers())) {
         let counter = Counter::WebSocketStreamingRequests;
-        node.measures.count(counter, &[subresource]);
+        backend.telemetry.measures.count(counter, &[subresource]);
     }
-    let mut runtime = node.cri.runtime.clone();
-    let observed = observe::pod(&node.cri, &uid).await.map_err(failed)?;
+    let mut runtime = backend.cri.runtime.clone();
+    let observed = observe::pod(&backend.cri, &uid).await.map_err(failed)?;
     let container = || {
         let mut records = observed.containers.iter();
         let running = records.find(|record| record.name == target.container && record.running());
@@ -263,7 +262,7 @@ fn refusal(status: StatusCode, message: impl Into<String>) -> Refusal {
 fn failed(status: tonic::Status) -> Refusal {
     refusal(
         StatusCode::INTERNAL_SERVER_ERROR,
-        crate::images::rpc_error(&status),
+        crate::runtime::rpc_error(&status),
     )
 }
 

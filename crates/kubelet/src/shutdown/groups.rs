@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_end_with_the_nearest_priority_below_them() {
+    fn pods_are_terminated_with_the_nearest_priority_below_theirs() {
         let periods = [period(0, 10), period(100, 20), period(1000, 30)];
         let pods = vec![
             pod("none", None),

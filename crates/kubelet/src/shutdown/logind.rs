@@ -1,4 +1,4 @@
-//! logind as far as a kubelet needs it: a lock that delays the shutdown, and word of it.
+//! logind as far as a kubelet needs it: a lock that delays the shutdown, and its announcement.
 
 use std::{os::fd::OwnedFd, path::Path, time::Duration};
 
@@ -15,7 +15,7 @@ pub struct Logind {
     bus: Connection,
 }
 
-/// The shutdown waits while this is held.
+/// The shutdown waits while this lives.
 pub struct Lock {
     _descriptor: OwnedFd,
 }
@@ -92,7 +92,7 @@ impl Logind {
         })
     }
 
-    /// Waits for word: the machine goes down (`true`), or does not after all.
+    /// Waits for an announcement: the machine shuts down (`true`), or the shutdown was cancelled.
     pub async fn next(&mut self) -> Result<bool, Error> {
         loop {
             let message = self.bus.next().await?;

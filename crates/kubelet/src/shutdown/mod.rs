@@ -1,5 +1,6 @@
-//! The machine goes down: pods end in order of their priority while logind waits ([`logind`]), the
-//! node says so, and takes no new ones. Off unless the configuration gives pods time ([`groups`]).
+//! The machine shuts down: pods are terminated in order of their priority while logind waits
+//! ([`logind`]), the node becomes unready and admits no new ones. Off unless the configuration gives
+//! pods time ([`groups`]).
 
 mod groups;
 mod logind;
@@ -7,16 +8,20 @@ mod logind;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use client::events::Severity;
+use environment::Environment;
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
-use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use self::logind::{Lock, Logind};
 use crate::{
-    configuration::ShutdownGracePeriod, node_context::NodeContext, pod::status::Verdict,
-    pods::Pods, runtime::observe, static_pods::is_static,
+    configuration::ShutdownGracePeriod,
+    node_settings::NodeSettings,
+    pod::termination::Termination,
+    pod_spec::is_static,
+    pods::Pods,
+    runtime::observe,
+    shutdown_state::{Shutdown, ShutdownState},
+    telemetry::Telemetry,
 };
 
 const RECONNECT: Duration = Duration::from_secs(1);
@@ -28,7 +33,7 @@ const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.
 /// The name is upstream's.
 const STATE_FILE: &str = "graceful_node_shutdown_state";
 
-/// Where logind is found.
+/// The addresses of logind.
 #[derive(Clone, Debug)]
 pub struct SystemBus {
     /// The socket of the system's message bus.
@@ -37,76 +42,43 @@ pub struct SystemBus {
     pub logind_settings: PathBuf,
 }
 
-/// Whether the machine is going down, for all who must know.
-#[derive(Default)]
-pub struct ShuttingDown {
-    state: Mutex<State>,
-    changed: Notify,
+/// The parts of the kubelet that the watcher of the machine's shutdown uses.
+pub struct ShutdownContext {
+    pub settings: Arc<NodeSettings>,
+    pub telemetry: Telemetry,
+    pub environment: Environment,
+    pub cri: cri::Client,
+    pub state: Arc<ShutdownState>,
+    pub pods: Pods,
 }
 
-/// The last shutdown, kept on the disk: the kubelet after it tells of it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct State {
-    #[serde(skip)]
-    now: bool,
-    start_time: Option<Timestamp>,
-    end_time: Option<Timestamp>,
-}
-
-impl ShuttingDown {
-    pub fn now(&self) -> bool {
-        self.state.lock().now
-    }
-
-    /// Waits until that changes.
-    pub async fn changed(&self) {
-        self.changed.notified().await;
-    }
-
-    /// When the last shutdown began and ended, in seconds; 0 where it did not.
-    pub fn times(&self) -> (f64, f64) {
-        let seconds =
-            |time: Option<Timestamp>| time.map_or(0.0, |time| time.as_microsecond() as f64 / 1e6);
-        let state = self.state.lock();
-        (seconds(state.start_time), seconds(state.end_time))
-    }
-
-    fn set(&self, now: bool) {
-        self.state.lock().now = now;
-        self.changed.notify_one();
-    }
-}
-
-/// Waits for the machine's end, until `shutdown`.
+/// Watches for the machine's shutdown, until `shutdown` of the kubelet itself.
 pub async fn run(
-    node: Arc<NodeContext>,
-    pods: Pods,
+    node: ShutdownContext,
     bus: SystemBus,
     state_dir: PathBuf,
     shutdown: CancellationToken,
 ) {
     let watch = Watch {
-        periods: groups::periods(&node.configuration),
+        periods: groups::periods(&node.settings.configuration),
         state_file: state_dir.join(STATE_FILE),
         node,
-        pods,
         bus,
     };
     if watch.periods.is_empty() {
         return;
     }
     watch.remember().await;
-    let mut said = String::new();
+    let mut logged = String::new();
     loop {
         let ended = tokio::select! {
             () = shutdown.cancelled() => return,
             Err(error) = watch.run() => error.to_string(),
         };
         // A machine without logind is no reason to repeat it every second.
-        if ended != said {
-            tracing::warn!("no word of the machine's shutdown can be had: {ended}");
-            said = ended;
+        if ended != logged {
+            tracing::warn!("the machine's shutdown cannot be watched: {ended}");
+            logged = ended;
         }
         tokio::select! {
             () = shutdown.cancelled() => return,
@@ -116,8 +88,7 @@ pub async fn run(
 }
 
 struct Watch {
-    node: Arc<NodeContext>,
-    pods: Pods,
+    node: ShutdownContext,
     bus: SystemBus,
     periods: Vec<ShutdownGracePeriod>,
     state_file: PathBuf,
@@ -135,8 +106,8 @@ impl Watch {
                 true => "Shutdown manager detected shutdown event",
                 false => "Shutdown manager detected shutdown cancellation",
             };
-            self.tell(message);
-            self.node.shutting_down.set(down);
+            self.report(message);
+            self.node.state.set(down);
             match down {
                 true => self.end_pods(lock.take()).await,
                 false => lock = Some(logind.delay_shutdown().await?),
@@ -164,28 +135,28 @@ impl Watch {
         ))
     }
 
-    /// Ends all pods, one priority after the other, and lets the machine go down.
+    /// Terminates all pods, one priority after the other, then lets the machine shut down.
     async fn end_pods(&self, lock: Option<Lock>) {
         self.note(|state, now| {
             state.start_time = Some(now);
             state.end_time = None;
         })
         .await;
-        for (period, group) in groups::of(&self.periods, self.pods.active()) {
+        for (period, group) in groups::of(&self.periods, self.node.pods.active()) {
             if group.is_empty() {
                 continue;
             }
             let grace = period.shutdown_grace_period_seconds;
             for pod in &group {
-                let verdict = Verdict {
+                let termination = Termination {
                     reason: "Terminated".to_owned(),
                     message: MESSAGE.to_owned(),
                     disruption: true,
                     grace: Some(grace),
-                    ..Verdict::default()
+                    ..Termination::default()
                 };
                 let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-                self.pods.end(uid, verdict);
+                self.node.pods.end(uid, termination);
             }
             let limit = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
             let ended = tokio::time::timeout(limit, self.ended(&group)).await;
@@ -198,17 +169,17 @@ impl Watch {
 
     /// Waits until nothing of these pods runs and the API knows it.
     async fn ended(&self, group: &[Arc<Pod>]) {
-        let changed = self.pods.runtime_changed();
+        let changed = self.node.pods.runtime_changed();
         for pod in group {
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
             loop {
                 let hint = changed.notified();
-                let told = is_static(pod) || self.pods.told_end(uid);
+                let is_reported = is_static(pod) || self.node.pods.end_is_reported(uid);
                 let observed = observe::pod(&self.node.cri, uid).await;
                 let over = observed.is_ok_and(|observed| {
                     observed.running().next().is_none() && observed.ready_sandbox().is_none()
                 });
-                if told && over {
+                if is_reported && over {
                     break;
                 }
                 let _ = tokio::time::timeout(LOOK_AGAIN, hint).await;
@@ -216,28 +187,29 @@ impl Watch {
         }
     }
 
-    fn tell(&self, message: &str) {
+    fn report(&self, message: &str) {
         let node = &self.node;
-        node.events
-            .node(&node.node_name, Severity::Normal, "NodeShutdown", message);
+        node.telemetry.events.node(
+            &node.settings.node_name,
+            Severity::Normal,
+            "NodeShutdown",
+            message,
+        );
     }
 
     async fn remember(&self) {
         let Ok(bytes) = tokio::fs::read(&self.state_file).await else {
             return;
         };
-        match serde_json::from_slice::<State>(&bytes) {
-            Ok(state) => *self.node.shutting_down.state.lock() = state,
+        match serde_json::from_slice::<Shutdown>(&bytes) {
+            Ok(earlier) => self.node.state.restore(earlier),
             Err(error) => tracing::warn!(%error, "the last shutdown's state could not be read"),
         }
     }
 
-    async fn note(&self, change: impl FnOnce(&mut State, Timestamp)) {
-        let state = {
-            let mut state = self.node.shutting_down.state.lock();
-            change(&mut state, self.node.environment.now());
-            state.clone()
-        };
+    async fn note(&self, change: impl FnOnce(&mut Shutdown, Timestamp)) {
+        let now = self.node.environment.now();
+        let state = self.node.state.change(|shutdown| change(shutdown, now));
         let written = match serde_json::to_vec(&state) {
             Ok(bytes) => tokio::fs::write(&self.state_file, bytes).await,
             Err(error) => Err(error.into()),

@@ -8,14 +8,15 @@ use api::Value;
 use k8s_openapi::api::core::v1::Pod;
 use sha2::{Digest as _, Sha256};
 
-use super::{HASH, SOURCE};
+use super::HASH;
+use crate::pod_spec::CONFIG_SOURCE;
 
 /// Upstream's limit of a manifest.
 const LONGEST: u64 = 10 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("it could not be read: {0}")]
+    #[error("it could not be read")]
     File(#[from] std::io::Error),
     #[error("it is longer than {LONGEST} bytes")]
     Long,
@@ -68,7 +69,7 @@ fn document(bytes: &[u8]) -> Result<Value, Error> {
     }
 }
 
-/// Where a manifest comes from.
+/// The source of a manifest.
 #[derive(Clone, Copy)]
 enum Origin<'a> {
     File(&'a str),
@@ -83,13 +84,14 @@ fn made(mut object: Value, origin: Origin<'_>, node_name: &str) -> Result<Pod, E
     if object.str_at(&["apiVersion"]) != "v1" || object.str_at(&["kind"]) != "Pod" {
         return Err(Error::Kind);
     }
-    let resource = api::catalogue::find("", "v1", "pods").ok_or(Error::Kind)?;
+    let kinds = api::catalogue::built_in();
+    let resource = kinds.find("", "v1", "pods").ok_or(Error::Kind)?;
     let hash = hash(&object, place, node_name);
     let name = format!("{}-{node_name}", object.str_at(&["metadata", "name"]));
     object.set(&["metadata", "name"], name.to_lowercase());
     object.set_default(&["metadata", "namespace"], "default");
     object.set(&["metadata", "uid"], hash.clone());
-    for (key, value) in [(HASH, hash.as_str()), (SOURCE, source)] {
+    for (key, value) in [(HASH, hash.as_str()), (CONFIG_SOURCE, source)] {
         object.set(&["metadata", "annotations", key], value);
     }
     object.set(&["spec", "nodeName"], node_name);
@@ -102,7 +104,7 @@ fn made(mut object: Value, origin: Origin<'_>, node_name: &str) -> Result<Pod, E
         tolerations.push(everything);
         object.set(&["spec", "tolerations"], Value::Array(tolerations));
     }
-    let strategy = api::strategy::of(resource);
+    let strategy = resource.strategy();
     api::schema::defaults(resource, &mut object);
     strategy.default(&mut object);
     if let Some(error) = strategy.validate_create(&object).first() {
@@ -139,7 +141,7 @@ mod tests {
         assert_eq!(spec.node_name.as_deref(), Some("n1"));
         assert_eq!(spec.termination_grace_period_seconds, Some(30));
         assert_eq!(spec.restart_policy.as_deref(), Some("Always"));
-        assert!(super::super::is_static(&made));
+        assert!(crate::pod_spec::is_static(&made));
         let again = pod(MANIFEST.as_bytes(), "/m/web.yaml", "n1").expect("a pod");
         assert_eq!(made, again);
         let other = MANIFEST.replace("a:1", "a:2");
@@ -148,10 +150,10 @@ mod tests {
     }
 
     #[test]
-    fn a_url_may_answer_with_several() {
+    fn a_url_may_answer_with_a_list_of_pods() {
         let one = of_url(MANIFEST.as_bytes(), "http://x/pods", "n1").expect("a pod");
         assert_eq!(one.len(), 1);
-        assert!(super::super::is_static(&one[0]));
+        assert!(crate::pod_spec::is_static(&one[0]));
         let spec = one[0].spec.clone().expect("a spec");
         assert!(spec.tolerations.unwrap_or_default().is_empty());
         let item = "{metadata: {name: NAME}, spec: {containers: [{name: c, image: 'a:1'}]}}";
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_pod_is_refused() {
+    fn a_manifest_that_is_not_a_pod_is_rejected() {
         for text in [
             "",
             "a: [",

@@ -14,8 +14,8 @@ use kube::{
 };
 use tokio::{sync::watch, task::JoinSet};
 
-use super::{HASH, Key, annotation, key};
-use crate::node_context::NodeContext;
+use super::{HASH, Key, key};
+use crate::{node_object::NodeObject, pod_spec::annotation};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const FIRST_RETRY: Duration = Duration::from_millis(200);
@@ -32,7 +32,7 @@ struct Pair {
     mirror: Option<Arc<Pod>>,
 }
 
-/// What must be done about a pair.
+/// The next step for a static pod and its mirror.
 #[derive(Debug, PartialEq)]
 enum Step {
     Nothing,
@@ -57,27 +57,45 @@ impl Pair {
     }
 }
 
+/// The API as far as creating and deleting mirror pods needs it.
+#[derive(Clone)]
+struct MirrorApi {
+    client: kube::Client,
+    node_object: NodeObject,
+}
+
 /// The mirrors of this node.
-#[derive(Default)]
 pub struct Mirrors {
+    api: MirrorApi,
     pairs: BTreeMap<Key, watch::Sender<Pair>>,
     tasks: JoinSet<Key>,
 }
 
 impl Mirrors {
+    pub fn new(client: kube::Client, node_object: NodeObject) -> Mirrors {
+        Mirrors {
+            api: MirrorApi {
+                client,
+                node_object,
+            },
+            pairs: BTreeMap::new(),
+            tasks: JoinSet::new(),
+        }
+    }
+
     /// The static pod that is to be shown.
-    pub fn show(&mut self, node: &Arc<NodeContext>, pod: Arc<Pod>) {
-        self.change(node, key(&pod), |pair| pair.of = Some(pod));
+    pub fn show(&mut self, pod: Arc<Pod>) {
+        self.change(key(&pod), |pair| pair.of = Some(pod));
     }
 
     /// The static pod of that name is no more on this node.
-    pub fn hide(&mut self, node: &Arc<NodeContext>, key: Key) {
-        self.change(node, key, |pair| pair.of = None);
+    pub fn hide(&mut self, key: Key) {
+        self.change(key, |pair| pair.of = None);
     }
 
     /// The API has this mirror now, or none.
-    pub fn found(&mut self, node: &Arc<NodeContext>, key: Key, mirror: Option<Arc<Pod>>) {
-        self.change(node, key, |pair| pair.mirror = mirror);
+    pub fn found(&mut self, key: Key, mirror: Option<Arc<Pod>>) {
+        self.change(key, |pair| pair.mirror = mirror);
     }
 
     pub fn of(&self, key: &Key) -> Option<Arc<Pod>> {
@@ -98,26 +116,26 @@ impl Mirrors {
         }
     }
 
-    fn change(&mut self, node: &Arc<NodeContext>, key: Key, change: impl FnOnce(&mut Pair)) {
+    fn change(&mut self, key: Key, change: impl FnOnce(&mut Pair)) {
         let sender = self.pairs.entry(key.clone()).or_default();
         sender.send_modify(change);
         // Its task may have ended just now: then nobody listens.
         if sender.is_closed() {
             self.tasks
-                .spawn(keep(node.clone(), key, sender.subscribe()));
+                .spawn(keep(self.api.clone(), key, sender.subscribe()));
         }
     }
 }
 
-async fn keep(node: Arc<NodeContext>, key: Key, mut pair: watch::Receiver<Pair>) -> Key {
+async fn keep(api: MirrorApi, key: Key, mut pair: watch::Receiver<Pair>) -> Key {
     let mut pause = FIRST_RETRY;
     loop {
         let now = pair.borrow_and_update().clone();
         let done = match now.step() {
             Step::End => return key,
             Step::Nothing => true,
-            Step::Create => create(&node, now.of.as_deref()).await,
-            Step::Delete => delete(&node, now.mirror.as_deref()).await,
+            Step::Create => create(&api, now.of.as_deref()).await,
+            Step::Delete => delete(&api, now.mirror.as_deref()).await,
         };
         let again = async {
             match done {
@@ -136,15 +154,13 @@ async fn keep(node: Arc<NodeContext>, key: Key, mut pair: watch::Receiver<Pair>)
     }
 }
 
-async fn create(node: &NodeContext, pod: Option<&Pod>) -> bool {
-    let own = node.nodes.get("", &node.node_name);
-    let uid = own.and_then(|node| node.metadata.uid.clone());
-    let (Some(pod), Some(uid)) = (pod, uid) else {
+async fn create(mirrors: &MirrorApi, pod: Option<&Pod>) -> bool {
+    let (Some(pod), Some(uid)) = (pod, mirrors.node_object.uid()) else {
         return false;
     };
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let api: Api<Pod> = Api::namespaced(node.client.clone(), namespace);
-    let mirror = mirror_of(pod, &node.node_name, uid);
+    let api: Api<Pod> = Api::namespaced(mirrors.client.clone(), namespace);
+    let mirror = mirror_of(pod, mirrors.node_object.name(), uid);
     match api.create(&PostParams::default(), &mirror).await {
         Ok(_) => true,
         Err(error) => {
@@ -154,12 +170,12 @@ async fn create(node: &NodeContext, pod: Option<&Pod>) -> bool {
     }
 }
 
-async fn delete(node: &NodeContext, mirror: Option<&Pod>) -> bool {
+async fn delete(mirrors: &MirrorApi, mirror: Option<&Pod>) -> bool {
     let Some(mirror) = mirror else {
         return true;
     };
     let (namespace, name) = key(mirror);
-    let api: Api<Pod> = Api::namespaced(node.client.clone(), &namespace);
+    let api: Api<Pod> = Api::namespaced(mirrors.client.clone(), &namespace);
     let parameters = DeleteParams {
         grace_period_seconds: Some(0),
         preconditions: Some(Preconditions {
@@ -214,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_says_what_is_missing() {
+    fn a_static_pod_and_its_mirror_decide_the_next_step() {
         let step = |of, mirror| Pair { of, mirror }.step();
         let of = || Some(with(HASH, "1"));
         assert_eq!(step(None, None), Step::End);

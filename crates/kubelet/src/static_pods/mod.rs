@@ -1,7 +1,7 @@
 //! Static pods: manifests in a file or directory of this machine (`staticPodPath`) or behind a URL
-//! (`staticPodURL`), run without anybody asking through the API. `manifest` turns one into a pod,
-//! `url` fetches, `roster` knows which pods there are and which wait for a predecessor to end,
-//! `mirror` shows them in the API.
+//! (`staticPodURL`), run without an object in the API. `manifest` turns one into a pod, `url` fetches
+//! them, `roster` knows which pods there are and which wait for a predecessor to end, `mirror` shows
+//! them in the API.
 
 mod manifest;
 pub mod mirror;
@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use environment::chain;
 use k8s_openapi::api::core::v1::Pod;
 use nix::sys::inotify::AddWatchFlags;
 use tokio::sync::watch;
@@ -26,18 +27,6 @@ pub use roster::Roster;
 
 /// On a static pod: what its manifest hashes to. Also its UID.
 pub const HASH: &str = "kubernetes.io/config.hash";
-/// On a static pod: where it came from. Other pods of a kubelet do not have it.
-pub const SOURCE: &str = "kubernetes.io/config.source";
-
-pub fn is_static(pod: &Pod) -> bool {
-    annotation(pod, SOURCE).is_some_and(|source| source != "api")
-}
-
-fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
-    let annotations = pod.metadata.annotations.as_ref()?;
-    annotations.get(name).map(String::as_str)
-}
-
 /// A pod's namespace and name.
 pub type Key = (String, String);
 
@@ -57,7 +46,7 @@ pub struct Manifests {
     url: Option<url::Source>,
     fetch_again: Duration,
     node_name: String,
-    /// What the URL last answered with that could be used.
+    /// The pods of the URL's last valid answer.
     fetched: Vec<Arc<Pod>>,
     /// The last good content of each file: one that is just being written does not end its pod.
     read: BTreeMap<PathBuf, Arc<Pod>>,
@@ -81,12 +70,14 @@ impl Manifests {
         !self.path.as_os_str().is_empty() || self.url.is_some()
     }
 
-    /// Asks the URL, if there is one. What it does not answer well stays as it was.
+    /// Asks the URL, if there is one. After a wrong answer the pods stay as they were.
     pub async fn fetch(&mut self) {
         let Some(source) = &self.url else { return };
         match source.fetch(&self.node_name).await {
             Ok(pods) => self.fetched = pods.into_iter().map(Arc::new).collect(),
-            Err(error) => tracing::warn!(%error, "static pods were not read from their URL"),
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), "static pods were not read from their URL")
+            }
         }
     }
 
@@ -101,7 +92,7 @@ impl Manifests {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "a static pod's manifest is not used");
+                    tracing::warn!(path = %path.display(), error = %chain(&error), "a static pod's manifest is not used");
                 }
             }
         }
@@ -210,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_is_told_at_once() {
+    async fn a_changed_manifest_is_noticed_at_once() {
         let directory = tempfile::tempdir().expect("a directory");
         let manifests = Manifests::new(&at(directory.path()), "n1".to_owned());
         let (sender, mut pods) = watch::channel(Vec::new());

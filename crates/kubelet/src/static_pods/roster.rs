@@ -1,4 +1,4 @@
-//! Which static pods this node runs. A manifest that changes is a new pod of the same name: it
+//! The static pods that this node runs. A manifest that changes is a new pod of the same name: it
 //! waits until its predecessor has ended. Pure.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -15,14 +15,14 @@ pub struct Roster {
 struct Entry {
     /// The one that runs or is ending.
     current: Arc<Pod>,
-    /// What the manifest says now; `None` once it is gone.
+    /// The pod of the manifest now; `None` once the manifest is gone.
     wanted: Option<Arc<Pod>>,
-    /// The current one was told to end, and does not come back even if it is wanted again: it is
+    /// The current one was ended, and does not come back even if it is wanted again: it is
     /// started anew as its own successor.
     stopping: bool,
 }
 
-/// What follows from a change.
+/// The static pods to end and to start after a change.
 #[derive(Debug, Default, PartialEq)]
 pub struct Moves {
     pub start: Vec<Arc<Pod>>,
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn one_taken_away_and_put_back_while_it_ends_runs_again() {
+    fn a_manifest_removed_and_restored_while_its_pod_ends_runs_again() {
         let mut roster = Roster::default();
         let only = pod("a", "1");
         let listed = std::slice::from_ref(&only);
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(roster.follow(&[]).stop, listed);
         assert_eq!(roster.follow(listed), Moves::default(), "it still ends");
         assert_eq!(roster.ended("1"), Some(only.clone()));
-        assert_eq!(roster.ended("1"), None, "it runs, and was not told to end");
+        assert_eq!(roster.ended("1"), None, "it runs, and was not ended");
         assert_eq!(
             roster.follow(&[]).stop,
             listed,

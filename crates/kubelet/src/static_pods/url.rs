@@ -17,7 +17,7 @@ use crate::configuration::Configuration;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Upstream's limit of an answer.
 const LONGEST: usize = 10 << 20;
-/// Where distributions keep whom they trust; the first that is there counts.
+/// The files in which distributions keep trusted certificates; the first that exists counts.
 const TRUSTED: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -35,7 +35,7 @@ pub enum Error {
     Status { url: String, status: StatusCode },
     #[error("zero-length data received from {url}")]
     Nothing { url: String },
-    #[error("{url}: {source}")]
+    #[error("{url}")]
     Content {
         url: String,
         source: manifest::Error,
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// Answers one request; the request is told.
+    /// Answers one request; returns the request.
     async fn serve(answer: &'static str) -> (String, tokio::task::JoinHandle<String>) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
             .await
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pods_are_fetched_and_failures_told() {
+    async fn pods_are_fetched_from_the_url_and_failures_are_errors() {
         let (url, served) = serve(
             "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"a\"}, \"spec\": {\"containers\": [{\"name\": \"c\", \"image\": \"a:1\"}]}}",
         )

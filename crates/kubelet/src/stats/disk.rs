@@ -1,4 +1,4 @@
-//! How much directories hold and how much room their file systems have. Blocking.
+//! How much disk directories use. Blocking.
 
 use std::{os::unix::fs::MetadataExt, path::Path};
 
@@ -36,37 +36,6 @@ impl Usage {
         let inodes = self.inodes.zip(other.inodes);
         self.inodes = inodes.map(|(own, more)| own + more);
     }
-}
-
-/// A file system. What nobody can have (kept for root, or by a quota) counts for neither side.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Space {
-    pub capacity: u64,
-    pub available: u64,
-    pub used: u64,
-    pub inodes: u64,
-    pub inodes_free: u64,
-}
-
-impl Space {
-    pub fn inodes_used(&self) -> u64 {
-        self.inodes.saturating_sub(self.inodes_free)
-    }
-}
-
-/// `None` if the file system could not be asked.
-pub fn space(path: &Path) -> Option<Space> {
-    let found = nix::sys::statvfs::statvfs(path).ok()?;
-    let block = found.fragment_size();
-    let used = found.blocks().saturating_sub(found.blocks_free()) * block;
-    let available = found.blocks_available() * block;
-    Some(Space {
-        capacity: used + available,
-        available,
-        used,
-        inodes: found.files(),
-        inodes_free: found.files_free(),
-    })
 }
 
 /// Everything at and below `path` that lies on its own file system; what is not there takes no room.
@@ -140,17 +109,13 @@ mod tests {
             found.bytes >= 100_000 && found.bytes < 1_000_000,
             "{found:?}"
         );
-        let space = space(directory.path()).expect("a file system");
-        assert_eq!(space.capacity, space.used + space.available);
-        assert!(space.inodes >= space.inodes_free);
     }
 
     #[test]
-    fn what_is_not_there_is_nothing_and_what_cannot_be_read_unknown() {
+    fn a_missing_directory_is_empty_and_an_unreadable_one_unknown() {
         let directory = tempfile::tempdir().expect("a directory");
         let missing = directory.path().join("missing");
         assert_eq!(usage(&missing), Some(Usage::ZERO));
-        assert_eq!(space(&missing), None);
         // A link that leads to itself cannot be followed on the way to what is asked for.
         let circle = directory.path().join("circle");
         std::os::unix::fs::symlink(&circle, &circle).expect("linked");

@@ -9,9 +9,10 @@ use std::{
 use cri::v1;
 use parking_lot::Mutex;
 
-use super::disk::{Space, Usage, space};
+use super::disk::Usage;
+use crate::disk_space::{Space, space};
 
-/// Which of them lie apart, as upstream tells them.
+/// Which of them are on file systems of their own, as upstream distinguishes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// Everything shares one file system.
@@ -34,47 +35,47 @@ pub struct FileSystems {
 
 /// Where the runtime keeps images and layers, and how much it says they take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct RuntimeDisk {
     pub images: Option<PathBuf>,
     pub containers: Option<PathBuf>,
     pub image_usage: Option<Usage>,
     pub container_usage: Option<Usage>,
 }
 
-/// What the runtime told last: how much it holds takes a walk to find out, where it holds it does
-/// not change.
+/// The last answer of the runtime. Where it keeps its files does not change; how much they take costs
+/// it a walk over them.
 #[derive(Default)]
-pub struct RuntimePlaces(Mutex<Option<Told>>);
+pub struct RuntimePlaces(Mutex<Option<RuntimeDisk>>);
 
 impl RuntimePlaces {
     /// Asks the runtime if it has not been asked yet.
-    pub async fn get(&self, cri: &cri::Client) -> Told {
+    pub async fn get(&self, cri: &cri::Client) -> RuntimeDisk {
         let known = self.0.lock().clone();
         match known {
-            Some(told) => told,
+            Some(disk) => disk,
             None => self.ask(cri).await,
         }
     }
 
-    /// Asks the runtime; what it told before if it does not answer.
-    pub async fn ask(&self, cri: &cri::Client) -> Told {
+    /// Asks the runtime. Returns the answer before if it does not answer now.
+    pub async fn ask(&self, cri: &cri::Client) -> RuntimeDisk {
         let request = v1::ImageFsInfoRequest {};
         match cri.images.clone().image_fs_info(request).await {
             Ok(response) => {
-                let told = Told::from(response.into_inner());
-                *self.0.lock() = Some(told.clone());
-                told
+                let disk = RuntimeDisk::from(response.into_inner());
+                *self.0.lock() = Some(disk.clone());
+                disk
             }
             Err(status) => {
-                tracing::warn!(%status, "the runtime did not tell where its images are");
+                tracing::warn!(%status, "the runtime did not answer where its images are");
                 self.0.lock().clone().unwrap_or_default()
             }
         }
     }
 }
 
-impl From<v1::ImageFsInfoResponse> for Told {
-    fn from(response: v1::ImageFsInfoResponse) -> Told {
+impl From<v1::ImageFsInfoResponse> for RuntimeDisk {
+    fn from(response: v1::ImageFsInfoResponse) -> RuntimeDisk {
         let place = |found: &v1::FilesystemUsage| {
             let place = found.fs_id.as_ref()?.mountpoint.as_str();
             (!place.is_empty()).then(|| PathBuf::from(place))
@@ -87,7 +88,7 @@ impl From<v1::ImageFsInfoResponse> for Told {
         };
         let images = response.image_filesystems.first();
         let containers = response.container_filesystems.first();
-        Told {
+        RuntimeDisk {
             images: images.and_then(place),
             // Upstream takes both to be one where the runtime names only one.
             containers: containers.or(images).and_then(place),
@@ -98,7 +99,7 @@ impl From<v1::ImageFsInfoResponse> for Told {
 }
 
 /// Measures them. Blocking.
-pub fn measure(pods_root: &Path, told: &Told) -> FileSystems {
+pub fn measure(pods_root: &Path, disk: &RuntimeDisk) -> FileSystems {
     let device = |path: &Path| std::fs::metadata(path).ok().map(|found| found.dev());
     let own = device(pods_root);
     // A place that cannot be seen from here is taken to be on the same disk.
@@ -108,7 +109,7 @@ pub fn measure(pods_root: &Path, told: &Told) -> FileSystems {
         Some(path.clone())
     };
     let node = space(pods_root);
-    let (images, containers) = (apart(&told.images), apart(&told.containers));
+    let (images, containers) = (apart(&disk.images), apart(&disk.containers));
     let layout = match (&images, &containers) {
         (None, _) => Layout::Shared,
         (Some(_), Some(_)) => Layout::ImagesApart,
@@ -127,7 +128,7 @@ pub fn measure(pods_root: &Path, told: &Told) -> FileSystems {
 mod tests {
     use super::*;
 
-    fn told(images: &str, containers: Option<&str>) -> Told {
+    fn runtime_disk(images: &str, containers: Option<&str>) -> RuntimeDisk {
         let at = |place: &str| v1::FilesystemUsage {
             fs_id: Some(v1::FilesystemIdentifier {
                 mountpoint: place.to_owned(),
@@ -135,26 +136,26 @@ mod tests {
             used_bytes: Some(v1::UInt64Value { value: 7 }),
             ..Default::default()
         };
-        Told::from(v1::ImageFsInfoResponse {
+        RuntimeDisk::from(v1::ImageFsInfoResponse {
             image_filesystems: vec![at(images)],
             container_filesystems: containers.map(at).into_iter().collect(),
         })
     }
 
     #[test]
-    fn the_runtime_says_where_images_are() {
+    fn the_layout_follows_the_runtimes_image_directory() {
         let here = tempfile::tempdir().expect("a directory");
         let here_text = here.path().to_str().expect("a name");
-        let layout = |told: &Told| measure(here.path(), told).layout;
-        assert_eq!(layout(&Told::default()), Layout::Shared);
-        assert_eq!(layout(&told(here_text, None)), Layout::Shared);
-        assert_eq!(layout(&told("/not/there", None)), Layout::Shared);
+        let layout = |disk: &RuntimeDisk| measure(here.path(), disk).layout;
+        assert_eq!(layout(&RuntimeDisk::default()), Layout::Shared);
+        assert_eq!(layout(&runtime_disk(here_text, None)), Layout::Shared);
+        assert_eq!(layout(&runtime_disk("/not/there", None)), Layout::Shared);
         // Every machine has this one, and no pod lives on it.
-        let other = told("/proc", None);
+        let other = runtime_disk("/proc", None);
         assert_eq!(layout(&other), Layout::ImagesApart);
         assert_eq!(other.image_usage.map(|usage| usage.bytes), Some(7));
         assert_eq!(
-            layout(&told("/proc", Some(here_text))),
+            layout(&runtime_disk("/proc", Some(here_text))),
             Layout::ImagesAloneApart
         );
         let found = measure(here.path(), &other);

@@ -7,11 +7,11 @@ use super::{
     pressure::{self, Stall},
 };
 
-/// What cannot be read is `None`: unknown, which is not the same as zero.
+/// A figure that cannot be read is `None`: unknown, which is not the same as zero.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     pub memory_total: Option<u64>,
-    /// What programs could still have: free memory and caches that can be dropped.
+    /// The memory that programs could still get: free memory and caches that can be dropped.
     pub memory_available: Option<u64>,
     pub memory_free: Option<u64>,
     /// Of processes, not of files.
@@ -87,12 +87,12 @@ pub fn has_swap() -> std::io::Result<bool> {
 }
 
 impl Machine {
-    /// What programs hold and could not be taken from them.
+    /// The memory that programs use and that cannot be reclaimed.
     pub fn memory_used(&self) -> Option<u64> {
         Some(self.memory_total?.saturating_sub(self.memory_available?))
     }
 
-    /// What is in use, caches included.
+    /// The memory in use, caches included.
     pub fn memory_usage(&self) -> Option<u64> {
         Some(self.memory_total?.saturating_sub(self.memory_free?))
     }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_unknown_and_not_zero() {
+    fn an_unreadable_figure_is_unknown_and_not_zero() {
         let nothing = tempfile::tempdir().expect("a directory");
         let machine = read_below(nothing.path());
         let figures = [

@@ -1,4 +1,4 @@
-//! What pods and the node use: read over CRI, from the machine's own files and from disk. Who asks
+//! What pods and the node use: read over CRI, from the machine's own files and from disk. The caller
 //! decides how deep disks are searched.
 
 mod disk;
@@ -12,27 +12,34 @@ pub mod summary;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use cri::v1;
+use environment::Environment;
 use k8s_openapi::api::core::v1::Pod;
 
-pub use disk::{Space, Usage, space};
-pub use file_systems::{FileSystems, Layout, RuntimePlaces};
+pub use disk::Usage;
+use file_systems::RuntimePlaces;
+pub use file_systems::{FileSystems, Layout, RuntimeDisk};
 pub use machine::{Machine, has_swap, read as read_machine};
 pub use pressure::Stall;
 pub use process::{Process, read as read_process};
-pub use rates::Rates;
+use rates::Rates;
 
-use crate::{node_context::NodeContext, runtime::label, volumes::Claim};
+use crate::{
+    disk_space::{Space, space},
+    node_settings::NodeSettings,
+    runtime::label,
+    volumes::{Claim, Volumes},
+};
 
 /// How much of the disks is looked at: walking directories takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// Only what the runtime tells.
+    /// Only what the runtime reports.
     Shallow,
     /// Also logs and volumes.
     Deep,
 }
 
-/// What nobody tells is `None`.
+/// A figure that nobody reports is `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     pub working_set: Option<u64>,
@@ -103,38 +110,38 @@ pub struct PodSample {
 
 #[derive(Clone, Debug, Default)]
 pub struct VolumeSample {
-    /// The claim it stands for, if it does.
+    /// The name of the persistent volume claim, if it is one.
     pub claim: Option<String>,
     /// `None` if it could not be measured.
     pub usage: Option<Usage>,
-    /// Of the file system it lies on.
+    /// The room on its file system.
     pub space: Option<Space>,
     /// It takes nothing of what the pod may have of the node's disk.
     pub in_memory: bool,
 }
 
 impl PodSample {
-    /// What its containers swap; CRI has none for pods.
+    /// The swap of its containers together; CRI reports none for pods.
     pub fn swap(&self) -> Option<Swap> {
-        let told = || self.containers.iter().filter_map(|one| one.swap);
-        told().next()?;
+        let reported = || self.containers.iter().filter_map(|one| one.swap);
+        reported().next()?;
         Some(Swap {
-            usage: told().map(|swap| swap.usage).sum(),
-            available: Some(told().filter_map(|swap| swap.available).sum()),
+            usage: reported().map(|swap| swap.usage).sum(),
+            available: Some(reported().filter_map(|swap| swap.available).sum()),
         })
     }
 
-    /// What the pod holds on the node's disks, part by part.
+    /// The pod's use of the node's disks, part by part.
     pub fn disk(&self) -> impl Iterator<Item = Option<Usage>> {
         self.layers().chain(self.logs_and_volumes())
     }
 
-    /// What its containers have written into their file systems.
+    /// How much its containers have written into their file systems.
     pub fn layers(&self) -> impl Iterator<Item = Option<Usage>> {
         self.containers.iter().map(|container| container.rootfs)
     }
 
-    /// What lies with the pods, wherever the runtime keeps containers.
+    /// The use of its logs and volumes, which are not where the runtime keeps containers.
     pub fn logs_and_volumes(&self) -> impl Iterator<Item = Option<Usage>> {
         let logs = self.containers.iter().map(|container| container.logs);
         let volumes = self.volumes.values().filter(|volume| !volume.in_memory);
@@ -142,77 +149,116 @@ impl PodSample {
     }
 }
 
-/// The room on the file systems of this node, as far as the runtime is known to use them.
-pub async fn file_systems(node: &NodeContext) -> FileSystems {
-    let told = node.runtime_places.get(&node.cri).await;
-    let root = node.volumes.pods_root.clone();
-    let measured = tokio::task::spawn_blocking(move || file_systems::measure(&root, &told));
-    measured.await.unwrap_or_default()
+/// Reads what pods and the node use, and keeps what rates are computed from.
+pub struct Sampler {
+    cri: cri::Client,
+    environment: Environment,
+    settings: Arc<NodeSettings>,
+    volumes: Volumes,
+    rates: Rates,
+    places: RuntimePlaces,
 }
 
-/// Samples of all pods that have a sandbox. `deep`: which of them are searched on disk.
-pub async fn collect(
-    node: &Arc<NodeContext>,
-    pods: &[Arc<Pod>],
-    deep: impl Fn(&Pod) -> Depth,
-) -> Result<Vec<PodSample>, tonic::Status> {
-    let request = v1::ListPodSandboxStatsRequest { filter: None };
-    let response = node
-        .cri
-        .runtime
-        .clone()
-        .list_pod_sandbox_stats(request)
-        .await?;
-    let now = node.environment.now_micros();
-    let mut samples: Vec<PodSample> = response
-        .into_inner()
-        .stats
-        .into_iter()
-        .filter_map(|stats| sample(&node.rates, stats, now))
-        .collect();
-    samples.sort_by(|a, b| a.uid.cmp(&b.uid));
-    let searched: Vec<(usize, Places)> = samples
-        .iter()
-        .enumerate()
-        .filter_map(|(index, sample)| {
-            let pod = pods
-                .iter()
-                .find(|pod| pod.metadata.uid.as_deref() == Some(&sample.uid))?;
-            (deep(pod) == Depth::Deep).then(|| (index, Places::of(node, pod)))
-        })
-        .collect();
-    let found = tokio::task::spawn_blocking(move || {
-        let measured = searched
-            .into_iter()
-            .map(|(index, places)| (index, places.measure()));
-        measured.collect::<Vec<_>>()
-    });
-    for (index, (logs, volumes)) in found.await.unwrap_or_default() {
-        for container in &mut samples[index].containers {
-            // A container that has not written anything has no log.
-            container.logs = match &logs {
-                Some(logs) => logs
-                    .get(&container.name)
-                    .copied()
-                    .unwrap_or(Some(Usage::ZERO)),
-                None => None,
-            };
+impl Sampler {
+    pub fn new(
+        cri: cri::Client,
+        environment: Environment,
+        settings: Arc<NodeSettings>,
+        volumes: Volumes,
+    ) -> Sampler {
+        Sampler {
+            cri,
+            environment,
+            settings,
+            volumes,
+            rates: Rates::default(),
+            places: RuntimePlaces::default(),
         }
-        samples[index].volumes = volumes;
     }
-    Ok(samples)
+
+    /// Asks the runtime where it keeps images and layers and how much they take.
+    pub async fn ask_runtime(&self) -> RuntimeDisk {
+        self.places.ask(&self.cri).await
+    }
+
+    /// Nanoseconds of CPU time per second of what `key` names, once there are two samples.
+    pub fn cpu_rate(&self, key: &str, total: u64, now: i64) -> Option<u64> {
+        self.rates.sample(key, total, now)
+    }
+
+    /// The room on the file systems of this node, as far as the runtime is known to use them.
+    pub async fn file_systems(&self) -> FileSystems {
+        let disk = self.places.get(&self.cri).await;
+        let root = self.volumes.pods_root().to_owned();
+        let measured = tokio::task::spawn_blocking(move || file_systems::measure(&root, &disk));
+        measured.await.unwrap_or_default()
+    }
+
+    /// Samples of all pods that have a sandbox. `deep`: which of them are searched on disk.
+    pub async fn collect(
+        &self,
+        pods: &[Arc<Pod>],
+        deep: impl Fn(&Pod) -> Depth,
+    ) -> Result<Vec<PodSample>, tonic::Status> {
+        let request = v1::ListPodSandboxStatsRequest { filter: None };
+        let response = self
+            .cri
+            .runtime
+            .clone()
+            .list_pod_sandbox_stats(request)
+            .await?;
+        let now = self.environment.now_micros();
+        let mut samples: Vec<PodSample> = response
+            .into_inner()
+            .stats
+            .into_iter()
+            .filter_map(|stats| sample(&self.rates, stats, now))
+            .collect();
+        samples.sort_by(|a, b| a.uid.cmp(&b.uid));
+        let searched: Vec<(usize, Places)> = samples
+            .iter()
+            .enumerate()
+            .filter_map(|(index, sample)| {
+                let pod = pods
+                    .iter()
+                    .find(|pod| pod.metadata.uid.as_deref() == Some(&sample.uid))?;
+                (deep(pod) == Depth::Deep)
+                    .then(|| (index, Places::of(&self.settings, &self.volumes, pod)))
+            })
+            .collect();
+        let found = tokio::task::spawn_blocking(move || {
+            let measured = searched
+                .into_iter()
+                .map(|(index, places)| (index, places.measure()));
+            measured.collect::<Vec<_>>()
+        });
+        for (index, (logs, volumes)) in found.await.unwrap_or_default() {
+            for container in &mut samples[index].containers {
+                // A container that has not written anything has no log.
+                container.logs = match &logs {
+                    Some(logs) => logs
+                        .get(&container.name)
+                        .copied()
+                        .unwrap_or(Some(Usage::ZERO)),
+                    None => None,
+                };
+            }
+            samples[index].volumes = volumes;
+        }
+        Ok(samples)
+    }
 }
 
-/// What each container's logs take, by its name.
+/// The disk that each container's logs use, by its name.
 type Logs = BTreeMap<String, Option<Usage>>;
 
-/// Where one pod's files are.
+/// The paths of one pod's files.
 struct Places {
     logs: PathBuf,
     volumes: Vec<Place>,
 }
 
-/// Where one volume is.
+/// The path of one volume.
 struct Place {
     name: String,
     path: PathBuf,
@@ -222,20 +268,20 @@ struct Place {
 }
 
 impl Places {
-    fn of(node: &NodeContext, pod: &Pod) -> Places {
+    fn of(settings: &NodeSettings, volumes: &Volumes, pod: &Pod) -> Places {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let directory = node.volumes.pod_dir(uid).join("volumes");
-        let in_memory_root = node.volumes.secret_root.as_ref().map(|root| root.join(uid));
-        let claims = node.volumes.claims.list();
+        let directory = volumes.pod_dir(uid).join("volumes");
+        let in_memory_root = volumes.in_memory_dir(uid);
+        let claims = volumes.claims();
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let pod_name = pod.metadata.name.clone().unwrap_or_default();
-        let volumes = pod
+        let of_pod = pod
             .spec
             .iter()
             .flat_map(|spec| spec.volumes.iter().flatten());
         Places {
-            logs: node.pod_log_dir(pod),
-            volumes: volumes
+            logs: settings.pod_log_dir(pod),
+            volumes: of_pod
                 .filter_map(|volume| {
                     let medium = volume.empty_dir.as_ref().map(|source| &source.medium);
                     let in_memory = medium.is_some_and(|medium| {
@@ -302,7 +348,7 @@ impl Places {
             .volumes
             .iter()
             .map(|place| {
-                let space = disk::space(&place.path);
+                let space = space(&place.path);
                 let usage = match place.claim {
                     None => disk::usage(&place.path),
                     // Upstream asks the file system, too: a claim may hold very much.
@@ -397,10 +443,10 @@ fn sample(rates: &Rates, stats: v1::PodSandboxStats, now: i64) -> Option<PodSamp
 fn cpu(rates: &Rates, key: &str, usage: Option<v1::CpuUsage>, now: i64) -> Option<Cpu> {
     let usage = usage?;
     let total = usage.usage_core_nano_seconds?.value;
-    let told = usage.usage_nano_cores.map(|rate| rate.value);
+    let reported = usage.usage_nano_cores.map(|rate| rate.value);
     Some(Cpu {
         total,
-        rate: told.or_else(|| rates.sample(key, total, now)),
+        rate: reported.or_else(|| rates.sample(key, total, now)),
         stall: usage.psi.map(Stall::from),
     })
 }

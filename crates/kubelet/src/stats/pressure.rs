@@ -20,7 +20,7 @@ pub struct Share {
     pub averages: [f64; 3],
 }
 
-/// The machine's own; `None` where the kernel does not tell.
+/// The machine's own; `None` where the kernel does not report it.
 pub fn read(proc: &Path, resource: &str) -> Option<Stall> {
     parse(&std::fs::read_to_string(proc.join("pressure").join(resource)).ok()?)
 }
@@ -53,7 +53,7 @@ fn parse(text: &str) -> Option<Stall> {
 }
 
 impl From<v1::PsiStats> for Stall {
-    fn from(told: v1::PsiStats) -> Stall {
+    fn from(reported: v1::PsiStats) -> Stall {
         let share = |data: Option<v1::PsiData>| {
             data.map_or_else(Share::default, |data| Share {
                 total: data.total,
@@ -61,8 +61,8 @@ impl From<v1::PsiStats> for Stall {
             })
         };
         Stall {
-            some: share(told.some),
-            full: share(told.full),
+            some: share(reported.some),
+            full: share(reported.full),
         }
     }
 }

@@ -3,7 +3,7 @@
 /// Clock ticks per second, the same on every Linux.
 const TICKS: f64 = 100.0;
 
-/// What cannot be read is `None`.
+/// A figure that cannot be read is `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Process {
     pub cpu_seconds: Option<f64>,

@@ -13,7 +13,7 @@ pub struct Input<'a> {
     pub machine: &'a Machine,
     pub machine_cpu_rate: Option<u64>,
     pub spaces: FileSystems,
-    /// What the runtime says that images and layers take.
+    /// How much disk images and layers take, as the runtime reports it.
     pub image_usage: Option<Usage>,
     pub container_usage: Option<Usage>,
     pub pods: &'a [PodSample],
@@ -183,7 +183,7 @@ fn fill(value: &mut Value, used_cpu: Option<&Cpu>, used: Option<&Memory>, time: 
     }
 }
 
-/// What is taken of a file system, as far as it is known.
+/// How much of a file system is used, as far as it is known.
 fn at(space: Option<Space>, usage: Option<Usage>, time: &str) -> Value {
     let of_space = |figure: fn(Space) -> u64| space.map(figure).map(Value::from);
     known([
@@ -271,7 +271,7 @@ mod tests {
     use crate::stats::ContainerSample;
 
     #[test]
-    fn a_pod_is_summed_up() {
+    fn the_summary_has_the_sums_of_a_pod() {
         let pod = PodSample {
             uid: "u".to_owned(),
             name: "p".to_owned(),

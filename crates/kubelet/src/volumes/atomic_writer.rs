@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_stay_inside() {
+    fn paths_outside_of_the_volume_are_rejected() {
         let directory = tempfile::tempdir().expect("a directory");
         for path in ["../x", "/x", "", "a/../../x", "..x"] {
             assert!(

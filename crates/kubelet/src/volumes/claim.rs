@@ -9,7 +9,7 @@ use kube::Api;
 use super::{Context, Error, blocking, devices, host_path, ownership};
 
 pub(super) struct Bound {
-    /// Of the volume, or of the link to its device.
+    /// The path of the volume, or of the link to its device.
     pub path: PathBuf,
     pub device: bool,
     pub read_only: bool,
@@ -136,10 +136,5 @@ pub(super) async fn set_up(
 }
 
 fn is_owned(claim: &PersistentVolumeClaim, pod_uid: &str) -> bool {
-    claim
-        .metadata
-        .owner_references
-        .iter()
-        .flatten()
-        .any(|owner| owner.uid == pod_uid && owner.controller == Some(true))
+    semantics::owner::is_controlled_by(&claim.metadata, pod_uid)
 }

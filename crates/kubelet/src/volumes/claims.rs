@@ -1,4 +1,4 @@
-//! Which claims are mounted on this node and where, for the figures about them.
+//! Records which persistent volume claims are mounted on this node and where, for metrics.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ pub struct Claim {
 /// Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Claims {
-    /// By pod and claim.
+    /// Where each is mounted, by pod and claim.
     mounted: Arc<Mutex<BTreeMap<(String, Claim), PathBuf>>>,
 }
 

@@ -1,5 +1,5 @@
 //! Block volumes: devices of the node that containers get as they are, without a file system of
-//! ours on them. A link in the pod's directory stands for the device, where upstream has it.
+//! ours on them. A link in the pod's directory leads to the device, at upstream's place.
 
 use std::{
     collections::BTreeSet,
@@ -18,7 +18,7 @@ pub(super) fn check_mode(pod: &Pod, volume: &str, mode: &str) -> Result<(), Erro
     let Some(spec) = &pod.spec else {
         return Ok(());
     };
-    let ephemeral = crate::pod::containers::ephemeral(pod);
+    let ephemeral = crate::pod_spec::ephemeral(pod);
     let init = spec.init_containers.iter().flatten();
     let containers = || spec.containers.iter().chain(init.clone()).chain(&ephemeral);
     let mounts = containers().flat_map(|container| container.volume_mounts.iter().flatten());
@@ -38,7 +38,7 @@ pub(super) fn check_mode(pod: &Pod, volume: &str, mode: &str) -> Result<(), Erro
     Ok(())
 }
 
-/// Has `link` stand for `device`. Blocking.
+/// Makes `link` lead to `device`. Blocking.
 pub(super) fn link(link: &Path, device: &Path) -> Result<(), Error> {
     let found = fs::metadata(device)
         .map_err(|error| Error::Device(format!("{}: {error}", device.display())))?;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod};
 use super::{Context, Error, at, blocking, mount_table, ownership};
 use crate::resources;
 
-/// What is mounted there, if anything.
+/// The file system that is mounted for an emptyDir.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Medium {
     Disk,
@@ -93,7 +93,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_medium_has_a_size() {
+    fn a_medium_gets_its_size_from_limits_and_the_node() {
         let check = |source: serde_json::Value, resources: serde_json::Value| {
             let pod: Pod = serde_json::from_value(
                 json!({"spec": {"containers": [{"name": "c", "resources": resources}]}}),

@@ -1,5 +1,5 @@
 //! A pod's volumes on this node: set up before its containers, kept current while it runs,
-//! removed at its end. One file per type; this one holds what they share and the order of things.
+//! removed at its end. One file per type; this file has what they share.
 //!
 //! A volume lives in `<root>/pods/<uid>/volumes/<plugin>/<name>`, upstream's layout. Setting up is
 //! idempotent: asked again it brings contents up to date, so a refresh is a set-up.
@@ -19,7 +19,6 @@ mod projected;
 mod secret;
 mod shares;
 mod sub_path;
-mod tokens;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,21 +27,24 @@ use std::{
     sync::Arc,
 };
 
-use client::Informer;
-use environment::Environment;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeSpec, Pod, Secret, Volume};
+use environment::{Environment, chain};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeSpec, Pod, Secret, Volume};
+use semantics::node_selector::matches_labels;
 
 use crate::{
-    admission::placement,
-    container::{fields::NodeFacts, security},
+    container::{
+        fields::{self, NodeFacts},
+        security,
+    },
+    node_object::NodeObject,
     referenced::{Fixable, Held, Referenced},
+    tokens::{TokenError, Tokens},
 };
 pub use atomic_writer::{File, Payload};
-pub use claims::{Claim, Claims};
-pub use shares::Shares;
-use shares::{Place, Wanted};
+pub use claims::Claim;
+use claims::Claims;
+use shares::{Place, Shares, Wanted};
 pub use sub_path::read as read_inside;
-pub use tokens::Tokens;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -52,10 +54,10 @@ pub enum Error {
     Key(String),
     #[error("failed to sync {0} cache: timed out waiting for the condition")]
     NotSynced(&'static str),
-    #[error("{0}")]
-    Field(#[from] crate::container::fields::Error),
-    #[error("failed to fetch token: {0}")]
-    Token(String),
+    #[error(transparent)]
+    Field(#[from] fields::Error),
+    #[error("failed to fetch token")]
+    Token(#[source] TokenError),
     #[error("{0}")]
     HostPath(String),
     #[error("{0}")]
@@ -68,7 +70,7 @@ pub enum Error {
     Device(String),
     #[error("no volume plugin matched")]
     Unsupported,
-    #[error("{what}: {source}")]
+    #[error("{what}")]
     Io {
         what: String,
         #[source]
@@ -85,8 +87,12 @@ pub struct Failure {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Failure { volume, error } = self;
-        match error {
+        let Failure {
+            volume,
+            error: cause,
+        } = self;
+        let error = chain(cause);
+        match cause {
             // A claim that leads to no volume never gets as far as being mounted.
             Error::Claim(_) => write!(
                 formatter,
@@ -141,7 +147,7 @@ impl Mounted {
     }
 }
 
-/// The objects one pod's volumes and environment refer to; held, they are watched.
+/// The objects that one pod's volumes and environment refer to. They are watched while this lives.
 #[derive(Clone, Default)]
 pub struct HeldObjects {
     pub config_maps: BTreeMap<String, Held<ConfigMap>>,
@@ -151,18 +157,24 @@ pub struct HeldObjects {
 /// Sets up and tears down volumes. Cheap to clone.
 #[derive(Clone)]
 pub struct Volumes {
-    pub pods_root: PathBuf,
+    pods_root: PathBuf,
     /// In memory: `<secret_root>/<uid>/<plugin>/<volume>`, where there is such a file system.
-    pub secret_root: Option<PathBuf>,
-    /// What each pod has of it.
-    pub shares: Arc<Shares>,
-    pub tokens: Tokens,
-    pub client: kube::Client,
-    pub environment: Environment,
-    /// The Node object of this node, by this name.
-    pub nodes: Informer<Node>,
-    pub node_name: String,
-    pub claims: Claims,
+    secret_root: Option<PathBuf>,
+    /// The share of `secret_root` that each pod has.
+    shares: Arc<Shares>,
+    tokens: Tokens,
+    client: kube::Client,
+    environment: Environment,
+    node_object: NodeObject,
+    claims: Claims,
+}
+
+/// The directories below which volumes are set up.
+pub struct Roots {
+    /// Every pod has a directory in it.
+    pub pods: PathBuf,
+    /// A file system in memory for volumes that must not reach a disk.
+    pub secrets: Option<PathBuf>,
 }
 
 /// The share of the memory of all pods that one pod's volumes may take which lie in memory.
@@ -170,7 +182,7 @@ const POD_PART: u64 = 10;
 /// However small the machine, a pod may have this much.
 const POD_LEAST: u64 = 16 << 20;
 
-/// What setting up one volume needs to know.
+/// The input for setting up one volume.
 struct Context<'a> {
     pod: &'a Pod,
     facts: &'a NodeFacts,
@@ -179,7 +191,38 @@ struct Context<'a> {
 }
 
 impl Volumes {
-    /// Where every pod has a directory.
+    /// `most_pods`: how many pods share the memory of volumes.
+    pub fn new(
+        roots: Roots,
+        most_pods: i64,
+        tokens: Tokens,
+        client: kube::Client,
+        environment: Environment,
+        node_object: NodeObject,
+    ) -> Volumes {
+        Volumes {
+            shares: Arc::new(Shares::of(roots.secrets.as_deref(), most_pods)),
+            pods_root: roots.pods,
+            secret_root: roots.secrets,
+            tokens,
+            client,
+            environment,
+            node_object,
+            claims: Claims::default(),
+        }
+    }
+
+    /// The claims that pods of this node have mounted, and where.
+    pub fn claims(&self) -> BTreeMap<Claim, PathBuf> {
+        self.claims.list()
+    }
+
+    /// Where the pod's volumes in memory are, if such a file system is there.
+    pub fn in_memory_dir(&self, uid: &str) -> Option<PathBuf> {
+        self.secret_root.as_ref().map(|root| root.join(uid))
+    }
+
+    /// The directory in which every pod has its own.
     pub fn pods_root(&self) -> &Path {
         &self.pods_root
     }
@@ -190,9 +233,9 @@ impl Volumes {
         let Some(required) = required.and_then(|affinity| affinity.required.as_ref()) else {
             return true;
         };
-        let node = self.nodes.get("", &self.node_name);
+        let node = self.node_object.registered();
         // Until it is known, the scheduler's word counts.
-        node.is_none_or(|node| placement::selects(required, &node))
+        node.is_none_or(|node| matches_labels(required, node.metadata.labels.as_ref()))
     }
 
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
@@ -200,8 +243,8 @@ impl Volumes {
     }
 
     /// Sets up the pod's volumes that are not in `mounted` and brings those up to date that show
-    /// something of the API, side by side. What befalls one keeps none of the others from it: those
-    /// that failed stay as they were and are told apart.
+    /// something of the API, side by side. One that fails does not keep the others from it: it stays as
+    /// it was and is returned as a failure.
     pub async fn set_up(
         &self,
         pod: &Pod,
@@ -318,7 +361,7 @@ impl Volumes {
 }
 
 impl HeldObjects {
-    /// Takes hold of everything the pod refers to; what is held already is kept.
+    /// Watches everything that the pod refers to; watches that run already are kept.
     pub fn of(
         pod: &Pod,
         config_maps: &Referenced<ConfigMap>,
@@ -329,7 +372,7 @@ impl HeldObjects {
         let Some(spec) = &pod.spec else {
             return HeldObjects::default();
         };
-        let ephemeral = crate::pod::containers::ephemeral(pod);
+        let ephemeral = crate::pod_spec::ephemeral(pod);
         let containers = spec
             .containers
             .iter()
@@ -379,7 +422,7 @@ pub fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
     }
 }
 
-/// Whether what the volume holds changes with the API's objects.
+/// Whether the content of the volume changes with objects of the API.
 fn shows_api(volume: &Volume) -> bool {
     volume.config_map.is_some()
         || volume.secret.is_some()
@@ -637,7 +680,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_worded_by_where_they_happen() {
+    fn volume_failures_name_the_step_that_failed() {
         let failure = |error: Error| {
             let volume = "v".to_owned();
             Failure { volume, error }.to_string()

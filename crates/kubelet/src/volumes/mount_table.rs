@@ -1,11 +1,8 @@
 //! Mounting and unmounting below a pod's directory.
 
-use std::{
-    fs,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
-};
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
+use files::mount_table::{self, mount_points_below};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::{Error, at};
@@ -64,11 +61,9 @@ pub fn mount_huge_pages(path: &Path, page: &str) -> Result<bool, Error> {
 
 /// Unmounts everything at or below `directory`, the deepest first.
 pub fn unmount_below(directory: &Path) -> Result<(), Error> {
-    let table = fs::read_to_string("/proc/self/mountinfo")
-        .map_err(at("reading", Path::new("/proc/self/mountinfo")))?;
     let directory = fs::canonicalize(directory).map_err(at("resolving", directory))?;
-    let mut points = mount_points(&table);
-    points.retain(|point| point.starts_with(&directory));
+    let mut points =
+        mount_points_below(&directory).map_err(at("reading", Path::new(mount_table::PATH)))?;
     points.sort_by_key(|point| std::cmp::Reverse(point.components().count()));
     for point in points {
         umount2(&point, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW)
@@ -82,48 +77,4 @@ pub fn is_mount_point(path: &Path) -> Result<bool, Error> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     let above = fs::metadata(parent).map_err(at("reading", parent))?;
     Ok(own.dev() != above.dev())
-}
-
-fn mount_points(table: &str) -> Vec<PathBuf> {
-    table
-        .lines()
-        .filter_map(|line| line.split(' ').nth(4))
-        .map(|point| PathBuf::from(unescape(point)))
-        .collect()
-}
-
-/// The kernel writes blanks and backslashes in paths as octal escapes.
-fn unescape(text: &str) -> String {
-    let mut result = Vec::with_capacity(text.len());
-    let bytes = text.as_bytes();
-    let mut index = 0;
-    while index < bytes.len() {
-        let octal = bytes
-            .get(index + 1..index + 4)
-            .filter(|_| bytes[index] == b'\\')
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match octal {
-            Some(byte) => {
-                result.push(byte);
-                index += 4;
-            }
-            None => {
-                result.push(bytes[index]);
-                index += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&result).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mount_points_are_read() {
-        let table = "36 35 98:0 / /mnt/a\\040b rw - ext3 /dev/root rw\n";
-        assert_eq!(mount_points(table), [PathBuf::from("/mnt/a b")]);
-    }
 }

@@ -1,4 +1,4 @@
-//! What is mounted into one container: its volumes, the managed `/etc/hosts`, and the file for its
+//! The mounts of one container: its volumes, the managed `/etc/hosts`, and the file for its
 //! termination message.
 
 use std::{
@@ -8,6 +8,7 @@ use std::{
 };
 
 use cri::v1;
+use environment::chain;
 use k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
 
 use super::{Error, Mounted, Volumes, at, blocking, sub_path};
@@ -15,7 +16,7 @@ use crate::container::expansion::expand_known;
 
 const HOSTS: &str = "/etc/hosts";
 
-/// What one start of a container has of its own.
+/// The part of a container's mounts that differs from one start to the next.
 pub struct Particulars {
     pub restart_count: i32,
     /// The content of its `/etc/hosts`.
@@ -55,7 +56,8 @@ pub async fn prepare(
             let sub = match (&mount.sub_path, &mount.sub_path_expr) {
                 (Some(sub), _) if !sub.is_empty() => Some(sub.clone()),
                 (_, Some(expression)) if !expression.is_empty() => {
-                    Some(expand_known(expression, &environment).map_err(Error::Key)?)
+                    Some(expand_known(expression, &environment)
+                        .map_err(|error| Error::Key(error.to_string()))?)
                 }
                 _ => None,
             };
@@ -79,7 +81,7 @@ pub async fn prepare(
                         .join(&container.name)
                         .join(index.to_string());
                     sub_path::bind(path, &sub, &target).map_err(|error| {
-                        tracing::info!(%error, volume = mount.name, "a subPath was refused");
+                        tracing::info!(error = %chain(&error), volume = mount.name, "a subPath was refused");
                         Error::Key(format!(
                             "failed to prepare subPath for volumeMount \"{}\" of container \"{}\"",
                             mount.name, container.name
@@ -141,7 +143,7 @@ pub async fn prepare(
     .await
 }
 
-/// Upstream's rule and words.
+/// Whether the mount is read-only recursively. The rule and the messages are upstream's.
 fn recursive_read_only(mount: &VolumeMount, supported: bool) -> Result<bool, String> {
     let mode = mount.recursive_read_only.as_deref().unwrap_or("Disabled");
     if mode == "Disabled" {

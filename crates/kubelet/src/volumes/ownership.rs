@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_matching_root_is_believed_where_the_policy_says_so() {
+    fn ownership_is_not_changed_below_a_matching_root_with_on_root_mismatch() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("f");
         fs::write(&file, "").expect("written");

@@ -19,14 +19,14 @@ const GENERATIONS: u64 = 2;
 /// move any more.
 const AT_FIRST: u64 = 4;
 
-/// Where a volume lies.
+/// The file system that a volume is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     Shared,
     OwnTmpfs,
 }
 
-/// What every pod has in memory.
+/// How much memory the volumes of each pod take.
 #[derive(Debug, Default)]
 pub struct Shares {
     /// Bytes that one pod may have of the shared memory; 0 where there is none.
@@ -45,7 +45,7 @@ pub struct Wanted<'a> {
     pub uid: &'a str,
     pub volume: &'a str,
     pub bytes: u64,
-    /// Where it lies, if it is there already: it cannot be moved under the containers that use it.
+    /// Where the volume is, if it is set up already: containers use it, so it cannot be moved.
     pub present: Option<Place>,
     /// How much memory the pod's volumes may take altogether.
     pub most: u64,
@@ -54,7 +54,7 @@ pub struct Wanted<'a> {
 impl Shares {
     /// Shares of the tmpfs at `root` for `pods` pods.
     pub fn of(root: Option<&Path>, pods: i64) -> Shares {
-        let size = root.and_then(crate::stats::space);
+        let size = root.and_then(crate::disk_space::space);
         let pods = u64::try_from(pods).unwrap_or(0).max(1);
         Shares {
             share: size.map_or(0, |size| size.capacity / pods),

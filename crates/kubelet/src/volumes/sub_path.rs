@@ -86,7 +86,7 @@ pub fn read(volume: &Path, path: &str) -> Option<String> {
     Some(text)
 }
 
-/// Where a path that leads over absolute links ends, seen from the volume, if that is inside it.
+/// The end of a path that leads over absolute links, relative to the volume, if it is inside of it.
 fn inside(volume: &Path, relative: &Path) -> Option<PathBuf> {
     let root = fs::canonicalize(volume).ok()?;
     let place = fs::canonicalize(root.join(relative)).ok()?;

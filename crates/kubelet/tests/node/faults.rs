@@ -91,7 +91,7 @@ async fn a_pod_without_an_address_waits_for_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_is_set_stops_nothing() {
+async fn retries_go_on_after_the_clock_is_set() {
     let node = Node::start().await;
     for (round, jump) in [-DAY, 2 * DAY].into_iter().enumerate() {
         let name = format!("looping-{round}");

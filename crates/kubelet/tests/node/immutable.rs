@@ -38,7 +38,7 @@ fn variable(node: &Node, pod: &str, key: &str) -> String {
 
 /// As with upstream, a namesake shows only when no pod holds the first one any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_immutable_is_not_watched() {
+async fn immutable_objects_are_not_watched() {
     let node = Node::start().await;
     let maps: Api<ConfigMap> = Api::namespaced(node.admin.clone(), "default");
     put(&maps, "fixed", "old", true).await;

@@ -46,7 +46,7 @@ async fn the_node_registers_and_is_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_lives_and_dies() {
+async fn a_pod_runs_and_is_deleted() {
     let node = Node::start().await;
     let secrets: Api<Secret> = Api::namespaced(node.admin.clone(), "default");
     let secret: Secret =
@@ -305,7 +305,7 @@ async fn pull_policies_and_their_failures() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn probes_decide() {
+async fn probes_decide_readiness_and_restarts() {
     let node = Node::start().await;
     // Two pods: one that is restarted again and again is not ready for long.
     node.create(
@@ -343,7 +343,7 @@ async fn probes_decide() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_that_runs_to_its_end_is_over() {
+async fn a_pod_that_runs_to_its_end_succeeds() {
     let node = Node::start().await;
     let mut spec = simple();
     spec["restartPolicy"] = json!("Never");

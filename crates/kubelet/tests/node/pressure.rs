@@ -115,7 +115,7 @@ async fn wait_for_pressure(node: &Node, wanted: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_costs_images_then_pods_and_then_is_well_again() {
+async fn a_full_disk_removes_images_then_evicts_pods_until_there_is_room() {
     let node = small_node().await;
     node.create("steady", spec(None)).await;
     node.create("hog", spec(None)).await;

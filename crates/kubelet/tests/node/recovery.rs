@@ -26,7 +26,7 @@ fn restarts(pod: &Pod) -> i32 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_that_others_overwrite_is_put_right() {
+async fn a_status_that_others_overwrite_is_written_again() {
     let node = Node::start().await;
     std::fs::create_dir_all(node.manifests()).expect("made");
     let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: fixed}\nspec: {containers: [{name: main, image: busybox, imagePullPolicy: IfNotPresent}]}\n";
@@ -49,7 +49,7 @@ async fn a_status_that_others_overwrite_is_put_right() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_probe_that_cannot_be_made_condemns_nobody() {
+async fn a_probe_that_cannot_be_made_kills_no_container() {
     let node = Node::start().await;
     let failing = ("ExecSync", "the runtime is away".to_owned());
     node.runtime.state().failing.extend([failing]);
@@ -68,7 +68,7 @@ async fn a_probe_that_cannot_be_made_condemns_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_condemned_container_is_ended_once_the_runtime_can() {
+async fn an_unhealthy_container_is_killed_once_the_runtime_can() {
     let node = Node::start().await;
     let failing = ("StopContainer", "not now".to_owned());
     node.runtime.state().failing.extend([failing]);
@@ -83,7 +83,7 @@ async fn a_condemned_container_is_ended_once_the_runtime_can() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_kubelet_tells_of_a_container_that_is_no_longer_ready() {
+async fn a_new_kubelet_reports_a_container_that_is_no_longer_ready() {
     let mut node = Node::start().await;
     node.create("fading", probed("readinessProbe", "true"))
         .await;
@@ -142,7 +142,7 @@ async fn one_volume_without_its_source_keeps_no_token_from_being_renewed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_left_of_pods_is_looked_for_until_it_is_found() {
+async fn leftovers_of_pods_are_listed_until_that_succeeds() {
     let mut node = Node::start().await;
     let simple = json!({"containers": [{"name": "main", "image": "busybox", "imagePullPolicy": "IfNotPresent"}]});
     let pod = node.create("orphan", simple).await;

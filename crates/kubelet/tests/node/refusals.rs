@@ -15,7 +15,7 @@ fn failed(pod: &Pod) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_node_cannot_run_fails_with_a_reason() {
+async fn rejected_pods_fail_with_a_reason() {
     let node = Node::start().await;
     node.create(
         "greedy",
@@ -148,7 +148,7 @@ fn large_pod(extra: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_deleted_by_force_takes_no_cpu_from_the_next() {
+async fn a_pod_deleted_by_force_releases_its_cpu_at_once() {
     let node = node_with_lingering_pod(json!({}), large_pod(json!({}))).await;
     delete(&node, "old", DeleteParams::default().grace_period(0)).await;
     node.create("new", large_pod(json!({}))).await;

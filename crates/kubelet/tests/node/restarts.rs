@@ -14,7 +14,7 @@ fn restarts(pod: &Pod) -> Vec<i32> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_containers_end_begins_all_anew() {
+async fn one_containers_end_restarts_all_containers() {
     let node = Node::start().await;
     node.create(
         "team",

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use files::atomic_file::{self, Options};
 use serde_json::{Value, json};
 
 use super::PLUGIN;
@@ -45,9 +46,7 @@ pub fn write_configuration(
     let bytes =
         serde_json::to_vec_pretty(&configuration(network, state_dir)?).map_err(Error::Decode)?;
     let path = conf_dir.join("10-coracle.conflist");
-    let temporary = conf_dir.join(".10-coracle.conflist.new");
-    std::fs::write(&temporary, bytes)
-        .and_then(|()| std::fs::rename(&temporary, &path))
+    atomic_file::write(&path, &bytes, Options::plain())
         .map_err(failed(format!("cannot write {}", path.display())))
 }
 

@@ -10,6 +10,7 @@ use std::io::{ErrorKind, Write as _};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
+use files::atomic_file::{self, Options};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,8 @@ pub struct Record {
     pub ports: Vec<PortMapping>,
 }
 
-/// The state directory, locked for as long as this lives. The kernel lets go when a process dies.
+/// The state directory, locked for as long as this lives. The kernel releases the lock when the process
+/// dies.
 pub struct Ipam {
     directory: PathBuf,
     _lock: Flock<File>,
@@ -79,7 +81,7 @@ impl Ipam {
         };
         for offset in 0..size {
             let address = Ipv4Addr::from(first + (start + offset) % size);
-            if address == gateway || !self.take(address, attachment)? {
+            if address == gateway || !self.reserve_address(address, attachment)? {
                 continue;
             }
             let record = Record {
@@ -159,7 +161,7 @@ impl Ipam {
         Ok(())
     }
 
-    fn take(&self, address: Ipv4Addr, attachment: &Attachment) -> Result<bool, Error> {
+    fn reserve_address(&self, address: Ipv4Addr, attachment: &Attachment) -> Result<bool, Error> {
         let path = self.directory.join("addresses").join(address.to_string());
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(mut taken) => {
@@ -221,9 +223,7 @@ fn read_record(path: &Path) -> Result<Option<Record>, Error> {
 }
 
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let temporary = path.with_extension("new");
-    fs::write(&temporary, bytes).map_err(file("write", &temporary))?;
-    fs::rename(&temporary, path).map_err(file("rename", &temporary))
+    atomic_file::write(path, bytes, Options::plain()).map_err(file("write", path))
 }
 
 fn remove(path: &Path) -> Result<(), Error> {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_rest_before_they_are_used_again() {
+    fn released_addresses_are_reused_last() {
         let directory = tempfile::tempdir().unwrap();
         let ipam = Ipam::lock(directory.path()).unwrap();
         let taken: Vec<String> = ["a", "b", "c"]

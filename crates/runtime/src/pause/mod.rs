@@ -1,6 +1,8 @@
 //! The pause program as bytes, and the read-only root file system that holds nothing else.
 
-use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
+use std::{fs, io, path::Path};
+
+use files::atomic_file::{self, Options};
 
 /// The whole program.
 pub static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pause"));
@@ -15,10 +17,7 @@ pub fn write_root(root: &Path) -> io::Result<()> {
     for directory in ["proc", "dev", "sys", "etc"] {
         fs::create_dir_all(root.join(directory))?;
     }
-    let temporary = root.join(".pause");
-    fs::write(&temporary, PROGRAM)?;
-    fs::set_permissions(&temporary, fs::Permissions::from_mode(0o555))?;
-    fs::rename(temporary, program)
+    atomic_file::write(&program, PROGRAM, Options::plain().mode(0o555))
 }
 
 #[cfg(test)]

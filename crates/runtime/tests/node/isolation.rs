@@ -151,7 +151,7 @@ async fn users(server: &mut Server) -> Result<()> {
 }
 
 #[test]
-fn wrong_wishes_for_users_are_refused() {
+fn invalid_user_namespace_options_are_refused() {
     with_server(&[], async |server| {
         for (mode, mappings) in [
             (NamespaceMode::Container, vec![]),

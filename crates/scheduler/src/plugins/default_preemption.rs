@@ -1,10 +1,10 @@
-//! Makes room for a pod by sending pods of lower priority away.
+//! Preempts pods of lower priority so that a waiting pod fits.
 
 use std::sync::Arc;
 
 use crate::{
     configuration::PreemptionArguments,
-    framework::{ClusterEvent, Plugin, Points, PostFilter, Room, Unplaced},
+    framework::{ClusterEvent, Plugin, Points, PostFilter, Preemption, UnschedulablePod},
     preempt::preempt,
 };
 
@@ -14,7 +14,7 @@ pub struct DefaultPreemption {
 }
 
 impl DefaultPreemption {
-    /// How many nodes on which room can be made are enough to choose among.
+    /// How many nodes on which preemption helps are enough to choose among.
     fn enough(&self, nodes: usize) -> usize {
         let number = |number: i32| usize::try_from(number).unwrap_or(0);
         let share = nodes * number(self.arguments.min_candidate_nodes_percentage) / 100;
@@ -35,15 +35,15 @@ impl Plugin for DefaultPreemption {
         }
     }
 
-    fn hears_of(&self, _: &ClusterEvent<'_>) -> bool {
+    fn is_interested_in(&self, _: &ClusterEvent<'_>) -> bool {
         false
     }
 }
 
 impl PostFilter for DefaultPreemption {
-    fn post_filter(&self, unplaced: &Unplaced<'_>) -> Result<Room, String> {
-        let enough = self.enough(unplaced.snapshot().node_count());
-        preempt(unplaced, enough).map_err(|reason| format!("preemption: {reason}"))
+    fn post_filter(&self, unschedulable: &UnschedulablePod<'_>) -> Result<Preemption, String> {
+        let enough = self.enough(unschedulable.snapshot().node_count());
+        preempt(unschedulable, enough).map_err(|reason| format!("preemption: {reason}"))
     }
 }
 

@@ -69,7 +69,7 @@ impl Plugin for InterPodAffinity {
         }
     }
 
-    fn hears_of(&self, _: &ClusterEvent<'_>) -> bool {
+    fn is_interested_in(&self, _: &ClusterEvent<'_>) -> bool {
         true
     }
 

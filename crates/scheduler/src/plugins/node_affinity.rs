@@ -1,15 +1,9 @@
 //! `nodeSelector` and node affinity: required terms filter, preferred terms score.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, fmt::Write, sync::Arc};
 
-use k8s_openapi::api::core::v1::{
-    Node, NodeAffinity as Affinity, NodeSelectorRequirement, NodeSelectorTerm,
-    PreferredSchedulingTerm,
-};
+use k8s_openapi::api::core::v1::{Node, NodeAffinity as Affinity, PreferredSchedulingTerm};
+use semantics::node_selector::{self, NAME_FIELD};
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
@@ -22,9 +16,8 @@ use crate::{
 const REASON: &str = "node(s) didn't match Pod's node affinity/selector";
 const ADDED_REASON: &str = "node(s) didn't match scheduler-enforced node affinity";
 const CONFLICT: &str = "pod affinity terms conflict";
-const NAME_FIELD: &str = "metadata.name";
 
-/// What the profile adds holds beside what pods say.
+/// Checks the affinity of pods, and the affinity that the profile adds to every pod.
 #[derive(Default)]
 pub struct NodeAffinity {
     added: Option<Affinity>,
@@ -42,8 +35,12 @@ impl NodeAffinity {
     }
 
     fn added_admits(&self, node: &Node) -> bool {
-        let added = self.added.as_ref().and_then(required);
-        added.is_none_or(|terms| terms.iter().any(|term| term_matches(term, node)))
+        let added = self.added.as_ref().and_then(|added| {
+            added
+                .required_during_scheduling_ignored_during_execution
+                .as_ref()
+        });
+        added.is_none_or(|required| node_selector::matches(required, node))
     }
 
     fn preferred<'a>(
@@ -56,13 +53,6 @@ impl NodeAffinity {
             preferred.iter().flatten()
         })
     }
-}
-
-fn required(affinity: &Affinity) -> Option<&Vec<NodeSelectorTerm>> {
-    let required = affinity
-        .required_during_scheduling_ignored_during_execution
-        .as_ref()?;
-    Some(&required.node_selector_terms)
 }
 
 impl Plugin for NodeAffinity {
@@ -109,11 +99,7 @@ impl Plugin for NodeAffinity {
 impl PreFilter for NodeAffinity {
     /// Terms that all name their nodes leave only these to be looked at.
     fn pre_filter(&self, pod: &PodInfo, _: &Snapshot) -> PreFiltered {
-        let terms = match affinity(pod).and_then(|affinity| {
-            affinity
-                .required_during_scheduling_ignored_during_execution
-                .as_ref()
-        }) {
+        let terms = match pod.spec().and_then(node_selector::required) {
             Some(required) if !required.node_selector_terms.is_empty() => {
                 &required.node_selector_terms
             }
@@ -164,7 +150,7 @@ impl NodeScore for NodeAffinity {
         };
         let matching = self
             .preferred(pod)
-            .filter(|term| term_matches(&term.preference, node));
+            .filter(|term| node_selector::matches_term(&term.preference, node));
         matching.map(|term| i64::from(term.weight)).sum()
     }
 
@@ -179,74 +165,8 @@ fn affinity(pod: &PodInfo) -> Option<&Affinity> {
 
 /// Whether `nodeSelector` and the required terms let the pod onto the node.
 pub(crate) fn admits(pod: &PodInfo, node: &Node) -> bool {
-    let empty = BTreeMap::new();
-    let labels = node.metadata.labels.as_ref().unwrap_or(&empty);
-    let selector = pod.spec().and_then(|spec| spec.node_selector.as_ref());
-    let selected = selector
-        .into_iter()
-        .flatten()
-        .all(|(name, value)| labels.get(name) == Some(value));
-    let required = affinity(pod).and_then(|affinity| {
-        affinity
-            .required_during_scheduling_ignored_during_execution
-            .as_ref()
-    });
-    selected
-        && required.is_none_or(|required| {
-            let terms = &required.node_selector_terms;
-            terms.iter().any(|term| term_matches(term, node))
-        })
-}
-
-/// All requirements of a term must match; a term without any matches nothing.
-pub(crate) fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
-    let expressions = term.match_expressions.as_deref().unwrap_or_default();
-    let fields = term.match_fields.as_deref().unwrap_or_default();
-    if expressions.is_empty() && fields.is_empty() {
-        return false;
-    }
-    let labels = node.metadata.labels.as_ref();
-    expressions.iter().all(|requirement| {
-        let value = labels.and_then(|labels| labels.get(&requirement.key));
-        label_matches(requirement, value.map(String::as_str))
-    }) && fields
-        .iter()
-        .all(|requirement| field_matches(requirement, node))
-}
-
-fn label_matches(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let values = requirement.values.as_deref().unwrap_or_default();
-    let listed = |value: &str| values.iter().any(|listed| listed == value);
-    let compare = |holds: fn(i64, i64) -> bool| match (value, values) {
-        (Some(value), [bound]) => match (value.parse(), bound.parse()) {
-            (Ok(value), Ok(bound)) => holds(value, bound),
-            _ => false,
-        },
-        _ => false,
-    };
-    match requirement.operator.as_str() {
-        "In" => value.is_some_and(listed),
-        "NotIn" => !value.is_some_and(listed),
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => compare(|value, bound| value > bound),
-        "Lt" => compare(|value, bound| value < bound),
-        _ => false,
-    }
-}
-
-fn field_matches(requirement: &NodeSelectorRequirement, node: &Node) -> bool {
-    let name = node.metadata.name.as_deref().unwrap_or_default();
-    let actual = if requirement.key == NAME_FIELD {
-        name
-    } else {
-        ""
-    };
-    match (requirement.operator.as_str(), requirement.values.as_deref()) {
-        ("In", Some([value])) => value == actual,
-        ("NotIn", Some([value])) => value != actual,
-        _ => false,
-    }
+    pod.spec()
+        .is_none_or(|spec| node_selector::accepts_pod(spec, node))
 }
 
 #[cfg(test)]
@@ -276,64 +196,18 @@ mod tests {
     }
 
     #[test]
-    fn node_selector_wants_every_label() {
+    fn the_node_selector_and_the_required_affinity_filter() {
         check(r#"{"containers":[]}"#, true);
-        check(
-            r#"{"containers":[],"nodeSelector":{"zone":"a","disk":"ssd"}}"#,
-            true,
-        );
-        check(
-            r#"{"containers":[],"nodeSelector":{"zone":"a","disk":"hdd"}}"#,
-            false,
-        );
-        check(r#"{"containers":[],"nodeSelector":{"absent":""}}"#, false);
-    }
-
-    #[test]
-    fn each_operator_on_present_and_absent_labels() {
-        let one = |key: &str, operator: &str, values: &str, expected| {
-            let term = format!(
-                r#"{{"matchExpressions":[{{"key":"{key}","operator":"{operator}","values":[{values}]}}]}}"#
-            );
-            check(&required(&term), expected);
+        check(r#"{"containers":[],"nodeSelector":{"zone":"a"}}"#, true);
+        check(r#"{"containers":[],"nodeSelector":{"zone":"b"}}"#, false);
+        let zone = |zone: &str| {
+            let values = format!(r#""operator":"In","values":["{zone}"]"#);
+            required(&format!(
+                r#"{{"matchExpressions":[{{"key":"zone",{values}}}]}}"#
+            ))
         };
-        one("zone", "In", r#""a","b""#, true);
-        one("zone", "In", r#""b""#, false);
-        one("none", "In", r#""a""#, false);
-        one("zone", "NotIn", r#""b""#, true);
-        one("zone", "NotIn", r#""a""#, false);
-        one("none", "NotIn", r#""a""#, true);
-        one("zone", "Exists", "", true);
-        one("none", "Exists", "", false);
-        one("zone", "DoesNotExist", "", false);
-        one("none", "DoesNotExist", "", true);
-        one("cores", "Gt", r#""7""#, true);
-        one("cores", "Gt", r#""8""#, false);
-        one("cores", "Lt", r#""9""#, true);
-        one("cores", "Lt", r#""8""#, false);
-        one("zone", "Gt", r#""1""#, false);
-        one("none", "Lt", r#""1""#, false);
-        one("zone", "Nonsense", r#""a""#, false);
-    }
-
-    #[test]
-    fn terms_are_alternatives_and_requirements_are_not() {
-        let yes = r#"{"key":"zone","operator":"In","values":["a"]}"#;
-        let no = r#"{"key":"zone","operator":"In","values":["b"]}"#;
-        let term = |requirements: &str| format!(r#"{{"matchExpressions":[{requirements}]}}"#);
-        check(&required(""), false);
-        check(&required("{}"), false);
-        check(&required(&term(&format!("{yes},{no}"))), false);
-        check(&required(&format!("{},{}", term(no), term(yes))), true);
-        let named = |name: &str, operator: &str| {
-            format!(
-                r#"{{"matchFields":[{{"key":"metadata.name","operator":"{operator}","values":["{name}"]}}]}}"#
-            )
-        };
-        check(&required(&named("n1", "In")), true);
-        check(&required(&named("n2", "In")), false);
-        check(&required(&named("n2", "NotIn")), true);
-        check(&required(&named("n1", "Exists")), false);
+        check(&zone("a"), true);
+        check(&zone("b"), false);
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::{fmt::Write, sync::Arc};
 use crate::{
     NodeInfo, PodInfo,
     framework::{ClusterEvent, Filter, Plugin, Points},
-    node_info::conflict,
 };
 
 const REASON: &str = "node(s) didn't have free ports for the requested pod ports";
@@ -28,10 +27,12 @@ impl Plugin for NodePorts {
         match event {
             ClusterEvent::NodeAdded(_) => true,
             ClusterEvent::NodeChanged { .. } => false,
-            ClusterEvent::PodRemoved { pod: removed, .. } => pod
-                .host_ports
-                .iter()
-                .any(|wanted| removed.host_ports.iter().any(|held| conflict(wanted, held))),
+            ClusterEvent::PodRemoved { pod: removed, .. } => pod.host_ports.iter().any(|wanted| {
+                removed
+                    .host_ports
+                    .iter()
+                    .any(|used| wanted.conflicts_with(used))
+            }),
             _ => false,
         }
     }

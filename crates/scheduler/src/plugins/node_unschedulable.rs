@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::taint_toleration::{tolerates_taint, write_tolerations};
+use semantics::toleration::tolerates_parts;
+
+use super::taint_toleration::write_tolerations;
 use crate::{
     NodeInfo, PodInfo,
     framework::{ClusterEvent, Filter, Plugin, Points},
@@ -55,7 +57,8 @@ impl Filter for NodeUnschedulable {
 const TAINT: (&str, &str) = ("node.kubernetes.io/unschedulable", "NoSchedule");
 
 fn passes(pod: &PodInfo, node: &NodeInfo) -> bool {
-    !node.is_unschedulable() || tolerates_taint(pod.tolerations(), TAINT.0, "", TAINT.1)
+    let mut tolerations = pod.tolerations().iter();
+    !node.is_unschedulable() || tolerations.any(|one| tolerates_parts(one, TAINT.0, "", TAINT.1))
 }
 
 #[cfg(test)]

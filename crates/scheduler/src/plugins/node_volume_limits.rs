@@ -1,16 +1,18 @@
 //! A node takes as many volumes of a CSI driver as its CSINode says. Volumes that are attached for
 //! no pod of the node are not counted.
 
-use std::sync::Arc;
-
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::api::storage::v1::CSINode;
+use semantics::volume::claim_class;
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
     framework::{ClusterEvent, CycleFilter, Plugin, Points, PreFilter, PreFiltered, Rejection},
-    volumes::{Volumes, matching::claim_class, volume_name},
+    volumes::{Volumes, volume_name},
 };
 
 const REASON: &str = "node(s) exceed max volume count";

@@ -21,7 +21,7 @@ impl Plugin for PrioritySort {
         }
     }
 
-    fn hears_of(&self, _: &ClusterEvent<'_>) -> bool {
+    fn is_interested_in(&self, _: &ClusterEvent<'_>) -> bool {
         false
     }
 }

@@ -22,7 +22,7 @@ impl Plugin for SchedulingGates {
         }
     }
 
-    fn hears_of(&self, _: &ClusterEvent<'_>) -> bool {
+    fn is_interested_in(&self, _: &ClusterEvent<'_>) -> bool {
         false
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Taint, Toleration};
+use k8s_openapi::api::core::v1::Taint;
+use semantics::toleration::any_tolerates;
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
@@ -74,7 +75,7 @@ impl NodeScore for TaintToleration {
     /// The number of taints the pod would rather not meet.
     fn score(&self, pod: &PodInfo, node: &NodeInfo, _: &Snapshot) -> i64 {
         let unwelcome = node.taints().iter().filter(|taint| {
-            taint.effect == "PreferNoSchedule" && !tolerates(pod.tolerations(), taint)
+            taint.effect == "PreferNoSchedule" && !any_tolerates(pod.tolerations(), taint)
         });
         unwelcome.count() as i64
     }
@@ -84,34 +85,11 @@ impl NodeScore for TaintToleration {
     }
 }
 
-pub fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
-    let value = taint.value.as_deref().unwrap_or_default();
-    tolerates_taint(tolerations, &taint.key, value, &taint.effect)
-}
-
-/// As [`tolerates`], for a taint given by its parts.
-pub fn tolerates_taint(tolerations: &[Toleration], key: &str, value: &str, effect: &str) -> bool {
-    tolerations.iter().any(|toleration| {
-        let tolerated_effect = toleration.effect.as_deref().unwrap_or_default();
-        let tolerated_key = toleration.key.as_deref().unwrap_or_default();
-        if !tolerated_effect.is_empty() && tolerated_effect != effect
-            || !tolerated_key.is_empty() && tolerated_key != key
-        {
-            return false;
-        }
-        match toleration.operator.as_deref() {
-            Some("Exists") => true,
-            None | Some("" | "Equal") => toleration.value.as_deref().unwrap_or_default() == value,
-            Some(_) => false,
-        }
-    })
-}
-
 pub(crate) fn admits(taints: &[Taint], pod: &PodInfo) -> bool {
     taints
         .iter()
         .filter(|taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute")
-        .all(|taint| tolerates(pod.tolerations(), taint))
+        .all(|taint| any_tolerates(pod.tolerations(), taint))
 }
 
 #[cfg(test)]

@@ -9,6 +9,11 @@ use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim},
     storage::v1::{CSIStorageCapacity, StorageClass},
 };
+use semantics::{
+    owner::is_controlled_by,
+    pod_claim::PodClaim,
+    volume::{claim_class, is_usable_on, request},
+};
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
@@ -16,10 +21,9 @@ use crate::{
         ClusterEvent, CycleFilter, Plugin, Points, PreBind, PreFilter, PreFiltered, Rejection,
         Reserve,
     },
-    pod_info::PodClaim,
     volumes::{
         Reservation, Volumes, is_fully_bound,
-        matching::{claim_class, has_room, is_allowed_on, is_usable_on, request},
+        matching::{has_room, is_allowed_on},
         provisions, volume_name, waits_for_consumer,
     },
 };
@@ -108,10 +112,10 @@ impl Reserve for VolumeBinding {
     }
 }
 
-/// What is known of a pod's claims before a node is looked at.
+/// The claims of a pod, read before nodes are looked at.
 #[derive(Clone)]
 struct PodVolumes {
-    /// None if the volume is gone.
+    /// `None` if the volume does not exist any more.
     bound: Vec<Option<Arc<PersistentVolume>>>,
     /// The smallest first, so that large volumes stay for large claims.
     unbound: Vec<Unbound>,
@@ -167,7 +171,7 @@ impl PodVolumes {
         Ok(found)
     }
 
-    /// What would become of the claims on the node, or why it will not do.
+    /// The volumes that the claims would get on the node, or why the node is rejected.
     fn on(&self, node: &Node) -> Result<Reservation, Vec<String>> {
         let mut reasons = Vec::new();
         let usable = |volume: &Arc<PersistentVolume>| is_usable_on(volume, node);
@@ -270,10 +274,7 @@ fn claim_of<'a>(
     if claim.metadata.deletion_timestamp.is_some() {
         return Err(format!("persistentvolumeclaim {name:?} is being deleted"));
     }
-    let mut owners = claim.metadata.owner_references.iter().flatten();
-    if wanted.is_ephemeral
-        && !owners.any(|owner| owner.controller == Some(true) && owner.uid == pod.uid)
-    {
+    if wanted.is_ephemeral && !is_controlled_by(&claim.metadata, &pod.uid) {
         return Err(format!(
             "PVC {namespace}/{name} was not created for pod {namespace}/{} (pod is not owner)",
             pod.key.name

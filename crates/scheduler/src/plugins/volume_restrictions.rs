@@ -177,6 +177,7 @@ mod tests {
     use crate::{
         cycle::Cycle,
         fixtures::{framework as default_framework, node_with, pod},
+        framework::Trials,
     };
 
     fn using(name: &str, volume: &str) -> Arc<PodInfo> {
@@ -216,13 +217,14 @@ mod tests {
         assert!(reasons(&snapshot, &web).is_empty());
         snapshot.confirm(using("other", claim), "a");
         assert_eq!(reasons(&snapshot, &web), [IN_USE, IN_USE]);
-        // Without the other pod it would do, on its node as elsewhere.
+        // Without the other pod the node is feasible, on its node as elsewhere.
         let framework = default_framework(None);
         let cycle = Cycle::begin(&framework, &web, &snapshot).expect("a cycle");
         let mut trial = cycle.try_out(snapshot.node("a").expect("a"));
         assert!(trial.reject().is_some());
         trial.remove_pod(&using("other", claim));
         assert!(trial.reject().is_none());
+        drop(trial);
         snapshot.remove_pod("uid-other");
         assert!(reasons(&snapshot, &web).is_empty());
     }

@@ -1,13 +1,13 @@
 //! A volume that carries the labels of its zone or region is used there only.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use std::collections::BTreeSet;
+use semantics::volume::claim_class;
 
 use crate::{
     NodeInfo, PodInfo, Snapshot,
     framework::{ClusterEvent, CycleFilter, Plugin, Points, PreFilter, PreFiltered, Rejection},
-    volumes::{matching::claim_class, volume_name, waits_for_consumer},
+    volumes::{volume_name, waits_for_consumer},
 };
 
 const REASON: &str = "node(s) had no available volume zone";

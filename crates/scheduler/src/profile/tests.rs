@@ -25,7 +25,7 @@ fn scores(framework: &Framework) -> Vec<(i64, &'static str)> {
 }
 
 #[test]
-fn by_default_plugins_stand_in_upstreams_order() {
+fn by_default_plugins_run_in_upstreams_order() {
     let framework = framework("{}").expect("a framework");
     assert_eq!(
         scores(&framework),
@@ -188,7 +188,10 @@ fn a_plugin_can_be_added() {
         crate::decide::decide(&framework, &mut shapes, &pod, &snapshot, || 0).outcome
     };
     let node = "b".to_owned();
-    assert_eq!(outcome("2"), crate::Outcome::Placed { node });
+    assert_eq!(outcome("2"), crate::SchedulingResult::Placed { node });
     let message = "0/3 nodes are available: 3 node(s) were too dear.".to_owned();
-    assert_eq!(outcome("0"), crate::Outcome::Unschedulable { message });
+    assert_eq!(
+        outcome("0"),
+        crate::SchedulingResult::Unschedulable { message }
+    );
 }

@@ -7,7 +7,7 @@ use std::{
 
 use client::Informers;
 use environment::Environment;
-use scheduler::{Decisions, Outcome};
+use scheduler::{Decisions, SchedulingResult};
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use trace::{Sink, Span};
@@ -67,7 +67,7 @@ async fn after(duration: Duration) {
 const SOON: Duration = Duration::from_millis(100);
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_gets_a_node_with_event_spans_and_verdicts() {
+async fn a_pod_gets_a_node_with_event_spans_and_decision() {
     let api = FakeApi::default();
     api.put_node("small", "1");
     api.put_node("large", "8");
@@ -87,7 +87,7 @@ async fn a_pod_gets_a_node_with_event_spans_and_verdicts() {
     assert!(spans.iter().all(|span| span.component == "scheduler"));
     let record = running.decisions.latest("default", "web").expect("kept");
     let node = "large".to_owned();
-    assert_eq!(record.outcome, Outcome::Placed { node });
+    assert_eq!(record.outcome, SchedulingResult::Placed { node });
     assert_eq!(record.nodes.len(), 2);
 }
 

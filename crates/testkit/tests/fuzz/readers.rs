@@ -3,7 +3,7 @@
 
 use api::document::{MAX_DEPTH, Value, yaml};
 use api::schema::{self, decode_json, table};
-use api::{Resource, protobuf, strategy, warnings};
+use api::{Resource, protobuf, warnings};
 
 use crate::documents::some_object;
 use crate::driver::{Bound, run};
@@ -19,18 +19,19 @@ const HANDLING: Bound = Bound {
 /// Which kind an input is read as follows from the input.
 fn kind_of(input: &[u8]) -> &'static Resource {
     let text = String::from_utf8_lossy(input);
-    let named = api::catalogue::resources()
+    let kinds = api::catalogue::built_in().resources();
+    let named = kinds
         .iter()
-        .filter(|resource| text.contains(resource.kind))
+        .filter(|resource| text.contains(&*resource.kind))
         .max_by_key(|resource| resource.kind.len());
-    named.unwrap_or(&api::catalogue::resources()[input.len() % api::catalogue::resources().len()])
+    named.unwrap_or(&kinds[input.len() % kinds.len()])
 }
 
 /// All that happens to an object on its way into the store, and that it can be read again.
 fn handle(resource: &'static Resource, mut object: Value) {
     assert_eq!(object.check_depth(), Ok(()));
     schema::defaults(resource, &mut object);
-    let strategy = strategy::of(resource);
+    let strategy = resource.strategy();
     strategy.default(&mut object);
     strategy.prepare_create(&mut object);
     let _ = strategy.validate_create(&object);
@@ -83,7 +84,9 @@ fn json_round_trips() {
         let object = Value::from_json(input).expect("JSON");
         let (group, version) = api::catalogue::split_api_version(object.str_at(&["apiVersion"]));
         let kind = object.str_at(&["kind"]);
-        let resource = api::catalogue::find_kind(group, version, kind).expect("a kind");
+        let resource = api::catalogue::built_in()
+            .find_kind(group, version, kind)
+            .expect("a kind");
         let (read, _) = decode_json(resource, input).expect("a document of that kind");
         assert_eq!(read, object);
         let documents = yaml::parse_documents(yaml::to_yaml(&object).as_bytes());
@@ -144,7 +147,9 @@ fn random_yaml_bodies_do_not_panic() {
 
 #[test]
 fn documents_deeper_than_the_limit_are_rejected_in_every_format() {
-    let maps = api::catalogue::find("apps", "v1", "controllerrevisions").expect("a kind");
+    let maps = api::catalogue::built_in()
+        .find("apps", "v1", "controllerrevisions")
+        .expect("a kind");
     let nested = |levels: usize| {
         let (open, close) = ("[".repeat(levels), "]".repeat(levels));
         format!(r#"{{"metadata":{{"name":"a"}},"revision":1,"data":{open}{close}}}"#)

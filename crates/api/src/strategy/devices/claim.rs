@@ -23,6 +23,10 @@ impl Strategy for ResourceClaim {
         true
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
     fn has_status(&self) -> bool {
         true
     }

@@ -20,6 +20,14 @@ impl Strategy for ResourceSlice {
         false
     }
 
+    fn returns_deleted(&self) -> bool {
+        true
+    }
+
+    fn unsupported_field(&self, field: &str, api_version: &str) -> String {
+        format!("field label not supported for {api_version}, Kind=ResourceSlice: {field}")
+    }
+
     fn has_generation(&self) -> bool {
         true
     }

@@ -92,7 +92,7 @@ fn errors_do_not_multiply_with_the_length_of_lists() {
     // And one warning for each pair of ports.
     let ports = list(2_000, |_| document!({"containerPort": 80}));
     let pod = document!({"spec": {"containers": [{"name": "a", "ports": ports}]}});
-    let pods = catalogue::find("", "v1", "pods").unwrap();
+    let pods = catalogue::built_in().find("", "v1", "pods").unwrap();
     assert!(crate::warnings::of(pods, &pod, None, "").len() < 5_000);
     // A claim that is not there names all that are.
     let name = |item: usize| format!("claim-{item:05}");

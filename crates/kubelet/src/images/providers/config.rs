@@ -195,7 +195,7 @@ fn parse(bytes: &[u8]) -> Result<Vec<Provider>, String> {
     }
 }
 
-/// What is wrong, in upstream's words.
+/// Why the configuration is invalid, in upstream's wording.
 fn check(providers: &[Provider]) -> Vec<String> {
     if providers.is_empty() {
         return vec![
@@ -402,7 +402,7 @@ providers:
     }
 
     #[test]
-    fn mistakes_are_told_by_field() {
+    fn invalid_fields_are_named_in_the_error() {
         let directory = tempfile::tempdir().expect("a directory");
         for (from, to, words) in [
             (

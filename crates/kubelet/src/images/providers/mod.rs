@@ -8,7 +8,7 @@ mod plugin;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use cri::v1;
-use environment::Environment;
+use environment::{Environment, chain};
 use futures::{
     FutureExt,
     future::{BoxFuture, Shared},
@@ -28,23 +28,23 @@ use super::credentials::{self, Credential, ServiceAccountOrigin, Source};
 use crate::{
     configuration::{Configuration, duration},
     measures::{Counter, Histogram, Measures},
-    volumes::Tokens,
+    tokens::{TokenError, Tokens},
 };
 
 /// Answers one provider keeps.
 const MOST_ANSWERS: usize = 1000;
 const GLOBAL: &str = "<global>";
-/// What TokenRequest makes of no wish.
+/// The default lifetime of a token in TokenRequest.
 const TOKEN_SECONDS: i64 = 3600;
 
 /// Why a provider was not asked, or gave no credentials.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error("failed to get service account: {0}")]
-    Account(String),
-    #[error("failed to get service account token: {0}")]
-    Token(String),
-    #[error("failed to get credential from external registry credential provider: {0}")]
+enum ProviderError {
+    #[error("failed to get service account")]
+    Account(#[source] kube::Error),
+    #[error("failed to get service account token")]
+    Token(#[source] TokenError),
+    #[error("failed to get credential from external registry credential provider")]
     Plugin(#[from] plugin::Error),
     #[error(
         "credential provider plugin returned the service account token as the password which is not allowed when service account cache type is not set to 'Token'"
@@ -80,7 +80,7 @@ struct State {
     asking: BTreeMap<Key, Asking>,
 }
 
-/// What it is good for (image, registry, or all), and for whom.
+/// The key of a cached answer: image, registry or all, and the service account.
 type Key = (String, String);
 type Answer = Result<Arc<Response>, plugin::Error>;
 type Asking = Shared<BoxFuture<'static, Answer>>;
@@ -137,7 +137,7 @@ impl Providers {
         }))
     }
 
-    /// Those for `repository`, the most particular first.
+    /// The credentials for `repository`, the most specific first.
     pub async fn credentials(&self, repository: &str, pod: &Pod) -> Vec<Credential> {
         let mut found = Vec::new();
         for known in &self.all {
@@ -161,7 +161,7 @@ impl Providers {
                 Err(error) => tracing::error!(
                     provider = known.provider.name,
                     image = repository,
-                    %error,
+                    error = %chain(&error),
                     "Failed to provide credentials for image"
                 ),
             }
@@ -174,7 +174,7 @@ impl Providers {
         known: &Arc<Known>,
         image: &str,
         pod: &Pod,
-    ) -> Result<(Auths, Option<ServiceAccountOrigin>), Failure> {
+    ) -> Result<(Auths, Option<ServiceAccountOrigin>), ProviderError> {
         let provider = &known.provider;
         let account = match &provider.token_attributes {
             None => Account::default(),
@@ -197,18 +197,20 @@ impl Providers {
         if !account.token.is_empty() && !for_tokens(provider) {
             let mut auths = response.auth.values();
             if auths.any(|auth| auth.password == account.token) {
-                return Err(Failure::Echo);
+                return Err(ProviderError::Echo);
             }
         }
         let place = match response.cache_key_type.as_str() {
             "Image" => image,
             "Registry" => registry(image),
             "Global" => GLOBAL,
-            other => return Err(Failure::CacheKeyType(other.to_owned())),
+            other => return Err(ProviderError::CacheKeyType(other.to_owned())),
         };
         let good_for = match &response.cache_duration {
             None => provider.default_cache_duration(),
-            Some(text) => duration(text).ok_or_else(|| Failure::CacheDuration(text.clone()))?,
+            Some(text) => {
+                duration(text).ok_or_else(|| ProviderError::CacheDuration(text.clone()))?
+            }
         };
         let auths = Arc::new(response.auth.clone());
         if !good_for.is_zero() {
@@ -260,7 +262,7 @@ impl Providers {
         &self,
         attributes: &TokenAttributes,
         pod: &Pod,
-    ) -> Result<Option<Account>, Failure> {
+    ) -> Result<Option<Account>, ProviderError> {
         let spec = pod.spec.as_ref();
         let name = spec.and_then(|spec| spec.service_account_name.as_deref());
         let Some(name) = name.filter(|name| !name.is_empty()) else {
@@ -270,7 +272,7 @@ impl Providers {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
         let found = api.get(name).await;
-        let found = found.map_err(|error| Failure::Account(error.to_string()))?;
+        let found = found.map_err(ProviderError::Account)?;
         let given = found.metadata.annotations.unwrap_or_default();
         let mut annotations = BTreeMap::new();
         for key in &attributes.required_service_account_annotation_keys {
@@ -287,7 +289,7 @@ impl Providers {
         }
         let audience = &attributes.service_account_token_audience;
         let token = self.tokens.get(pod, audience, TOKEN_SECONDS).await;
-        let token = token.map_err(Failure::Token)?.text;
+        let token = token.map_err(ProviderError::Token)?.text;
         let origin = ServiceAccountOrigin {
             uid: found.metadata.uid.unwrap_or_default(),
             namespace: namespace.to_owned(),

@@ -76,7 +76,7 @@ impl std::fmt::Debug for Auth {
     }
 }
 
-/// What a program is asked.
+/// The request to a provider program.
 #[derive(Clone)]
 pub struct Question {
     pub program: PathBuf,

@@ -1,12 +1,22 @@
-//! What a pod's worker tells the timeline of attempts that failed: which, why, and when the next one
-//! comes. Errors name objects, never what they hold, and nothing that a container printed.
+//! Records failed attempts in the timeline: which, why, and when the next one comes.
+//! Errors name objects, never their content, and nothing that a container printed.
 
-use super::*;
-use crate::spans::FailedAttempt;
+use std::collections::BTreeMap;
 
-/// The attempts of one worker.
-#[derive(Default)]
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::{
+    pod::plan,
+    pod_spec::{self, Role, find_lasting, uid},
+    resources::is_sidecar,
+    runtime::ContainerRecord,
+    spans::{FailedAttempt, Spans},
+};
+
+/// The attempts of one pod's steps.
 pub(super) struct Attempts {
+    spans: Spans,
+    pod_uid: String,
     /// When the present attempt of each step began, by the step's name.
     began: BTreeMap<String, i64>,
     /// How often each step has failed in a row.
@@ -15,61 +25,70 @@ pub(super) struct Attempts {
     runs: BTreeMap<String, FailedAttempt>,
 }
 
-impl Worker {
-    pub(super) fn attempt_begins(&mut self, step: impl Into<String>) {
-        let now = self.now();
-        self.attempts.began.insert(step.into(), now);
+impl Attempts {
+    pub fn new(spans: Spans, pod: &Pod) -> Attempts {
+        Attempts {
+            spans,
+            pod_uid: uid(pod),
+            began: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            runs: BTreeMap::new(),
+        }
     }
 
-    pub(super) fn attempt_succeeded(&mut self, step: &str) {
-        self.attempts.began.remove(step);
-        self.attempts.failed.remove(step);
+    pub fn begins(&mut self, step: impl Into<String>) {
+        self.began.insert(step.into(), self.spans.now());
+    }
+
+    pub fn succeeded(&mut self, step: &str) {
+        self.began.remove(step);
+        self.failed.remove(step);
     }
 
     /// `retry`: when it is tried again, if that is known.
-    pub(super) fn attempt_failed(&mut self, step: &str, error: &str, retry: Option<i64>) {
-        let now = self.now();
-        let start = self.attempts.began.remove(step).unwrap_or(now);
-        self.tell_failed(step, start, error, retry);
+    pub fn failed(&mut self, step: &str, error: &str, retry: Option<i64>) {
+        let start = self.start_of(step);
+        self.record(step, start, error, retry);
     }
 
-    /// A container could not be created or started.
-    pub(super) fn start_failed(&mut self, container: &str, failure: &StartFailure) {
-        let step = format!("StartContainer {container}");
-        let start = self.attempts.began.remove(&step).unwrap_or(self.now());
-        let (step, error) = match failure.reason {
-            // Its message may have what the hook printed.
-            reason @ "PostStartHookError" => (format!("PostStart {container}"), reason.to_owned()),
-            reason => {
+    /// A container could not be created or started. `retry`: when it is tried again; `None` if
+    /// something was created that waits like a container that has ended, which is recorded later.
+    pub fn start_failed(
+        &mut self,
+        container: &str,
+        (reason, message): (&'static str, &str),
+        retry: Option<i64>,
+    ) {
+        let start = self.start_of(&format!("StartContainer {container}"));
+        let (step, error) = match reason {
+            // The message may contain what the hook printed.
+            "PostStartHookError" => (format!("PostStart {container}"), reason.to_owned()),
+            _ => {
                 let verb = match reason {
                     "RunContainerError" => "StartContainer",
                     _ => "CreateContainer",
                 };
-                let error = format!("{reason}: {}", failure.message);
-                (format!("{verb} {container}"), error)
+                (
+                    format!("{verb} {container}"),
+                    format!("{reason}: {message}"),
+                )
             }
         };
-        // What was made of it waits as one that ended does, and that is told later.
-        let retry = failure
-            .record
-            .is_none()
-            .then(|| self.now() + super::START_RETRY);
-        let told = self.tell_failed(&step, start, &error, retry);
-        self.attempts.runs.insert(container.to_owned(), told);
+        let recorded = self.record(&step, start, &error, retry);
+        self.runs.insert(container.to_owned(), recorded);
     }
 
-    /// A container has ended that should not have.
-    pub(super) fn run_ended(&mut self, record: &ContainerRecord) {
-        // One that never began has been told by its start.
-        if self.stopping() || record.started_at == 0 || record.reason == "StartError" {
+    /// A container has ended. It is recorded if it should not have.
+    pub fn run_ended(&mut self, pod: &Pod, record: &ContainerRecord) {
+        // The failed start of one that never ran has been recorded.
+        if record.started_at == 0 || record.reason == "StartError" {
             return;
         }
-        let Some(spec) = find_container(&self.pod, &record.name) else {
+        let Some(spec) = find_lasting(pod, &record.name) else {
             return;
         };
-        let runs_once =
-            tasks::kind(&self.pod, &record.name) == "init_container" && !is_sidecar(spec);
-        let restarts = plan::may_restart(&self.pod, spec, record.exit_code);
+        let runs_once = pod_spec::role(pod, &record.name) == Role::Init && !is_sidecar(spec);
+        let restarts = plan::may_restart(pod, spec, record.exit_code);
         if record.exit_code == 0 && (runs_once || !restarts) {
             return;
         }
@@ -77,7 +96,7 @@ impl Worker {
             "" => String::new(),
             reason => format!(" ({reason})"),
         };
-        let told = FailedAttempt {
+        let failed = FailedAttempt {
             name: format!("Run {}", record.name),
             start: record.started_at / 1000,
             end: record.finished_at / 1000,
@@ -87,42 +106,36 @@ impl Worker {
                 None,
             ),
         };
-        self.node
-            .spans
-            .record_failure(&uid(&self.pod), told.clone());
-        self.attempts.runs.insert(record.name.clone(), told);
+        self.spans.record_failure(&self.pod_uid, failed.clone());
+        self.runs.insert(record.name.clone(), failed);
     }
 
     /// The next run of a container that failed comes at this time.
-    pub(super) fn run_again_at(&mut self, container: &str, until: i64) {
-        let Some(told) = self.attempts.runs.get_mut(container) else {
+    pub fn run_again_at(&mut self, container: &str, until: i64) {
+        let Some(failed) = self.runs.get_mut(container) else {
             return;
         };
-        if told.failure.retry != Some(until) {
-            told.failure.retry = Some(until);
-            let told = told.clone();
-            self.node.spans.record_failure(&uid(&self.pod), told);
+        if failed.failure.retry != Some(until) {
+            failed.failure.retry = Some(until);
+            self.spans.record_failure(&self.pod_uid, failed.clone());
         }
     }
 
-    fn tell_failed(
-        &mut self,
-        step: &str,
-        start: i64,
-        error: &str,
-        retry: Option<i64>,
-    ) -> FailedAttempt {
-        let count = self.attempts.failed.entry(step.to_owned()).or_default();
+    fn start_of(&mut self, step: &str) -> i64 {
+        let began = self.began.remove(step);
+        began.unwrap_or_else(|| self.spans.now())
+    }
+
+    fn record(&mut self, step: &str, start: i64, error: &str, retry: Option<i64>) -> FailedAttempt {
+        let count = self.failed.entry(step.to_owned()).or_default();
         *count += 1;
-        let told = FailedAttempt {
+        let failed = FailedAttempt {
             name: step.to_owned(),
             start,
-            end: self.node.environment.now_micros(),
+            end: self.spans.now(),
             failure: trace::Failure::new(error, *count, retry),
         };
-        self.node
-            .spans
-            .record_failure(&uid(&self.pod), told.clone());
-        told
+        self.spans.record_failure(&self.pod_uid, failed.clone());
+        failed
     }
 }

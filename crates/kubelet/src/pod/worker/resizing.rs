@@ -1,203 +1,158 @@
-//! How a pod's worker carries a resize: asks for the room, changes what runs, settles the pod's
-//! cgroup, and tells each step.
+//! The resize of a pod's resources in place: what was asked for, what was granted, and what the
+//! running containers have.
 
-use super::*;
+use std::collections::BTreeMap;
 
-/// A resize that found no room asks again after this long, and whenever room is made.
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+
+use crate::{
+    pod::resize::{self, Pending, Progress},
+    pod_spec::find_lasting,
+    resources,
+    runtime::Observed,
+};
+
+const SECOND: i64 = 1_000_000;
+/// A resize that found no room is tried again after this time, and whenever room is made.
 const ROOM_RETRY: i64 = 180 * SECOND;
-/// A change that the runtime refused is tried again after this long.
+/// A change that the runtime refused is tried again after this time.
 const CHANGE_RETRY: i64 = 10 * SECOND;
 
-impl Worker {
-    /// Takes over a new form of the pod, with the resources it was granted before.
-    pub(super) fn take_pod(&mut self, desired: Arc<Pod>) {
-        self.pod = match resize::as_granted(&desired, &self.pod) {
-            Some(granted) => Arc::new(granted),
-            None => desired.clone(),
-        };
-        self.desired = desired;
+#[derive(Default)]
+pub(super) struct Resizing {
+    state: resize::State,
+    /// When a resize without room is tried again.
+    room_retry: Option<i64>,
+    /// When a failed change of limits is tried again.
+    change_retry: Option<i64>,
+    /// The pod's cgroup is being changed.
+    settling: bool,
+    /// What running containers have of cpu and memory, by id.
+    actual: BTreeMap<String, ResourceRequirements>,
+}
+
+impl Resizing {
+    pub fn state(&self) -> &resize::State {
+        &self.state
     }
 
-    /// Asks for the resources the pod wants, if they are not those it has been granted.
-    pub(super) fn ask_for_resources(&mut self) {
-        if self.stopping() || resize::as_granted(&self.desired, &self.pod).is_none() {
-            if self.resize.pending.take().is_some() {
-                self.node.admission.withdraw(&self.pod);
-            }
-            return;
-        }
-        let now = self.now();
-        if let Some(until) = self.room_retry.filter(|until| now < *until)
-            && self
-                .resize
-                .pending
-                .as_ref()
-                .is_some_and(|pending| pending.generation == self.desired.metadata.generation)
-        {
-            self.wake(until);
-            return;
-        }
-        let generation = self.desired.metadata.generation;
-        match self.node.admission.resize(&self.desired) {
-            Ok(()) => {
-                self.pod = self.desired.clone();
-                self.resize.pending = None;
-                self.resize.in_progress = Some(Progress {
-                    generation,
-                    error: None,
-                });
-                (self.room_retry, self.resize_retry) = (None, None);
-                // They may show what the containers now have.
-                self.refresh_volumes = true;
-                let message =
-                    resize::event_message("Pod resize started", &self.pod, generation, "");
-                self.node.events.normal(&self.pod, "ResizeStarted", message);
-            }
-            Err(rejection) => {
-                let pending = Pending {
-                    reason: "Deferred",
-                    message: rejection.message.clone(),
-                    generation,
-                };
-                let news = self.resize.pending.as_ref().is_none_or(|before| {
-                    before.generation != generation || before.reason != pending.reason
-                });
-                if news {
-                    let message = resize::event_message(
-                        "Pod resize Deferred",
-                        &self.desired,
-                        generation,
-                        &rejection.message,
-                    );
-                    self.node
-                        .events
-                        .warning(&self.pod, "ResizeDeferred", message);
-                }
-                self.resize.pending = Some(pending);
-                self.room_retry = Some(now + ROOM_RETRY);
-                self.wake(now + ROOM_RETRY);
-                let (admission, mailbox) = (self.node.admission.clone(), self.mailbox.clone());
-                self.watchers.spawn(async move {
-                    admission.released().await;
-                    mailbox.room();
-                });
-            }
-        }
+    pub fn actual(&self) -> &BTreeMap<String, ResourceRequirements> {
+        &self.actual
     }
 
-    /// Changes the limits of one running container.
-    pub(super) fn resize_container(&mut self, id: String, container: String) {
-        let Some(spec) = find_container(&self.pod, &container).cloned() else {
-            return;
-        };
-        self.busy.resizing.insert(id.clone());
-        let (node, pod) = (self.node.clone(), self.pod.clone());
-        let limits = self
-            .actual
-            .get(&id)
-            .and_then(|actual| actual.limits.as_ref());
-        let present = limits.and_then(|limits| limits.get("memory"));
-        let present = present.and_then(crate::resources::whole);
-        self.tasks.spawn(async move {
-            let resources = spec.resources.clone().unwrap_or_default();
-            let result = tasks::resize_container(node, pod, id.clone(), spec, present).await;
-            Outcome::Resized {
-                id,
-                resources,
-                result,
-            }
-        });
+    pub fn change_retry(&self) -> Option<i64> {
+        self.change_retry
     }
 
-    pub(super) fn resized(
-        &mut self,
-        id: String,
-        resources: ResourceRequirements,
-        result: Result<(), String>,
-    ) {
-        self.busy.resizing.remove(&id);
-        let generation = self.desired.metadata.generation;
-        let progress = self.resize.in_progress.get_or_insert(Progress {
+    /// The container runs with these resources.
+    pub fn started_with(&mut self, id: String, resources: ResourceRequirements) {
+        self.actual.insert(id, resources);
+    }
+
+    pub fn forget(&mut self, id: &str) {
+        self.actual.remove(id);
+    }
+
+    /// The memory limit that a running container has.
+    pub fn memory_limit(&self, id: &str) -> Option<i64> {
+        let limits = self.actual.get(id)?.limits.as_ref()?;
+        resources::whole(limits.get("memory")?)
+    }
+
+    /// No resize is wanted any more. Returns whether one waited for room.
+    pub fn withdraw(&mut self) -> bool {
+        self.state.pending.take().is_some()
+    }
+
+    /// Room was made: a resize that waits for it is tried again.
+    pub fn room_was_made(&mut self) {
+        self.room_retry = None;
+    }
+
+    /// Until when a resize of this generation waits for room.
+    pub fn waits_until(&self, generation: Option<i64>, now: i64) -> Option<i64> {
+        let pending = self.state.pending.as_ref()?;
+        let until = self.room_retry.filter(|until| now < *until)?;
+        (pending.generation == generation).then_some(until)
+    }
+
+    pub fn granted(&mut self, generation: Option<i64>) {
+        self.state.pending = None;
+        self.state.in_progress = Some(Progress {
             generation,
             error: None,
         });
-        match result {
-            Ok(()) => {
-                progress.error = None;
-                self.actual.insert(id, resources);
-            }
-            Err(error) => {
-                let news = progress.error.as_ref() != Some(&error);
-                progress.error = Some(error.clone());
-                self.resize_retry = Some(self.now() + CHANGE_RETRY);
-                if news {
-                    let message =
-                        resize::event_message("Pod resize error", &self.pod, generation, &error);
-                    self.node.events.warning(&self.pod, "ResizeError", message);
-                }
-            }
-        }
+        (self.room_retry, self.change_retry) = (None, None);
     }
 
-    /// Once nothing that runs differs from what was granted, the pod's own cgroup follows and the
-    /// resize is over.
-    pub(super) fn settle_resize(&mut self) {
-        let Some(observed) = &self.observed else {
-            return;
+    /// There is no room. Returns until when the resize waits, and whether that was known before.
+    pub fn deferred(&mut self, generation: Option<i64>, message: String, now: i64) -> (i64, bool) {
+        let pending = Pending {
+            reason: "Deferred",
+            message,
+            generation,
         };
-        if self.resize.in_progress.is_none() || self.settling || self.stopping() {
-            return;
-        }
-        let differs = observed.running().any(|record| {
-            let spec = find_container(&self.pod, &record.name);
-            spec.zip(self.actual.get(&record.id))
-                .is_some_and(|(spec, actual)| {
-                    !resize::changes(spec.resources.as_ref(), actual).is_empty()
-                })
+        let was_known = self.state.pending.as_ref().is_some_and(|before| {
+            before.generation == generation && before.reason == pending.reason
         });
-        let restarting = !self.busy.starting.is_empty() || !self.replacing.is_empty();
-        if differs || restarting || !self.busy.resizing.is_empty() || !self.busy.killing.is_empty()
-        {
-            return;
-        }
-        self.settling = true;
-        let (node, pod) = (self.node.clone(), self.pod.clone());
-        self.tasks.spawn(async move {
-            let cgroups = node.cgroups.clone();
-            let done = tokio::task::spawn_blocking(move || {
-                cgroups.create(&pod).map_err(|error| error.to_string())
-            });
-            let result = match done.await {
-                Ok(result) => result,
-                Err(error) => Err(error.to_string()),
-            };
-            Outcome::Settled(result)
-        });
+        self.state.pending = Some(pending);
+        let until = now + ROOM_RETRY;
+        self.room_retry = Some(until);
+        (until, was_known)
     }
 
-    pub(super) fn settled(&mut self, result: Result<(), String>) {
+    /// A running container has its new limits.
+    pub fn changed(
+        &mut self,
+        generation: Option<i64>,
+        id: String,
+        resources: ResourceRequirements,
+    ) {
+        self.progress(generation).error = None;
+        self.actual.insert(id, resources);
+    }
+
+    /// The limits of a running container could not be changed. Returns whether the error is a new one.
+    pub fn change_failed(&mut self, generation: Option<i64>, error: String, now: i64) -> bool {
+        self.change_retry = Some(now + CHANGE_RETRY);
+        let progress = self.progress(generation);
+        let is_new = progress.error.as_ref() != Some(&error);
+        progress.error = Some(error);
+        is_new
+    }
+
+    /// Whether everything that runs has what was granted, so that the pod's cgroup can follow.
+    pub fn can_settle(&self, pod: &Pod, observed: &Observed) -> bool {
+        let differs = |record: &crate::runtime::ContainerRecord| {
+            let spec = find_lasting(pod, &record.name);
+            let both = spec.zip(self.actual.get(&record.id));
+            both.is_some_and(|(spec, actual)| {
+                !resize::changes(spec.resources.as_ref(), actual).is_empty()
+            })
+        };
+        self.state.in_progress.is_some() && !self.settling && !observed.running().any(differs)
+    }
+
+    pub fn settle_begins(&mut self) {
+        self.settling = true;
+    }
+
+    /// The pod's cgroup was changed, or could not be. Returns the resize that is over.
+    pub fn settled(&mut self) -> Option<Progress> {
         self.settling = false;
-        match result {
-            Ok(()) => {
-                let progress = self.resize.in_progress.take().unwrap_or_default();
-                let message = resize::event_message(
-                    "Pod resize completed",
-                    &self.pod,
-                    progress.generation,
-                    "",
-                );
-                self.node
-                    .events
-                    .normal(&self.pod, "ResizeCompleted", message);
-            }
-            Err(error) => {
-                tracing::warn!(
-                    pod = uid(&self.pod),
-                    error,
-                    "a pod's cgroup was not resized"
-                );
-                self.resize.in_progress = None;
-            }
-        }
+        self.state.in_progress.take()
+    }
+
+    /// The clock was set: what waits for a time is tried again.
+    pub fn forget_waits(&mut self) {
+        self.room_retry = None;
+        self.change_retry = None;
+    }
+
+    fn progress(&mut self, generation: Option<i64>) -> &mut Progress {
+        self.state.in_progress.get_or_insert(Progress {
+            generation,
+            error: None,
+        })
     }
 }

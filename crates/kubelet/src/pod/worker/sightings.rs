@@ -1,20 +1,13 @@
-//! Whether an event of the runtime tells a pod's worker anything it does not know, or will not know
-//! the moment one of its own tasks comes back. If not, the pod need not be read again.
+//! Whether an event of the runtime contains anything that a pod's worker does not know, or will not
+//! know the moment one of its own tasks ends. If not, the pod need not be read again.
 
-use super::*;
-use crate::runtime::{ContainerState, Seen, Sighting};
+use crate::{
+    pod::plan::Busy,
+    runtime::{ContainerRecord, ContainerState, Observed, Seen, Sighting},
+};
 
-impl Worker {
-    pub(super) fn is_news(&self, sighting: &Sighting) -> bool {
-        match &self.observed {
-            None => true,
-            Some(observed) => is_news(observed, &self.busy, sighting),
-        }
-    }
-}
-
-/// An event tells of one sandbox and all its containers.
-fn is_news(observed: &Observed, busy: &Busy, sighting: &Sighting) -> bool {
+/// An event describes one sandbox and all its containers.
+pub(super) fn is_new(observed: &Observed, busy: &Busy, sighting: &Sighting) -> bool {
     let id = &sighting.sandbox;
     let sandbox = observed.sandboxes.iter().find(|sandbox| sandbox.id == *id);
     let expected = match sandbox {
@@ -28,7 +21,7 @@ fn is_news(observed: &Observed, busy: &Busy, sighting: &Sighting) -> bool {
         .iter()
         .filter(|record| record.sandbox_id == *id)
         .collect();
-    let told = |seen: &Seen| match known.iter().find(|record| record.id == seen.id) {
+    let is_expected = |seen: &Seen| match known.iter().find(|record| record.id == seen.id) {
         Some(record) => {
             record.state == seen.state
                 || seen.state == ContainerState::Exited && busy.killing.contains(&seen.id)
@@ -45,12 +38,13 @@ fn is_news(observed: &Observed, busy: &Busy, sighting: &Sighting) -> bool {
         !busy.removing.contains(&record.id)
             && !sighting.containers.iter().any(|seen| seen.id == record.id)
     };
-    !expected || !sighting.containers.iter().all(told) || known.iter().any(gone)
+    !expected || !sighting.containers.iter().all(is_expected) || known.iter().any(gone)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::Sandbox;
 
     fn sandbox(ready: bool) -> Sandbox {
         Sandbox {
@@ -96,10 +90,10 @@ mod tests {
     use ContainerState::{Created, Exited, Running};
 
     #[test]
-    fn what_is_known_is_no_news() {
+    fn what_is_known_is_not_new() {
         let idle = Busy::default();
         let one = [("a", Running)];
-        assert!(!is_news(&observed(&one), &idle, &sighting(true, &one)));
+        assert!(!is_new(&observed(&one), &idle, &sighting(true, &one)));
         for news in [
             sighting(true, &[("a", Exited)]),
             sighting(true, &[("a", Running), ("b", Running)]),
@@ -111,44 +105,44 @@ mod tests {
                 containers: Vec::new(),
             },
         ] {
-            assert!(is_news(&observed(&one), &idle, &news), "{news:?}");
+            assert!(is_new(&observed(&one), &idle, &news), "{news:?}");
         }
     }
 
     #[test]
-    fn what_a_task_will_tell_is_no_news() {
+    fn what_a_task_will_return_is_not_new() {
         let busy = Busy {
             sandbox: true,
             ..Busy::default()
         };
-        assert!(!is_news(&Observed::default(), &busy, &sighting(true, &[])));
-        assert!(is_news(&Observed::default(), &busy, &sighting(false, &[])));
+        assert!(!is_new(&Observed::default(), &busy, &sighting(true, &[])));
+        assert!(is_new(&Observed::default(), &busy, &sighting(false, &[])));
         let mut busy = Busy::default();
         busy.starting.insert("name-a".into());
         for state in [Created, Running] {
             let seen = sighting(true, &[("a", state)]);
-            assert!(!is_news(&observed(&[]), &busy, &seen));
+            assert!(!is_new(&observed(&[]), &busy, &seen));
         }
         let over = sighting(true, &[("a", Exited)]);
-        assert!(is_news(&observed(&[]), &busy, &over));
+        assert!(is_new(&observed(&[]), &busy, &over));
         let mut busy = Busy::default();
         busy.killing.insert("a".into());
-        assert!(!is_news(&observed(&[("a", Running)]), &busy, &over));
+        assert!(!is_new(&observed(&[("a", Running)]), &busy, &over));
         let mut busy = Busy::default();
         busy.removing.insert("a".into());
         busy.stopping.insert("s".into());
         let nothing = sighting(false, &[]);
-        assert!(!is_news(&observed(&[("a", Exited)]), &busy, &nothing));
+        assert!(!is_new(&observed(&[("a", Exited)]), &busy, &nothing));
     }
 
     #[test]
-    fn another_container_of_a_busy_pod_is_news() {
+    fn another_container_of_a_busy_pod_is_new() {
         let mut busy = Busy::default();
         busy.starting.insert("name-b".into());
         let known = observed(&[("a", Running)]);
         let seen = sighting(true, &[("a", Exited), ("b", Created)]);
-        assert!(is_news(&known, &busy, &seen));
+        assert!(is_new(&known, &busy, &seen));
         let seen = sighting(true, &[("a", Running), ("b", Created)]);
-        assert!(!is_news(&known, &busy, &seen));
+        assert!(!is_new(&known, &busy, &seen));
     }
 }

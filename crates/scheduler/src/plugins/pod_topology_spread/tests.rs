@@ -7,6 +7,7 @@ use super::*;
 use crate::{
     cycle::Cycle,
     fixtures::{framework as default_framework, labelled_node, labelled_pod},
+    framework::Trials,
 };
 
 const ROOM: &str = r#"{"allocatable":{"cpu":"8","memory":"8Gi","pods":"110"}}"#;
@@ -154,7 +155,7 @@ fn pods_on_trial_change_the_skew() {
 }
 
 #[test]
-fn softly_the_emptiest_domain_is_best() {
+fn soft_constraints_prefer_the_emptiest_domain() {
     let mut snapshot = snapshot();
     let scores = |snapshot: &Snapshot, plugin: &PodTopologySpread, pod: &PodInfo| {
         let nodes: Vec<&NodeInfo> = snapshot.nodes().collect();
@@ -184,7 +185,7 @@ fn softly_the_emptiest_domain_is_best() {
 }
 
 #[test]
-fn only_what_changes_the_skew_wakes_it() {
+fn only_changes_of_the_skew_wake_a_rejected_pod() {
     let plugin = PodTopologySpread::default();
     let pod = spreading("new", &by_zone(""), "");
     let other = labelled_pod("x", "{}", r#"{"containers":[]}"#);

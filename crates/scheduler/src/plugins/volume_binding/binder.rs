@@ -8,6 +8,7 @@ use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
 };
+use semantics::volume::{is_bound_to, is_usable_on};
 use serde_json::json;
 use tokio::{sync::Notify, time::timeout};
 
@@ -15,11 +16,7 @@ use super::NAME;
 use crate::{
     PodInfo, Snapshot,
     framework::{Plugin, Points, PreBind, PreBindError, Preparation},
-    volumes::{
-        Reservation, SELECTED_NODE, is_fully_bound,
-        matching::{is_meant_for, is_usable_on},
-        volume_name,
-    },
+    volumes::{Reservation, SELECTED_NODE, is_fully_bound, volume_name},
 };
 
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
@@ -40,12 +37,18 @@ pub struct VolumeBinder {
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error(transparent)]
-    Api(#[from] kube::Error),
+    #[error("{}", client::retry::sentence(.0))]
+    Api(kube::Error),
     #[error("binding volumes: {0}")]
     Lost(String),
     #[error("binding volumes: context deadline exceeded")]
     TimedOut,
+}
+
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Error {
+        Error::Api(error)
+    }
 }
 
 impl Plugin for VolumeBinder {
@@ -66,10 +69,7 @@ impl PreBind for VolumeBinder {
             let bound = binder.bind(&pod, reservation).await;
             bound.map_err(|error| PreBindError {
                 plugin: NAME,
-                message: match error {
-                    Error::Api(kube::Error::Api(status)) => status.message.clone(),
-                    error => error.to_string(),
-                },
+                message: error.to_string(),
             })
         }))
     }
@@ -108,7 +108,7 @@ impl VolumeBinder {
             if reference.is_some_and(|reference| reference.uid == claim.metadata.uid) {
                 break;
             }
-            if reference.is_some() && !is_meant_for(&current, claim) {
+            if reference.is_some() && !is_bound_to(&current, claim) {
                 let name = volume.name_any();
                 let message = format!("volume {name:?} was given to another claim");
                 return Err(Error::Lost(message));

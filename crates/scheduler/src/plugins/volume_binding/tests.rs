@@ -61,7 +61,7 @@ fn using(name: &str, claims: &[&str]) -> Arc<PodInfo> {
 }
 
 /// `pass` or the reasons, for nodes a and b.
-fn verdicts(snapshot: &Snapshot, pod: &PodInfo) -> Vec<String> {
+fn results(snapshot: &Snapshot, pod: &PodInfo) -> Vec<String> {
     match VolumeBinding::default().pre_filter(pod, snapshot) {
         PreFiltered::By(filter) => snapshot
             .nodes()
@@ -80,15 +80,15 @@ fn claims_must_exist_and_immediate_ones_be_bound() {
     let mut snapshot = snapshot();
     let web = using("web", &["data"]);
     assert_eq!(
-        verdicts(&snapshot, &web),
+        results(&snapshot, &web),
         ["persistentvolumeclaim \"data\" not found"]
     );
     snapshot.volumes.set_claim(claim("data", "1Gi", ""));
-    assert_eq!(verdicts(&snapshot, &web), [UNBOUND]);
+    assert_eq!(results(&snapshot, &web), [UNBOUND]);
     snapshot
         .volumes
         .set_class(class("Immediate", "example.com/p", ""));
-    assert_eq!(verdicts(&snapshot, &web), [UNBOUND]);
+    assert_eq!(results(&snapshot, &web), [UNBOUND]);
     let leaving = claim(
         "data",
         "1Gi",
@@ -96,7 +96,7 @@ fn claims_must_exist_and_immediate_ones_be_bound() {
     );
     snapshot.volumes.set_claim(leaving);
     assert_eq!(
-        verdicts(&snapshot, &web),
+        results(&snapshot, &web),
         ["persistentvolumeclaim \"data\" is being deleted"]
     );
     let ephemeral = pod(
@@ -104,12 +104,12 @@ fn claims_must_exist_and_immediate_ones_be_bound() {
         r#"{"containers":[],"volumes":[{"name":"x","ephemeral":{}}]}"#,
     );
     assert_eq!(
-        verdicts(&snapshot, &ephemeral),
+        results(&snapshot, &ephemeral),
         ["waiting for ephemeral volume controller to create the persistentvolumeclaim \"web-x\""]
     );
     snapshot.volumes.set_claim(claim("web-x", "1Gi", ""));
     assert_eq!(
-        verdicts(&snapshot, &ephemeral),
+        results(&snapshot, &ephemeral),
         ["PVC default/web-x was not created for pod default/web (pod is not owner)"]
     );
     assert!(matches!(
@@ -123,9 +123,9 @@ fn a_bound_volume_keeps_pods_where_it_is() {
     let mut snapshot = snapshot();
     snapshot.volumes.set_claim(bound("data", "v1"));
     let web = using("web", &["data"]);
-    assert_eq!(verdicts(&snapshot, &web), [VOLUME_MISSING, VOLUME_MISSING]);
+    assert_eq!(results(&snapshot, &web), [VOLUME_MISSING, VOLUME_MISSING]);
     snapshot.volumes.set_volume(volume("v1", "1Gi", "b"));
-    assert_eq!(verdicts(&snapshot, &web), [WRONG_NODE, "pass"]);
+    assert_eq!(results(&snapshot, &web), [WRONG_NODE, "pass"]);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn the_smallest_volume_that_will_do_is_reserved_once() {
     volumes.set_claim(claim("two", "2Gi", ""));
     volumes.set_claim(claim("three", "2Gi", ""));
     let (one, two) = (using("p1", &["one"]), using("p2", &["two"]));
-    assert_eq!(verdicts(&snapshot, &one), ["pass", NONE_TO_BIND]);
+    assert_eq!(results(&snapshot, &one), ["pass", NONE_TO_BIND]);
     VolumeBinding::default().reserve(&one, "a", &mut snapshot);
     VolumeBinding::default().reserve(&two, "a", &mut snapshot);
     let chosen = |snapshot: &Snapshot, uid: &str| {
@@ -154,22 +154,22 @@ fn the_smallest_volume_that_will_do_is_reserved_once() {
     assert_eq!(chosen(&snapshot, "uid-p1").as_deref(), Some("medium"));
     assert_eq!(chosen(&snapshot, "uid-p2").as_deref(), Some("large"));
     let three = using("p3", &["three"]);
-    assert_eq!(verdicts(&snapshot, &three), [NONE_TO_BIND, NONE_TO_BIND]);
+    assert_eq!(results(&snapshot, &three), [NONE_TO_BIND, NONE_TO_BIND]);
     // Another pod with the same claim gets the same volume.
     assert_eq!(
-        verdicts(&snapshot, &using("p4", &["one"])),
+        results(&snapshot, &using("p4", &["one"])),
         ["pass", NONE_TO_BIND]
     );
     VolumeBinding::default().unreserve(&one, &mut snapshot);
-    assert_eq!(verdicts(&snapshot, &three), ["pass", NONE_TO_BIND]);
+    assert_eq!(results(&snapshot, &three), ["pass", NONE_TO_BIND]);
     // Two claims of one pod do not get the same volume.
     VolumeBinding::default().unreserve(&two, &mut snapshot);
     assert_eq!(
-        verdicts(&snapshot, &using("p5", &["one", "two"])),
+        results(&snapshot, &using("p5", &["one", "two"])),
         ["pass", NONE_TO_BIND]
     );
     assert_eq!(
-        verdicts(&snapshot, &using("p6", &["one", "two", "three"])),
+        results(&snapshot, &using("p6", &["one", "two", "three"])),
         [NONE_TO_BIND, NONE_TO_BIND]
     );
 }
@@ -182,23 +182,23 @@ fn what_can_be_made_is_made_for_one_node() {
         .set_class(class("WaitForFirstConsumer", "example.com/p", ""));
     snapshot.volumes.set_claim(claim("data", "1Gi", ""));
     let web = using("web", &["data"]);
-    assert_eq!(verdicts(&snapshot, &web), ["pass", "pass"]);
+    assert_eq!(results(&snapshot, &web), ["pass", "pass"]);
     VolumeBinding::default().reserve(&web, "b", &mut snapshot);
     assert_eq!(
-        verdicts(&snapshot, &using("other", &["data"])),
+        results(&snapshot, &using("other", &["data"])),
         [NONE_TO_BIND, "pass"]
     );
     VolumeBinding::default().unreserve(&web, &mut snapshot);
     let selected = r#","annotations":{"volume.kubernetes.io/selected-node":"a"}"#;
     snapshot.volumes.set_claim(claim("data", "1Gi", selected));
-    assert_eq!(verdicts(&snapshot, &web), ["pass", NONE_TO_BIND]);
+    assert_eq!(results(&snapshot, &web), ["pass", NONE_TO_BIND]);
     let only_b =
         r#","allowedTopologies":[{"matchLabelExpressions":[{"key":"zone","values":["b"]}]}]"#;
     snapshot.volumes.set_claim(claim("data", "1Gi", ""));
     snapshot
         .volumes
         .set_class(class("WaitForFirstConsumer", "example.com/p", only_b));
-    assert_eq!(verdicts(&snapshot, &web), [NONE_TO_BIND, "pass"]);
+    assert_eq!(results(&snapshot, &web), [NONE_TO_BIND, "pass"]);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_driver_that_knows_its_room_makes_volumes_where_it_has_some() {
         serde_json::from_str(&text).expect("a driver")
     };
     snapshot.volumes.set_driver(&driver(true));
-    assert_eq!(verdicts(&snapshot, &web), [NO_ROOM, NO_ROOM]);
+    assert_eq!(results(&snapshot, &web), [NO_ROOM, NO_ROOM]);
     let room = |object: &str, zone: &str, amounts: &str| {
         let text = format!(
             r#"{{"metadata":{{"namespace":"x","name":"{object}"}},"storageClassName":"{name}","nodeTopology":{{"matchLabels":{{"zone":"{zone}"}}}},{amounts}}}"#
@@ -226,11 +226,11 @@ fn a_driver_that_knows_its_room_makes_volumes_where_it_has_some() {
     let volumes = &mut snapshot.volumes;
     volumes.set_capacity(room("one", "a", r#""capacity":"4Gi""#));
     volumes.set_capacity(room("two", "b", r#""capacity":"6Gi""#));
-    assert_eq!(verdicts(&snapshot, &web), [NO_ROOM, "pass"]);
+    assert_eq!(results(&snapshot, &web), [NO_ROOM, "pass"]);
     let volumes = &mut snapshot.volumes;
     let small = r#""capacity":"6Gi","maximumVolumeSize":"1Gi""#;
     volumes.set_capacity(room("two", "b", small));
-    assert_eq!(verdicts(&snapshot, &web), [NO_ROOM, NO_ROOM]);
+    assert_eq!(results(&snapshot, &web), [NO_ROOM, NO_ROOM]);
     snapshot.volumes.set_driver(&driver(false));
-    assert_eq!(verdicts(&snapshot, &web), ["pass", "pass"]);
+    assert_eq!(results(&snapshot, &web), ["pass", "pass"]);
 }

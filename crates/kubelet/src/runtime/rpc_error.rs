@@ -1,0 +1,10 @@
+//! The form in which errors of the runtime appear in statuses and events.
+
+/// A gRPC error as Go prints it.
+pub fn rpc_error(status: &tonic::Status) -> String {
+    format!(
+        "rpc error: code = {:?} desc = {}",
+        status.code(),
+        status.message()
+    )
+}
