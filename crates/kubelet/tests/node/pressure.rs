@@ -143,7 +143,10 @@ async fn a_full_disk_removes_images_then_evicts_pods_until_there_is_room() {
         .filter(|call| call.starts_with("RemoveImage"))
         .collect();
     assert_eq!(removed, ["RemoveImage unused:latest"]);
-    assert!(ready(&node.wait("hog", |_| true).await), "no pod was evicted");
+    assert!(
+        ready(&node.wait("hog", |_| true).await),
+        "no pod was evicted"
+    );
 
     // Now it is a pod that fills the disk, and no image can help.
     fill(&scratch(&node, uid(&hog)).join("ballast"), 40 * MIB);

@@ -267,7 +267,9 @@ async fn the_lease_belongs_to_the_node_as_it_is_now() {
         .delete(name, &DeleteParams::default())
         .await
         .expect("deleted");
-    node.until("owned by the new Node", async || own().await != first && same().await)
-        .await;
+    node.until("owned by the new Node", async || {
+        own().await != first && same().await
+    })
+    .await;
     node.close().await;
 }
